@@ -109,7 +109,7 @@ class Catalogue:
         try:
             while page.more and shard.is_ready:
                 after = page.records[-1].name if page.records else ""
-                generation, page = shard.applied, ListStreams(after=after, names_only=True)
+                generation, page = shard.follows.applied, ListStreams(after=after, names_only=True)
                 await shards.ask(number, page)
                 for record in page.records:
                     listed = FindStream(name=record.name)

@@ -82,8 +82,8 @@ class Saving:
             for one in frame.operations
             if one.error is None
         ):
-            shard.unsaved_bytes = 0
-        is_due = shard.unsaved_bytes >= self._shards.options.snapshot_bytes
+            shard.follows.unsaved_bytes = 0
+        is_due = shard.follows.unsaved_bytes >= self._shards.options.snapshot_bytes
         if is_due and number not in self._under_way:
             self._under_way.add(number)
             self._shards.begin(self._save(shard))
@@ -92,14 +92,14 @@ class Saving:
         """Store a snapshot, unless another node does, and drop the log that is behind it."""
         options, number = self._shards.options, shard.number
         await asyncio.sleep(self._entropy(1)[0] / 256 * options.snapshot_seconds)
-        path = self._path(number)
+        path, follows = self._path(number), shard.follows
         copy = path.with_suffix(".copy")
         try:
-            if shard.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
+            if follows.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
                 return
-            shard.unsaved_bytes = 0
+            follows.unsaved_bytes = 0
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
-            sequence = shard.handed
+            sequence = follows.handed
             await self._shards.wait_for(Checkpoint(path=copy), shard.checkpoint)
             await self._snapshots.put(number, sequence, path, copy)
             oldest = await self._snapshots.prune(number)

@@ -51,10 +51,11 @@ from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity, ver
 from rillnode.actors.log.shared.catalogue import Catalogue
 from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
 from rillnode.actors.log.shared.held import Held
+from rillnode.actors.log.shared.owner import SharedOptions, View
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement, PlaceOf
 from rillnode.actors.log.shared.port import Blobs, LogLost, SharedLog, unreachable
 from rillnode.actors.log.shared.saving import Saving
-from rillnode.actors.log.shared.shard import Shard, SharedOptions, View
+from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.actors.log.shared.watching import Watching
@@ -345,8 +346,8 @@ class SharedLogStore:
         shards = [
             {
                 "shard": shard.number,
-                "sequence": shard.applied,
-                "behind": max(0, shard.known - shard.applied),
+                "sequence": shard.follows.applied,
+                "behind": max(0, shard.follows.known - shard.follows.applied),
                 "always": shard.number in self._held.always,
                 "error": None if shard.refusal is None else shard.refusal.code,
             }

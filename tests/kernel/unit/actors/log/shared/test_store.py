@@ -28,7 +28,7 @@ from rillnode.actors.log import (
     Trim,
 )
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from rillnode.actors.log.shared import applying, catalogue, shard
+from rillnode.actors.log.shared import applying, catalogue, following, shard
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
@@ -289,7 +289,7 @@ class WrongOnce(dict[int, int]):
 
 
 def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "CHECK_FRAMES", 8)
+    monkeypatch.setattr(following, "CHECK_FRAMES", 8)
 
     async def work() -> None:
         servers = new_servers()
@@ -297,7 +297,7 @@ def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.Mo
         log = await one.stream(name_in(1))
         await other.fresh(log)
         wrong = other.shard(log)
-        wrong._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
+        wrong.follows._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
         for number in range(20):
             await one.push(log, b"%d" % number)
             await asyncio.sleep(0.005)
@@ -664,7 +664,7 @@ def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path)
         await node.stream(name_in(0))
-        first = node.store.shards[0]
+        first = node.store.shards[0]._writing  # pyright: ignore[reportPrivateUsage]
         first.refusal = StoreError("store.full", "")
         made = await node.write(PutStream(record=StreamRecord(name=name_in(1))))
         assert code(made) == ""
