@@ -106,13 +106,13 @@ from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
 )
 from rillnode.codecs.native_messages import (
+    NodeAddress as NodeAddress,
+)
+from rillnode.codecs.native_messages import (
     OpenManyRequest as OpenManyRequest,
 )
 from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
-)
-from rillnode.codecs.native_messages import (
-    NodeAddress as NodeAddress,
 )
 from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,

@@ -103,13 +103,16 @@ class Client(Correspondent):
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
         """
-        request = native.OpenRequest(self._session.next_id(), name or "", partitions)
+        stream = Stream(self._session, await self._open(name or "", partitions))
+        self._streams.add(stream)
+        return stream
+
+    async def _open(self, name: str, partitions: int) -> native.StreamInfo:
+        request = native.OpenRequest(self._session.next_id(), name, partitions)
         response = await self._session.request(b"stream", request)
         if not isinstance(response, native.StreamResponse):
             raise _unexpected()
-        stream = Stream(self._session, response.stream)
-        self._streams.add(stream)
-        return stream
+        return response.stream
 
     async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
         """Open many streams; create those, or partitions of those, that are not there.
@@ -139,9 +142,14 @@ class Client(Correspondent):
             response = await self._session.request(b"stream", request)
             if not isinstance(response, native.OpenManyResponse):
                 raise _unexpected()
+            elsewhere: list[str] = []
             for failure in response.failures:
-                raise native.failure_of(failure)
-            opened = {info.name for info in response.streams}
+                if not failure.nodes or failure.request_id >= len(names):
+                    raise native.failure_of(failure)
+                elsewhere.append(names[failure.request_id])
+            # One by one, as each may be served by others.
+            found += await asyncio.gather(*(self._open(name, partitions) for name in elsewhere))
+            opened = {info.name for info in response.streams}.union(elsewhere)
             if opened.isdisjoint(names):
                 raise _unexpected()
             found += response.streams

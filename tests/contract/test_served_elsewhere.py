@@ -156,7 +156,7 @@ def test_what_is_pushed_to_many_streams_at_once_is_stored_where_each_is_served(
         await log.node("always", "logs*", "!*")
         async with await connect_to(never) as client:
             names = [f"{kind}-{number}" for number in range(4) for kind in ("logs", "mine")]
-            streams = [await client.stream(name) for name in names]
+            streams = await client.open_streams(names)
             for turn in range(3):
                 pushed = [stream.push_nowait(b"%d" % turn) for stream in streams]
                 pushed += [stream.push_nowait(b"again") for stream in streams]
