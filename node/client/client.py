@@ -137,23 +137,25 @@ class Client(Correspondent):
 
     async def _open_some(self, names: Sequence[str], partitions: int) -> list[native.StreamInfo]:
         found: list[native.StreamInfo] = []
-        while names:
-            request = native.OpenManyRequest(self._session.next_id(), list(names), partitions)
+        left: list[str] = list(names)
+        while left:
+            request = native.OpenManyRequest(self._session.next_id(), left, partitions)
             response = await self._session.request(b"stream", request)
             if not isinstance(response, native.OpenManyResponse):
                 raise _unexpected()
+            opened: list[native.StreamInfo] = list(response.streams)
             elsewhere: list[str] = []
             for failure in response.failures:
-                if not failure.nodes or failure.request_id >= len(names):
+                if not failure.nodes or failure.request_id >= len(left):
                     raise native.failure_of(failure)
-                elsewhere.append(names[failure.request_id])
-            # One by one, as each may be served by others.
-            found += await asyncio.gather(*(self._open(name, partitions) for name in elsewhere))
-            opened = {info.name for info in response.streams}.union(elsewhere)
-            if opened.isdisjoint(names):
+                elsewhere.append(left[failure.request_id])
+            # Each may be served by others.
+            opened += await asyncio.gather(*(self._open(one, partitions) for one in elsewhere))
+            known: set[str] = {info.name for info in opened}
+            if known.isdisjoint(left):
                 raise _unexpected()
-            found += response.streams
-            names = [name for name in names if name not in opened]
+            found += opened
+            left = [name for name in left if name not in known]
         return found
 
     async def describe(self, name: str) -> StreamInfo:
