@@ -78,6 +78,8 @@ class Shards:
 
     async def end(self) -> None:
         """End all that was begun."""
+        # What is cancelled before its first step never takes it, and could not tell of its end.
+        await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

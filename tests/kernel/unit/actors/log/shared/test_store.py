@@ -680,6 +680,17 @@ def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
 # The end -------------------------------------------------------------------------------------
 
 
+def test_a_read_has_its_outcome_that_was_begun_as_the_store_was_closed(tmp_path: Path) -> None:
+    async def work() -> None:
+        node = Node(new_servers(), tmp_path)
+        reading = asyncio.ensure_future(node.read(GetRecord(key="k")))
+        await asyncio.sleep(0)
+        await node.store._close()  # pyright: ignore[reportPrivateUsage]
+        assert code(await reading) == "store.closed"
+
+    in_virtual_time(work())
+
+
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 def test_all_that_is_under_way_ends_once_when_the_store_is_closed(
