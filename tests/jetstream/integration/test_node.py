@@ -279,7 +279,7 @@ def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
             assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
             assert log["connected"] in nats.url
             views = log["views"]
-            assert {"shard", "sequence", "behind", "error"} == set(views[0])
+            assert {"shard", "sequence", "behind", "always", "error"} == set(views[0])
             assert all(one["error"] is None for one in views)
             assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
             metrics = await document(http, node, "/metrics")
