@@ -1,4 +1,4 @@
-"""Load on NATS JetStream by its own Python client, as who has no rillnode would make it."""
+"""Loads NATS JetStream by its own Python client, without rillnode."""
 
 import asyncio
 import random

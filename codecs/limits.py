@@ -255,6 +255,10 @@ ALIASES_PER_PRINCIPAL_MAX: Final = 10_000
 ALIAS_KEPT_SECONDS: Final = 3_600.0
 """How long a named alias is kept for its principal after its connection ended. Own choice."""
 
+LOOKUPS_PER_LINK_MAX: Final = 64
+LOOKUPS_MAX: Final = 4_096
+"""Routes that are looked up, listed or watched at once. Own choice."""
+
 SERVED_PER_LINK_MAX: Final = 100
 SERVED_PER_PRINCIPAL_MAX: Final = 10_000
 """Addresses that clients serve. Own choice, as for aliases."""

@@ -33,6 +33,10 @@ to these addresses:
 | rillnode_serve | `serve` | Done, then Calls, again and again, from the service's own address |
 | rillnode_stop_serving | a service | Done: no call follows |
 | rillnode_answer | a service | none |
+| rillnode_about | `about`, then an address | Route |
+| rillnode_watch | `about`, then an address | Route, once that has ended or its time is over |
+| rillnode_stop | `about`, then an address | Done |
+| rillnode_list_routes | `about` | Routes |
 """
 
 from collections.abc import Sequence
@@ -100,6 +104,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    NodeAddress as NodeAddress,
 )
 from rillnode.codecs.native_messages import (
     OpenManyRequest as OpenManyRequest,
@@ -188,6 +195,27 @@ from rillnode.codecs.native_messages import (
 from rillnode.codecs.native_messages import (
     UnsubscribeRequest as UnsubscribeRequest,
 )
+from rillnode.codecs.routing.about import (
+    AboutRequest as AboutRequest,
+)
+from rillnode.codecs.routing.about import (
+    ListRoutesRequest as ListRoutesRequest,
+)
+from rillnode.codecs.routing.about import (
+    RouteInfo as RouteInfo,
+)
+from rillnode.codecs.routing.about import (
+    RouteResponse as RouteResponse,
+)
+from rillnode.codecs.routing.about import (
+    RoutesResponse as RoutesResponse,
+)
+from rillnode.codecs.routing.about import (
+    StopRequest as StopRequest,
+)
+from rillnode.codecs.routing.about import (
+    WatchRequest as WatchRequest,
+)
 from rillnode.codecs.varint import encode_uint, read_uint
 
 PREFIX: Final = b"rillnode_"
@@ -195,6 +223,12 @@ PREFIX: Final = b"rillnode_"
 
 LIST_MAX: Final = 500
 """Streams or indexes in one answer; `next` tells where to go on."""
+
+ROUTES_MAX: Final = 250
+"""Routes in one answer: they are put together and encoded in one turn each. Own choice."""
+
+WATCH_MILLISECONDS_MAX: Final = 60_000
+"""How long one request watches; who wants to know for longer asks again. Own choice."""
 
 _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 
@@ -225,6 +259,10 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_serve": ServeRequest,
     "rillnode_stop_serving": StopServingRequest,
     "rillnode_answer": AnswerRequest,
+    "rillnode_about": AboutRequest,
+    "rillnode_watch": WatchRequest,
+    "rillnode_stop": StopRequest,
+    "rillnode_list_routes": ListRoutesRequest,
 }
 
 _RESPONSES: Final[dict[str, type[Response]]] = {
@@ -240,6 +278,8 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_ends": SinkEndsResponse,
     "rillnode_done": DoneResponse,
     "rillnode_calls": CallsResponse,
+    "rillnode_route": RouteResponse,
+    "rillnode_routes": RoutesResponse,
     "rillnode_failure": Failure,
 }
 

@@ -1,4 +1,4 @@
-"""Texts that many parts of a process hold, such as identities: one object for all of them."""
+"""Interns texts that many parts of a process hold, such as identities."""
 
 from functools import lru_cache
 from typing import Final

@@ -45,10 +45,10 @@ TEXTS_MAX: Final = 2
 # What is not said where the code stands, or in too many ways.
 _MEANINGS: Final = {
     "actor.busy": "too much waits for the actor: try again",
-    "actor.failed": "who was asked has failed, or was started anew: the log says why",
+    "actor.failed": "the asked actor has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",
     "actor.unsupported": "what this system does not do of Thespian's, or on other threads",
-    "actor.would_block": "who asks would wait for itself: the loop's thread, or an actor's handler",
+    "actor.would_block": "the asker would wait for itself: on the loop's thread or in a handler",
     "address.unknown": "no worker of the node has the next address of the route",
     "address.invalid": "a text that no address of an application can be",
     "address.reserved": "the node keeps addresses of this form for itself",
@@ -112,7 +112,7 @@ _MEANINGS: Final = {
     "request.timeout": "the other side has not answered in time",
     "request.unknown": "the service has no such request",
     "rest.query": "a query parameter with a value that it cannot have",
-    "rest.status": "the server answers with an HTTP status that is no success",
+    "rest.status": "the server answered with an HTTP status that is no success",
     "rest.unknown": "the interface has no such path, or the stream nothing of this name",
     "row.envelope": "a text that is no envelope of a row",
     "signature.invalid": "a message is not signed by the publisher that it names",

@@ -74,7 +74,7 @@ class Processes:
 
 
 class Noted:
-    """What the consumer's processes have noted, read as it grows.
+    """The notes of the consumer's processes, read as they grow.
 
     Attributes:
         entries: the entries noted.

@@ -21,7 +21,7 @@ from rillnode.node.config import HttpListener, NoiseListener
 
 
 class Order(BaseModel):
-    """What a customer wants."""
+    """An order of a customer."""
 
     item: str
     count: int = 1

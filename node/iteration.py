@@ -1,4 +1,4 @@
-"""Async iterators that a timeout does not end: what clients give out to read from."""
+"""Async iterators of clients, which a timeout does not end."""
 
 import asyncio
 import logging

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -166,12 +167,14 @@ class Observation:
         rows: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
         count = 0
+        routes = self._routes_of_links()
         for group in self.groups():
             count += len(group)
             for view in group.views():
                 if len(rows) == LINKS_LISTED_MAX:
                     break
-                rows.append(msgspec.to_builtins(view))
+                route = routes.get((view.protocol, view.remote))
+                rows.append({**msgspec.to_builtins(view), "route": route})
             now = group.clock.monotonic()
             failed += [
                 {
@@ -185,6 +188,19 @@ class Observation:
             ]
         failed.sort(key=lambda one: one["seconds_ago"])
         return {"links": rows, "count": count, "listed_max": LINKS_LISTED_MAX, "failed": failed}
+
+    def _routes_of_links(self) -> dict[tuple[str, str], str]:
+        """The routes of the oldest links, of which those are that are listed."""
+        found: dict[tuple[str, str], str] = {}
+        plug_ins = (cell for plug_in in self.parts.plug_ins for cell in plug_in.links)
+        for cell in chain(islice(self.connections, LINKS_LISTED_MAX), plug_ins):
+            instance: Any = cell.instance
+            link = getattr(instance, "link", None)
+            if link is not None:
+                found[link.info.transport, link.info.remote] = instance.route.decode()
+            if len(found) >= 2 * LINKS_LISTED_MAX:
+                break
+        return found
 
     def actors(self) -> dict[str, Any]:
         """Who supervises whom, class by class: each after its parent, as a JSON document."""

@@ -20,7 +20,11 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
+from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
+from rillnode.actors.core.lookup.desk import LookupActor
+from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
 from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.core.status import StatusActor
@@ -48,22 +52,26 @@ from rillnode.actors.log import (
     StoreHealth,
     StreamRecord,
 )
+from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
+from rillnode.codecs.routing.routes import Route
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
+from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config, check_config
 from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
+from rillnode.node.iteration import Iteration
 from rillnode.node.keys.files import read_key, read_or_make_key
-from rillnode.node.listening import listen_noise
+from rillnode.node.listening import listen_noise, public_address
 from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
@@ -146,6 +154,7 @@ class Node:
         parts = Parts(links=self._links, peers=self._dialled, plug_ins=self._plug_ins)
         self._observed = Observation(config, self.identity, parts)
         self._entered = Entered()
+        self._introduction: Cell | None = None
 
     @property
     def identity(self) -> str:
@@ -260,6 +269,14 @@ class Node:
         check_principals(allow)
         self._running_hosting().on_demand(prefix, make, allow)
 
+    async def about(self, route: Route | str) -> About:
+        """What is at the end of a route; see `Client.about`."""
+        return await self.client.about(route)
+
+    def routes(self, pattern: str = "*", *, kind: str = "") -> Iteration[About]:
+        """Everything that has a route on the node; see `Client.routes`."""
+        return self.client.routes(pattern, kind=kind)
+
     @property
     def actor_system(self) -> ActorSystem:
         """Thespian's face of the engine; on the node's loop its `ask` is awaited.
@@ -306,6 +323,7 @@ class Node:
             self._observed.health = self._store.health
             self._spawn()
             await self._listen()
+            self._introduction = self._introduce()
             self._dialled.start(self._peers, self._clock)
             for plug_in in self._plug_ins:
                 await plug_in.serve(self._links)
@@ -328,6 +346,8 @@ class Node:
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
+        if self._introduction is not None:
+            self._system.post(self._introduction, Leave())
         begun = asyncio.get_running_loop().time()
         if hasattr(self, "_hosting"):
             await self._hosting.close(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
@@ -449,6 +469,7 @@ class Node:
         for address in index_service.ADDRESSES:
             router.register(address, self._indexes)
         router.register(STATUS_ADDRESS, status)
+        router.register(LOOKUP_ADDRESS, system.spawn(partial(LookupActor, context)))
         self._observed.spawned(context, self._peers)
         self._serving = serving.ServingContext(system, router, self._access, self._entropy)
         services = system.spawn(partial(serving.ServingService, self._serving))
@@ -458,6 +479,7 @@ class Node:
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)
         core = Core(
@@ -495,6 +517,23 @@ class Node:
         if config.noise.enabled:
             codec = self._noise_codec
             links["noise"] = await listen_noise(config.noise, self._peers, clock, codec)
+
+    def _introduce(self) -> Cell | None:
+        """Have other nodes of the same log told of this one, where there may be any."""
+        config = self.config
+        if config.store.engine == "rocksdb" or "noise" not in self._links:
+            return None
+        address = config.noise.public or public_address(self._links["noise"].address)
+        if not address:
+            logger.warning("node_not_public", extra={"listen": config.noise.listen})
+
+        def introduce() -> NodeRecord:
+            return NodeRecord(
+                name=config.name, identity=self.identity, address=address,
+                serve=config.store.serve, told_at=self._clock.now_ms(),
+            )  # fmt: skip
+
+        return self._system.spawn(partial(IntroductionActor, self._store, introduce))
 
     def _noise_codec(self) -> NoiseLink:
         return NoiseLink.responder(

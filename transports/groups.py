@@ -1,4 +1,4 @@
-"""A group of links, of one listener or one dialler: what bounds them in number, and ends them."""
+"""A group of links of one listener or dialler: its bounds, and its end."""
 
 import asyncio
 import logging
@@ -139,8 +139,8 @@ class LinkGroup:
     def admit(self, link: Member) -> RillnodeError | None:
         """Take a new link in, or say why not.
 
-        Where there is no more room, the one that has been in its handshake for longest makes some:
-        who does prove himself gets in however many connect and do not.
+        Where there is no more room, the one longest in its handshake makes some: authenticated
+        peers are admitted even under a connection flood.
         """
         limits = self.limits
         if not self._open:

@@ -1,4 +1,4 @@
-"""Messages that are not whole yet: what all that share a listener may hold of them together."""
+"""Caps the bytes of partial messages per listener."""
 
 from collections import OrderedDict
 from typing import Protocol
@@ -15,7 +15,7 @@ class Holder(Protocol):
 
 
 class Unfinished:
-    """Bytes of unfinished messages, and who holds them.
+    """The bytes of unfinished messages, and their holders.
 
     Where all hold too many, the one whose message was begun first is ended: whole messages, which
     are soon done, are taken however many others never end.

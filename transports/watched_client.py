@@ -18,7 +18,7 @@ Held = Callable[[int, bool], None]
 
 
 class WatchedConnection(ResponseHandler):
-    """A connection of which one can see what it holds of a WebSocket message.
+    """A connection that shows what it holds of a WebSocket message.
 
     Attributes:
         on_held: told of each piece that comes, before it is read; None: nobody.

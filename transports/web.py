@@ -1,4 +1,4 @@
-"""WebSocket links on the aiohttp server: what several protocols share a port with HTTP by.
+"""WebSocket links on the aiohttp server, where several protocols share a port with HTTP.
 
 A message for many links is made into a server frame once (`server_frame`: frames of a server carry
 no mask), and that same frame is written to each. What one turn of the loop has for a link goes out

@@ -1,1 +1,1 @@
-"""Actors of applications: what runs them, and who reaches them."""
+"""Runs actors of applications, and routes messages to them."""

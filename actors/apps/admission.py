@@ -1,4 +1,4 @@
-"""Keeps those away from an application's actors to whom nobody has granted to send to them."""
+"""Keeps senders without a grant from an application's actors."""
 
 import logging
 

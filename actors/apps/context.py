@@ -1,4 +1,4 @@
-"""The context: what an application's actor may do while it handles a message."""
+"""The context of an application's actor while it handles a message."""
 
 import asyncio
 import logging

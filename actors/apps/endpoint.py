@@ -98,6 +98,7 @@ class Endpoint:
 
     Attributes:
         address: as people and routes have it.
+        made_at: when it was made, by the system's monotonic clock.
         policy: its actor's settings.
         houses: who keeps it.
         cell: the actor, for the engine.
@@ -118,6 +119,7 @@ class Endpoint:
     address: str
     policy: Policy
     houses: Houses
+    made_at: float
     parent: "Endpoint | None" = None
     children: "dict[str, Endpoint]" = field(default_factory=dict["str", "Endpoint"])
     serial: int = 0
@@ -171,7 +173,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ActorRef:
-    """An actor of this node's application, for who sends to it, asks it, or waits for its end."""
+    """A reference to an actor of this node's application, to send, ask, or wait for its end."""
 
     _endpoint: Endpoint
 

@@ -31,6 +31,7 @@ from rillnode.actors.core.pauses import Pauses
 from rillnode.actors.core.router import Router, told
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
@@ -66,6 +67,10 @@ class Gate(Worker):
 
     def __init__(self, hosting: "Hosting") -> None:
         self._hosting = hosting
+
+    def described(self, address: bytes) -> Described | None:
+        """The actor behind an address."""
+        return self._hosting.described(address)
 
     def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Hand on what has come by routes."""
@@ -186,7 +191,7 @@ class Hosting:
         policy = policy_of(None, settings, essential=essential)
         own = dict(settings) | ({"essential": True} if essential else {})
         await self._have_free(address, parent)
-        endpoint = Endpoint(address, policy, self, parent)
+        endpoint = Endpoint(address, policy, self, self.system.timing.monotonic(), parent)
         endpoint.wire = wire
         endpoint.cell = made_stock(self, actor, tuple(args), own)
         self._placed(endpoint, allow)
@@ -305,7 +310,7 @@ class Hosting:
         allow: Sequence[str],
         parent: Endpoint | None,
     ) -> Endpoint:
-        endpoint = Endpoint(address, policy, self, parent)
+        endpoint = Endpoint(address, policy, self, self.system.timing.monotonic(), parent)
         factory = partial(hosted, self, endpoint, make)
         endpoint.cell = self.system.spawn(factory, name=address)
         self._placed(endpoint, allow)
@@ -350,6 +355,24 @@ class Hosting:
             made.stands_for = made
             self._classes[key] = made
         return made
+
+    def described(self, address: bytes) -> Described | None:
+        """The actor behind an address; None: a question that waits for its answer."""
+        endpoint = self._endpoints.get(address)
+        if endpoint is None:
+            return None
+        source = getattr(endpoint.cell.kind.actor_class, "source", "")
+        return Described(
+            "actor",
+            source or endpoint.cell.kind.name.rpartition(".")[2],
+            made_at=endpoint.made_at,
+            state="ending" if endpoint.closing else "",
+            open_to="granted",
+            stop=None if endpoint.policy.essential else partial(self.begin_stop, endpoint),
+            kept="it is essential to its application",
+            cell=endpoint.cell,
+            parent=b"" if endpoint.parent is None else endpoint.parent.key,
+        )
 
     # Messages --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Addresses that clients serve: what is sent to one goes to a client as a call, its answer back.
+"""Addresses that clients serve: messages become calls, and their answers go back.
 
 A client asks the address `serve` for an address. From then on a message to that is a call: it goes
 to the client with an id, and the client's answer goes out from the address along the message's own
@@ -31,6 +31,7 @@ from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import UNKNOWN, Router, told
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.core.tally import Tally
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy, TimerHandle
@@ -86,6 +87,7 @@ _TAKEN: Final = RequestError(
 _REVOKED: Final = RequestError(
     "serve.revoked", "The right to serve this address has ended: ask for a grant, and serve anew"
 )
+_STOPPED: Final = RequestError("serve.stopped", "This service was stopped at its address")
 _DRAINING: Final = RequestError("node.draining", "The node is stopping: try again", retryable=True)
 _AWAY: Final = RequestError(
     "peer.unreachable", "The client that serves this address is away: try again", retryable=True
@@ -310,10 +312,12 @@ class ServedActor(Worker):
         self._next_id = 1
         self._lease: TimerHandle | None = None
         self._kept_until = 0.0
+        self._made_at = 0.0
         self._taking: Delivery | None = None
 
     def started(self) -> None:
         """Take both addresses."""
+        self._made_at = self.system.timing.monotonic()
         context = self._context
         admits = address_guard(context.access)
         context.router.register(self._own_address, self.address, admits)
@@ -367,6 +371,26 @@ class ServedActor(Worker):
             del context.served[self._own_address]
         context.access.rights.unwatch(self._own_address, self.address)
         context.principals.drop(self._principal)
+
+    def described(self, address: bytes) -> Described | None:
+        """The served address; that to which only its clients send is nobody's to know."""
+        if address != self._own_address:
+            return None
+        name = f"group of {len(self._members)}" if self._group else "one client"
+        return Described(
+            "served",
+            name,
+            self._principal,
+            made_at=self._made_at,
+            open_to="granted",
+            stop=self._stop_all,
+        )
+
+    def _stop_all(self) -> None:
+        """End the service: its clients are told, and do not serve anew."""
+        for member in list(self._members.values()):
+            self._dismiss(member, _STOPPED)
+        self.system.exit(self.address)
 
     # Clients ---------------------------------------------------------------------------------
 

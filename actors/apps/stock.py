@@ -84,7 +84,7 @@ class Wire:
 
 
 class RouteAddress(Asker):
-    """Whoever has sent a message to one of Thespian's actors along a route, as its address.
+    """The address of a sender along a route, for Thespian's actors.
 
     Two are equal where answers go the same way.
     """

@@ -15,6 +15,7 @@ from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed, invalid_request
+from rillnode.actors.engine.described import PRIVATE, Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import LogStore
@@ -66,6 +67,10 @@ class BackupActor(Worker):
         self._store = store
         self._directory = directory
         self._entropy = entropy
+
+    def described(self, address: bytes) -> Described:
+        """For administrators alone."""
+        return PRIVATE
 
     def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Take requests."""

@@ -1,4 +1,4 @@
-"""The room of one link: what is for its peer is read when the peer can take it, and not before.
+"""The room of one link: nothing is read for its peer before the peer can take it.
 
 Whoever reads a log for a peer reads through the room of the peer's link, be it asked (a pull, a
 range for a table) or unasked (a subscription, a resend). What all of them read counts together,

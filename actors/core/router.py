@@ -50,6 +50,7 @@ class Router:
         self._system = system
         self._table: dict[bytes, Cell] = {}
         self._resolvers: list[tuple[bytes, Resolve]] = []
+        self._stand_ins: list[tuple[bytes, Resolve]] = []
         self._guards: list[tuple[bytes, Admits]] = []
         self._guarded: tuple[bytes, ...] = ()
         self._keepers: dict[bytes, Admits] = {}
@@ -84,6 +85,14 @@ class Router:
         After one that was given up for its failures the next follows after a pause.
         """
         self._resolvers.append((prefix, resolve))
+
+    def register_stand_in(self, prefix: bytes, resolve: Resolve) -> None:
+        """Let `resolve` find who answers at unknown addresses that begin with `prefix`.
+
+        It is an actor that has addresses of its own: nothing is kept of these, of which there may
+        be any number.
+        """
+        self._stand_ins.append((prefix, resolve))
 
     def register_guard(self, prefix: bytes, admits: Admits) -> None:
         """Let `admits` decide who reaches the local addresses that begin with `prefix`.
@@ -143,9 +152,12 @@ class Router:
             made = None
         if made is not None:
             self._table[address] = made
-        else:
-            self._table.pop(address, None)
-        return made
+            return made
+        self._table.pop(address, None)
+        for prefix, resolve in self._stand_ins:
+            if address.startswith(prefix):
+                return resolve(address, origin)
+        return None
 
     def _check_pause(self, address: bytes, lost: Cell | None) -> None:
         if lost is not None and self._system.given_up(lost):
@@ -154,6 +166,16 @@ class Router:
         if left > 0.0:
             text = f"This has failed too often: try again in {left:.1f} s"
             raise ActorError("actor.busy", text, retry_seconds=left)
+
+    def admits(self, address: bytes, origin: Origin) -> bool:
+        """Whether guards let an origin know what is at a local address."""
+        keeper = self._keepers.get(address)
+        if keeper is not None and not keeper(address, origin):
+            return False
+        for prefix, admits in self._guards:
+            if address.startswith(prefix) and not admits(address, origin):
+                return False
+        return True
 
     def route(
         self, origin: Origin, messages: Sequence[WireMessage], *, tracked: Slice | None = None
@@ -258,7 +280,7 @@ class Router:
         kind, value = address
         try:
             if kind == LOCAL:
-                if (value in self._keepers or value.startswith(self._guarded)) and not self._admits(
+                if (value in self._keepers or value.startswith(self._guarded)) and not self.admits(
                     value, origin
                 ):
                     self.undeliverable("refused", delivery)
@@ -278,15 +300,6 @@ class Router:
             self._system.post(cell, delivery)
         else:
             self.undeliverable("unknown_address", delivery)
-
-    def _admits(self, address: bytes, origin: Origin) -> bool:
-        keeper = self._keepers.get(address)
-        if keeper is not None and not keeper(address, origin):
-            return False
-        for prefix, admits in self._guards:
-            if address.startswith(prefix) and not admits(address, origin):
-                return False
-        return True
 
 
 def told(error: RillnodeError) -> RillnodeError:

@@ -6,6 +6,7 @@ from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import invalid_request
+from rillnode.actors.engine.described import PRIVATE, Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
@@ -24,6 +25,10 @@ class StatusActor(Worker):
         self._router = router
         self._access = access
         self._document = document
+
+    def described(self, address: bytes) -> Described:
+        """For administrators alone."""
+        return PRIVATE
 
     def handle(self, message: Delivery, sender: Cell | None) -> None:
         """Answer requests for the status."""

@@ -1,4 +1,4 @@
-"""The engine: what makes actors run.
+"""Makes actors run.
 
 Read `cell`, `mailboxes`, `turns` and `waiting` for how messages are handled, `lifecycle` and
 `supervision` for how instances come and go, `dead_letters` and `outside` for who is told, and

@@ -1,11 +1,12 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from thespian.actors import Actor, ActorAddress
 
 from rillnode.actors.engine.cell import Cell, Period
+from rillnode.actors.engine.described import SERVICE, Described
 from rillnode.actors.engine.kinds import OnFailure, Policy
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import Due, Signal, Together, nobody_waits, waits_for_itself
@@ -53,10 +54,12 @@ class Worker(Actor, Policy):
             address stays; None for never. It goes after one to two such periods.
         stops_when_idle: whether `stopped` is called then, too.
         ends_when_idle: with it: the actor ends then, unless a message has come meanwhile.
+        has_parts: whether it answers for more addresses than those that it has registered.
         operations_due: operations under way that `then` was told of.
     """
 
     is_worker: ClassVar[bool] = True
+    has_parts: ClassVar[bool] = False
     attempts: ClassVar[int] = 1
     on_failure: ClassVar[OnFailure] = "restart"
     batches: ClassVar[Mapping[str, str]] = {}
@@ -117,6 +120,21 @@ class Worker(Actor, Policy):
         Asked while the system is to stop: so long is waited, within a bound.
         """
         return False
+
+    def described(self, address: bytes) -> Described | None:
+        """What is at one of its addresses, for who looks that up; None: nothing to be told of.
+
+        Called between turns, and while an instance is there; it changes nothing.
+        """
+        return SERVICE
+
+    def parts(self) -> Iterable[bytes]:
+        """The addresses of what it answers for, as that has no actor of its own.
+
+        Each begins with an address of its own and a slash, and `described` knows it. They are gone
+        through in several turns, while they come and go.
+        """
+        return ()
 
     def wake_after(self, seconds: float, message: object) -> TimerHandle:
         """Send `message` to itself after `seconds`, unless cancelled; the timer keeps it awake."""

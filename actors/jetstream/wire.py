@@ -1,4 +1,4 @@
-"""One connection to a NATS server: who we are, and answers to what is asked.
+"""One connection to a NATS server: its handshake, requests and answers.
 
 A server is not trusted: what is no message ends the connection, and nothing is kept beyond limits.
 """

@@ -18,7 +18,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import ReadOperation, WriteOperation
 from rillnode.actors.log.waiting import read, write
 from rillnode.actors.nextgraph.context import BrokerContext, Key, Table
-from rillnode.actors.nextgraph.session import Asked, Refusal, result_of
+from rillnode.actors.nextgraph.session import Asked, Refusal, Session, result_of
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.nextgraph.results import ResultCode
@@ -38,7 +38,7 @@ Reply = TypeVar("Reply", covariant=True)
 
 
 async def anew(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Do work that reads, and then writes once: again, where another node was first."""
+    """Run a read-modify-write, retrying on conflict."""
     for _ in range(FENCED_MAX):
         try:
             return await work()
@@ -75,6 +75,10 @@ class BrokerActor(Worker):
     async def write(self, *operations: WriteOperation) -> None:
         """Write to the store, until it is durable; raises the first error of the operations."""
         await write(self._context.streams.store, *operations)
+
+    def followed_by(self, session: Session) -> str:
+        """The stream of which a client is sent what comes, if that is this actor's; or nothing."""
+        return ""
 
     async def carry_out(self, asked: Asked, work: Awaitable[None]) -> None:
         """Carry a request out; what cannot be is its answer."""

@@ -6,7 +6,7 @@ and nothing is read from it meanwhile. What others publish is forwarded to it in
 
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol, assert_never
@@ -14,12 +14,22 @@ from typing import Any, ClassVar, Final, Protocol, assert_never
 from thespian.actors import ActorAddress
 
 from rillnode.actors.core.links.connection import Drain
-from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import (
+    HELD_READS_MAX,
+    Closed,
+    LinkActorEvents,
+    Received,
+    link_address,
+    nobody,
+)
+from rillnode.actors.core.streams.context import parse_stream_address, stream_address
+from rillnode.actors.engine.described import Described
 from rillnode.actors.nextgraph.actor import BrokerActor, logged
 from rillnode.actors.nextgraph.admission import RequestChecks
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.external import answer_external
 from rillnode.actors.nextgraph.inbox import Pop
+from rillnode.actors.nextgraph.names import topic_of
 from rillnode.actors.nextgraph.reader import ANSWERS_MAX, CatchUp
 from rillnode.actors.nextgraph.session import (
     Answer,
@@ -119,6 +129,7 @@ class ConnectionActor(BrokerActor):
     # A client has one question at a time, and what answers in many parts waits for CatchUp.
     spare: ClassVar = {Received: HELD_READS_MAX, Answer: ANSWERS_MAX, Drain: 1, Closed: 1}
     on_failure = "stop"
+    has_parts = True
 
     def __init__(self, context: BrokerContext, link: ClosingLink) -> None:
         super().__init__(context)
@@ -130,6 +141,8 @@ class ConnectionActor(BrokerActor):
             discoverable=context.discoverable,
             ephemeral=entropy(KEY_BYTES),
         )
+        self._own_address = b""
+        self._made_at = 0.0
         self._frames: deque[bytes] = deque()
         self._user: bytes | None = None
         self._session: Session | None = None
@@ -143,7 +156,11 @@ class ConnectionActor(BrokerActor):
         self._held: TimerHandle | None = None
 
     def started(self) -> None:
-        """Give the client its time to come in."""
+        """Take an address, and give the client its time to come in."""
+        streams = self._context.streams
+        self._made_at = self.system.timing.monotonic()
+        self._own_address = link_address(b"NG_", streams.clock, self._context.numbers)
+        streams.router.register(self._own_address, self.address, nobody)
         self._context.connections.add(self.address)
         late = _Close(ProtocolCode.TIMEOUT)
         self._opening = self.wake_after(HANDSHAKE_SECONDS_MAX, late)
@@ -188,6 +205,7 @@ class ConnectionActor(BrokerActor):
         """Tell all who keep something for the connection."""
         self._ended = True
         self._context.connections.discard(self.address)
+        self._context.streams.router.unregister(self._own_address)
         session = self._session
         if session is not None:
             session.open = False
@@ -195,6 +213,54 @@ class ConnectionActor(BrokerActor):
             for cell in tuple(session.attached):
                 self.system.post(cell, Gone(session))
         self._link.close("the connection ended", GOING_AWAY)
+
+    def described(self, address: bytes) -> Described | None:
+        """The connection, or a topic that its client follows, which has no actor for that alone."""
+        own, session = self._own_address, self._session
+        owner = "" if session is None else session.principal
+        if address == own:
+            return Described(
+                "link",
+                name=f"nextgraph {self._link.info.remote}",
+                owner=owner,
+                made_at=self._made_at,
+                open_to="owner",
+                stop=partial(self._end, "it was stopped at its address", GOING_AWAY),
+            )
+        name = parse_stream_address(address[len(own) + 1 :])
+        key = None if name is None else topic_of(name[0])
+        topic = None if key is None else self._context.topics.find(key)
+        lodger: Any = None if topic is None else topic.instance
+        if name is None or session is None or lodger is None or not lodger.followed_by(session):
+            return None
+        return Described(
+            "subscription",
+            name=name[0],
+            owner=owner,
+            made_at=self._made_at,
+            open_to="owner",
+            kept="its protocol has no word for that: stop its link",
+            parent=own,
+        )
+
+    def parts(self) -> Iterator[bytes]:
+        """The addresses of the topics that its client follows."""
+        session = self._session
+        for cell in () if session is None else tuple(session.attached):
+            lodger: Any = cell.instance
+            name = "" if session is None or lodger is None else lodger.followed_by(session)
+            if name:
+                yield b"%s/%s" % (self._own_address, stream_address(name, 0))
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return self._link
+
+    @property
+    def route(self) -> bytes:
+        """Its address."""
+        return self._own_address
 
     def owes(self) -> bool:
         """Whether something that was read has no outcome yet."""

@@ -1,8 +1,9 @@
 """Shares parts among the broker's actors, and keeps tables of those made on demand."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Generic, Literal, TypeVar
 
 from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
@@ -74,6 +75,7 @@ class BrokerContext:
         sessions: the connections of admitted clients.
         feeds: what topics' actors owe that were replaced, until the next one takes it over.
         counters: what was refused or dropped, by reason.
+        numbers: tell the addresses of connections apart.
     """
 
     streams: StreamContext
@@ -95,3 +97,4 @@ class BrokerContext:
     sessions: set[Session] = field(default_factory=set[Session])
     feeds: dict[TopicKey, Feed] = field(default_factory=dict[TopicKey, Feed])
     counters: Counter[str] = field(default_factory=Counter)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))

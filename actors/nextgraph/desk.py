@@ -13,6 +13,7 @@ import msgspec
 from thespian.actors import ActorAddress
 
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.engine.described import PRIVATE, Described
 from rillnode.actors.nextgraph.actor import BrokerActor
 from rillnode.actors.nextgraph.users import Invite
 from rillnode.codecs.errors import RillnodeError
@@ -41,6 +42,10 @@ class InviteResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeskActor(BrokerActor):
     """One per broker, under the address `nextgraph`."""
+
+    def described(self, address: bytes) -> Described:
+        """For administrators alone."""
+        return PRIVATE
 
     def handle(self, message: Delivery, sender: ActorAddress | None) -> None:
         """Take requests."""

@@ -28,6 +28,9 @@ class Followers:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._overlays)
 
+    def __contains__(self, session: Session) -> bool:
+        return session in self._overlays
+
     def add(self, session: Session, overlay: OverlayId) -> None:
         """One more, or on one more overlay."""
         self._overlays.setdefault(session, {})[overlay] = None

@@ -1,4 +1,4 @@
-"""Actors that hear which of the broker's records others have changed."""
+"""Tells actors of record changes made by other nodes."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -134,6 +134,10 @@ class TopicActor(LodgerActor[TopicKey]):
         if self._feed.in_use:
             self._context.feeds[self._key] = self._feed
 
+    def followed_by(self, session: Session) -> str:
+        """The topic's stream, where a client follows it."""
+        return self._name if session in self._feed.followers else ""
+
     @property
     def unused(self) -> bool:
         """Whether there is no such topic."""
@@ -237,7 +241,7 @@ class TopicActor(LodgerActor[TopicKey]):
         self._context.stream_changed(put.record)
 
     def _begin(self, record: StreamRecord, end: int) -> None:
-        """Go on where followers are in a log; of another one they have nothing."""
+        """Resume followers at their position; start over if the log was replaced."""
         log = log_id(record.id, 0)
         if log != self._feed.log:
             self._context.streams.followers.remove(self._feed.log, self.address)

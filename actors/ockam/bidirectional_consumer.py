@@ -24,6 +24,7 @@ from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.index_service import AskPosition
 from rillnode.actors.core.streams.service import ADDRESSES
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import SavedIndexKey
@@ -179,6 +180,12 @@ class ConsumerActor(Worker):
                 self._look()
             case _:
                 assert_never(message)
+
+    def described(self, address: bytes) -> Described:
+        """The subscription."""
+        asked = self._subscription
+        kept = "it ends with the link of whom it serves"
+        return Described("subscription", asked.stream, asked.principal, open_to="owner", kept=kept)
 
     def stopped(self) -> None:
         """Give the address back; end what lives no longer than this instance."""

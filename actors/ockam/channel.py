@@ -13,12 +13,14 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, assert_never
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, Origin, Slice
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
@@ -177,6 +179,16 @@ class ChannelActor(Worker):
         self._inner.end()
         reason = self._reason or "its connection ended"
         logger.info("channel_closed", extra={"reason": reason, "peer": self._inner.principal[:22]})
+
+    def described(self, address: bytes) -> Described:
+        """The channel, which who is at its other end may close."""
+        return Described(
+            "channel",
+            owner=self._inner.principal,
+            origin=self._inner,
+            open_to="owner",
+            stop=partial(self._close, "channel.stopped", "it was stopped at its address"),
+        )
 
     # The handshake ---------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ Source: the Elixir nodes of 2021 to 2024, where what follows the alias in the on
 since 2022-02.
 """
 
+from functools import partial
 from typing import Final
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.router import Router
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ockam.context import Ended
@@ -61,6 +63,15 @@ class Forwarder(Worker):
         self._router.route(origin, forwarded, tracked=message.tracked)
         if self._receiver.congested:
             self._hold(origin.account, sum(len(wire.payload) for wire in messages))
+
+    def described(self, address: bytes) -> Described:
+        """The alias; a named one is for all to send to, others are known to whom they were told."""
+        return Described(
+            "alias",
+            owner=self._receiver.principal,
+            origin=self._receiver,
+            stop=partial(self.system.exit, self.address),
+        )
 
     def stopped(self) -> None:
         """Give the address back, unless another has it by now, and let the senders go on."""

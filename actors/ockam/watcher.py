@@ -6,8 +6,11 @@ comes through it as well; of both the asker gets the payload, unless it has much
 Source: the Elixir nodes of 2021 to 2024 (`tracing_service`, later `tracing`).
 """
 
+from functools import partial
+
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.router import Router
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ockam.context import Ended
@@ -49,6 +52,15 @@ class Watcher(Worker):
             self._router.undelivered["congested"] += len(copies)
             return
         self._router.route(origin, copies, tracked=tracked)
+
+    def described(self, address: bytes) -> Described:
+        """The alias."""
+        return Described(
+            "alias",
+            owner=self._receiver.principal,
+            origin=self._receiver,
+            stop=partial(self.system.exit, self.address),
+        )
 
     def stopped(self) -> None:
         """Give the address back."""

@@ -1,4 +1,4 @@
-"""One answer out of the local log for another node: what it has missed.
+"""Replays the local log to a node that was offline.
 
 Either everything that has come to this log since a time, in the order of the log, whatever times
 its messages bear; or a range of one chain. It sees what was durable when it began, reads when the

@@ -23,6 +23,7 @@ from rillnode.actors.core.streams.answers import failed, invalid_request
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.core.streams.index_service import AskPosition
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
@@ -184,6 +185,11 @@ class SparkSinkActor(Worker):
         """End the job with its owner."""
         self._context.router.unregister(self._own_address)
         self._job.stop()
+
+    def described(self, address: bytes) -> Described:
+        """The sink; its job may ask after it."""
+        kept = "`rillnode sink pause` lets it rest"
+        return Described("sink", self._settings.name, self._principal, open_to="owner", kept=kept)
 
     def _renew_key(self) -> None:
         delay = self._job.renew_key()

@@ -1,4 +1,4 @@
-"""The answers to what is asked of a relay: each request has one, whoever gives it.
+"""Answers requests to a relay: each once, whoever gives the answer.
 
 A relay that fails, has too much to do or ends leaves requests: they are answered all the same.
 """

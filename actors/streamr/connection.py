@@ -6,7 +6,7 @@ while much of what it has published is not durable yet, or much of what it is se
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +15,18 @@ from typing import ClassVar, Final, assert_never
 from thespian.actors import ChildActorExited
 
 from rillnode.actors.core.links.connection import Drain
-from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import (
+    HELD_READS_MAX,
+    Closed,
+    LinkActorEvents,
+    Received,
+    link_address,
+    nobody,
+)
 from rillnode.actors.core.rights import Key, RightsChanged
 from rillnode.actors.core.room import Room
+from rillnode.actors.core.streams.context import parse_stream_address, stream_address
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import FramedLink, Link
@@ -137,12 +146,15 @@ class StreamrConnection(Worker):
         Closed: 1,
     }
     on_failure = "stop"
+    has_parts = True
 
     def __init__(
         self, context: StreamrContext, link: Link, outlet: Outlet, *, names_keys: bool = True
     ) -> None:
         self._context = context
         self._names_keys = names_keys
+        self._own_address = b""
+        self._made_at = 0.0
         self._link = link
         self._outlet = outlet
         self._frames: list[bytes] = []
@@ -161,7 +173,11 @@ class StreamrConnection(Worker):
         self._publications: dict[PartitionName, list[Publication]] = {}
 
     def started(self) -> None:
-        """Be known as open."""
+        """Be known as open, and at an address."""
+        streams = self._context.streams
+        self._made_at = self.system.timing.monotonic()
+        self._own_address = link_address(b"WS_", streams.clock, self._context.numbers)
+        streams.router.register(self._own_address, self.address, nobody)
         self._context.open.add(self.address)
         logger.info("client_connected", extra={"remote": self._link.info.remote})
 
@@ -207,6 +223,7 @@ class StreamrConnection(Worker):
     def stopped(self) -> None:
         """Unsubscribe from everything; resends end as the connection's children."""
         self._context.open.discard(self.address)
+        self._context.streams.router.unregister(self._own_address)
         for name in tuple(self._subscribed):
             self._forget(name)
             unsubscribe = Unsubscribe(self._outlet, *name, silent=True)
@@ -214,6 +231,49 @@ class StreamrConnection(Worker):
         if self._room is not None:
             self._room.close()
         self._link.close("connection ended")
+
+    def described(self, address: bytes) -> Described | None:
+        """The connection, or one of its subscriptions, for which there is no actor of its own."""
+        own = self._own_address
+        if address == own:
+            return Described(
+                "link",
+                name=f"streamr {self._link.info.remote}",
+                owner=self._link.info.principal,
+                made_at=self._made_at,
+                open_to="owner",
+                stop=partial(self._link.close, "it was stopped at its address"),
+            )
+        name = parse_stream_address(address[len(own) + 1 :])
+        subscription = self._subscribed.get(name) if name else None
+        if name is None or subscription is None:
+            return None
+        return Described(
+            "subscription",
+            name="/".join(map(str, name)),
+            owner=subscription.principal,
+            made_at=self._made_at,
+            open_to="owner",
+            stop=partial(
+                self._end, name, subscription, "This subscription was stopped at its address"
+            ),
+            parent=own,
+        )
+
+    def parts(self) -> Iterator[bytes]:
+        """The addresses of its subscriptions."""
+        for name in tuple(self._subscribed):
+            yield b"%s/%s" % (self._own_address, stream_address(*name))
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return self._link
+
+    @property
+    def route(self) -> bytes:
+        """Its address."""
+        return self._own_address
 
     def owes(self) -> bool:
         """Whether something that was read has no outcome yet."""
@@ -426,11 +486,18 @@ class StreamrConnection(Worker):
             if not (
                 may(access, one.principal, "subscribe", stream_id) and sessions.stands(one.token)
             ):
-                self._forget(name)
-                one.request.answered = True  # if it was not: by the error that follows
-                error = _not_allowed(stream_id)
-                revoked = Revoked(self._outlet, *name, one.request.request_id, error)
-                self.system.post(self._relay(*name), revoked)
+                self._end(name, one, _not_allowed(stream_id).text)
+
+    def _end(self, name: PartitionName, subscription: _Subscription, why: str) -> None:
+        """End a subscription, and tell its client, who has not asked for that."""
+        if self._subscribed.get(name) is not subscription:
+            return
+        self._forget(name)
+        request = subscription.request
+        request.answered = True  # if it was not: by the error that follows
+        error = RequestError(PERMISSION_DENIED, why)
+        revoked = Revoked(self._outlet, *name, request.request_id, error)
+        self.system.post(self._relay(*name), revoked)
 
     def _resend(self, request: AnyResendRequest) -> None:
         if isinstance(request, ResendRequest):

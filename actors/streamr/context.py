@@ -1,8 +1,9 @@
 """Shares parts among the actors for Streamr's clients, and the table of their relays."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
 from rillnode.actors.engine.cell import Cells
@@ -57,6 +58,7 @@ class StreamrContext:
         directory: the actor that keeps what Streamr's clients say of streams.
         counters: what was dropped or refused, by reason.
         open: the connections that there are.
+        numbers: tell the addresses of connections apart.
     """
 
     streams: StreamContext
@@ -67,6 +69,7 @@ class StreamrContext:
     directory: Cell
     counters: Counter[str] = field(default_factory=Counter)
     open: Cells = field(default_factory=Cells)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
         """Have requests answered that a relay fails at."""

@@ -28,7 +28,7 @@ class Probe:
 
 @dataclass(slots=True)
 class ProbeResponse:
-    """A broker is there; it may say which, to who may discover it."""
+    """A broker's answer to a probe; its id is for those who may discover it."""
 
     magic: bytes
     peer_id: PublicKey | None

@@ -69,14 +69,14 @@ PeerId = DirectPeer | ForwardedPeer | ObfuscatedPeer
 
 @dataclass(frozen=True, slots=True)
 class OuterOverlay:
-    """The overlay of those who read; its id is without a tag."""
+    """The overlay of readers; its id is without a tag."""
 
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class InnerOverlay:
-    """The overlay of those who write; its id is without a tag."""
+    """The overlay of writers; its id is without a tag."""
 
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 

@@ -79,7 +79,7 @@ class NoiseLink:
     ) -> "NoiseLink":
         """The side that dials.
 
-        `node_identity` (hex; several have commas between) is the node to expect; without it, any
+        `node_identity` (hex; several separated by commas) is the node to expect; without it, any
         node is taken for the right one. `ephemeral` and `rekey_records` are for tests; both sides
         need the same of the latter.
         """

@@ -1,4 +1,4 @@
-"""Items of bi-directional streams: what an entry's data is when two sides talk over two streams.
+"""Items of bi-directional streams: an entry's data when two sides talk over two streams.
 
     Item { return_stream: string, message: data }
 

@@ -1,4 +1,4 @@
-"""Payload protocol `stream_admin`: what the owner of a stream may ask of it besides using it.
+"""Payload protocol `stream_admin`: what a stream's owner may ask beside using it.
 
 Released nodes have nothing of the kind (they forget streams when they stop), so this is rillnode's
 own, in the form of Ockam's other stream protocols: it is sent to the stream service, over any

@@ -1,4 +1,4 @@
-"""The trace context of a wire message: which span it belongs to, for whom it reaches next.
+"""The trace context of a wire message: the span that it belongs to.
 
     Message, version 2 { ... as version 1, tracing_context: optional<string> }
 

@@ -1,4 +1,4 @@
-"""Streamr's control layer: its messages, whatever version they travel in.
+"""Streamr's control layer: its messages, in any version.
 
 A class has what any version tells of its message. What a version has no place for is None, or its
 default, after decoding, and left out by encoding. `layout` says whose form a message has come in;

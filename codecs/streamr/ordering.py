@@ -1,4 +1,4 @@
-"""Order within message chains: what comes early waits for what it names as its predecessor.
+"""Order within message chains: an early message waits for its predecessor.
 
 A chain is what one publisher sends under one chain id. Its first message is taken as it is; the
 next is the one whose predecessor is the last delivered, or a newer one that names none. Others

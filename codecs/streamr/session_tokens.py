@@ -1,4 +1,4 @@
-"""Session tokens and login challenges: texts that only who holds a secret key can have made.
+"""Session tokens and login challenges: texts that only a holder of a secret key can make.
 
 A node remembers neither. All numbers are big-endian, times are milliseconds since 1970:
 

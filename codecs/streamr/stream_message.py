@@ -1,4 +1,4 @@
-"""Streamr's message layer: the message itself, whatever version and layout it travels in."""
+"""Streamr's message layer: the message itself, in any version and layout."""
 
 from enum import Enum, IntEnum
 from typing import NamedTuple

@@ -16,6 +16,7 @@ from typing import Any, cast
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli import (
+    actor,
     backup,
     bench,
     completion,
@@ -49,7 +50,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, peer, route,
+    init, run, status, top, stream, short, index, peer, route, actor,
     key, config, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""

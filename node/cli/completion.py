@@ -1,4 +1,4 @@
-"""`rillnode completion`: what a shell needs to complete command lines, made from the parser."""
+"""`rillnode completion`: completes command lines in shells, from the parser."""
 
 import argparse
 import shlex

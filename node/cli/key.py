@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
     parser = add_verb(
         verbs, "rotate", rotate,
-        summary="replace a key in two steps, so that both are good in between",
+        summary="replace a key in two steps; both are good in between",
         usage="FILE [options]",
         text="The first step makes the next key beside the file and shows both identities: let\n"
         "peers and clients know the new one beside the old. The second, --finish, puts it in\n"

@@ -35,7 +35,7 @@ def add_verbs(verbs: Commands) -> None:
         text="A route is a list of addresses, separated by `;` or `=>`: workers by name, nodes as\n"
         "`peer/NAME` (configured) or `1#HOST:PORT` (Ockam TCP; needs the `admin` grant). The\n"
         "payload is stdin where none is given. What comes back is shown as text, or in\n"
-        "hexadecimal where it is none; the return route leads to who sent it.",
+        "hexadecimal where it is none; the return route leads to its sender.",
         examples=[
             "rillnode route ask echo hello",
             "rillnode route ask 'peer/core;printer' --wait 60 < page.txt",

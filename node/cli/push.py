@@ -1,4 +1,4 @@
-"""`rillnode stream push`: what stdin brings, one entry per line."""
+"""`rillnode stream push`: pushes stdin, one entry per line."""
 
 import argparse
 import asyncio
@@ -60,7 +60,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         help="choose the partition by this field of each JSON object (CRC-32 of its text); "
         "dots lead into inner objects",
     )  # fmt: skip
-    parser.add_argument("--create", action="store_true", help="create the stream if need be")
+    parser.add_argument("--create", action="store_true", help="create a missing stream")
     add_connection_options(parser)
 
 

@@ -1,4 +1,4 @@
-"""A node's store held still for who reads all of it, whether the node runs or not.
+"""Opens a consistent snapshot of a store for offline tools, whether the node runs or not.
 
 Where it does not run, its store is locked meanwhile, so that it cannot start. Where it runs, it is
 asked for a copy of its store, which is removed afterwards.

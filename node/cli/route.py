@@ -4,6 +4,7 @@ import argparse
 from typing import Any, Final
 
 from rillnode.codecs.routing.routes import Address, Route, format_route
+from rillnode.node.cli.actor import add_ls
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import add_verbs, route_argument
@@ -20,10 +21,11 @@ def add(commands: Commands) -> None:
     verbs = add_noun(
         commands,
         "route",
-        "messages along routes, through several nodes too: ask, send, serve, probe",
+        "messages along routes, through several nodes too: ask, send, serve, ls, probe",
     )
     add_verbs(verbs)
     add_serve(verbs)
+    add_ls(verbs, "route")
     parser = add_verb(
         verbs, "probe", probe,
         summary="ask each node along a route, and show how long its answer took",
@@ -36,7 +38,7 @@ def add(commands: Commands) -> None:
             "rillnode route probe 'peer/core;peer/edge-2' --wait 1 | jq -r .milliseconds",
         ],
     )  # fmt: skip
-    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="what is probed")
+    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="the route to probe")
     parser.add_argument(
         "--wait", type=seconds, default=_WAIT_SECONDS, metavar="SECONDS",
         help=f"how long to wait for each answer (default: {_WAIT_SECONDS:g})",

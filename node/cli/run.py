@@ -68,11 +68,11 @@ def add(commands: Commands) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="keep data here, whatever the configuration says",
+        help="keep data here, in place of the configured directory",
     )
     parser.add_argument(
         "--dev", action="store_true",
-        help="everybody who reaches the node may do everything; loopback addresses only",
+        help="everybody may do everything; loopback addresses only",
     )  # fmt: skip
     parser.add_argument(
         "--trace", metavar="PROTOCOLS",

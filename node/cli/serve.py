@@ -1,4 +1,4 @@
-"""`rillnode route serve`: have a program answer what is sent to an address of a node."""
+"""`rillnode route serve`: lets a program answer messages to an address of a node."""
 
 import argparse
 import asyncio
@@ -22,10 +22,10 @@ def add_serve(verbs: Commands) -> None:
     """Add the verb."""
     parser = add_verb(
         verbs, "serve", serve,
-        summary="have a program answer what is sent to an address",
+        summary="let a program answer messages to an address",
         usage="ADDRESS [options] -- PROGRAM [ARGUMENT ...]",
         text="The program is run for each message: its stdin is the payload, what it prints the\n"
-        "answer. Where it fails whoever asked is told `program.failed`. RILLNODE_PRINCIPAL says\n"
+        "answer. If it fails, the asker is told `program.failed`. RILLNODE_PRINCIPAL says\n"
         "who asks. It goes on over lost links until Ctrl-C or SIGTERM, and then answers what it\n"
         "has.",
         examples=[
@@ -35,7 +35,7 @@ def add_serve(verbs: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("address", metavar="ADDRESS", help="what others send to")
     parser.add_argument(
-        "program", nargs="+", metavar="PROGRAM", help="what is run, with its arguments"
+        "program", nargs="+", metavar="PROGRAM", help="the program to run, with its arguments"
     )
     parser.add_argument(
         "--group", action="store_true", help="others may serve it too: each message goes to one"

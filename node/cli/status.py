@@ -1,4 +1,4 @@
-"""`rillnode status`: how a running node is."""
+"""`rillnode status`: shows the state of a running node."""
 
 import argparse
 from collections.abc import Mapping

@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
         verbs, "trim", trim,
         summary="drop the oldest entries of a partition, for ever",
         usage="NAME --before INDEX --yes [options]",
-        text="Retention waits for sinks; this does not: who trims by hand means it. What a sink\n"
+        text="Retention waits for sinks; this does not. What a sink\n"
         "had not landed becomes a row of kind `gap` in its table, and is told here.",
         examples=["rillnode stream trim sensors --partition 2 --before 1000 --yes"],
     )  # fmt: skip

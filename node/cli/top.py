@@ -87,10 +87,14 @@ async def _look(client: Client) -> _Look:
 
 def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
     """What is shown of two looks: rates are those between them."""
+    # Here, because it stands on the actors, for which no other command is to wait.
+    from rillnode.actors.core.streams.context import stream_address
+
     elapsed = now.at - before.at
     streams: list[dict[str, Any]] = [
         {
             "stream": name,
+            "route": stream_address(name, 0).decode(),
             "entries_per_second": round((end - before.ends.get(name, (end, 0))[0]) / elapsed, 1),
             "next_index": end,
             "bytes_kept": size,
@@ -112,8 +116,10 @@ def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
             {"listener": name, "address": row["address"], "links": row["links"]}
             for name, row in status["listeners"].items()
         ],
-        "peers": _named("peer", status["peers"], ("state", "round_trip_seconds")),
-        "sinks": _named("sink", status.get("sinks", {}), ("state", "rows_behind", "failures")),
+        "peers": _named("peer", "peer/", status["peers"], ("state", "round_trip_seconds")),
+        "sinks": _named(
+            "sink", "spark_sink/", status.get("sinks", {}), ("state", "rows_behind", "failures")
+        ),
     }
 
 
@@ -124,9 +130,9 @@ def _log_behind(log: Mapping[str, Any] | None) -> dict[str, int]:
     return {"log_frames_behind": max((view["behind"] for view in log["views"]), default=0)}
 
 
-def _named(title: str, rows: Mapping[str, Row], columns: tuple[str, ...]) -> list[Row]:
+def _named(title: str, prefix: str, rows: Mapping[str, Row], columns: tuple[str, ...]) -> list[Row]:
     return [
-        {title: name, **{column: row.get(column) for column in columns}}
+        {title: name, "route": prefix + name, **{column: row.get(column) for column in columns}}
         for name, row in rows.items()
     ]
 

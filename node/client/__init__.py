@@ -9,12 +9,14 @@ from rillnode.node.client.blocking import (
     connect_blocking,
 )
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 
 __all__ = [
+    "About",
     "Answer",
     "BlockingClient",
     "BlockingIteration",

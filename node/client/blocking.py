@@ -13,6 +13,7 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
@@ -250,6 +251,29 @@ class BlockingClient:
     ) -> Answer:
         """Send a message along a route and wait for what comes back."""
         return self._loop.run(self._client.ask(route, payload, timeout_seconds=timeout_seconds))
+
+    def about(self, route: Route | str) -> About:
+        """What is at the end of a route; see `Client.about`."""
+        return self._loop.run(self._client.about(route))
+
+    def routes(
+        self, pattern: str = "*", *, kind: str = "", at: Route | str = ""
+    ) -> BlockingIteration[About]:
+        """All that has a route; see `Client.routes`."""
+        found = self._client.routes(pattern, kind=kind, at=at)
+
+        async def one() -> tuple[About]:
+            return (await anext(found),)
+
+        return BlockingIteration(self._loop, one, found.aclose)
+
+    def watch(self, route: Route | str) -> About:
+        """Wait until what is at the end of a route has ended; see `Client.watch`."""
+        return self._loop.run(self._client.watch(route))
+
+    def stop(self, route: Route | str) -> None:
+        """Have what is at the end of a route stop; see `Client.stop`."""
+        self._loop.run(self._client.stop(route))
 
     def serve(
         self,

@@ -16,12 +16,14 @@ from rillnode.codecs.limits import OPENS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Session
+from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
@@ -105,13 +107,16 @@ class Client(Correspondent):
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
         """
-        request = native.OpenRequest(self._session.next_id(), name or "", partitions)
+        stream = Stream(self._session, await self._open(name or "", partitions))
+        self._streams.add(stream)
+        return stream
+
+    async def _open(self, name: str, partitions: int) -> native.StreamInfo:
+        request = native.OpenRequest(self._session.next_id(), name, partitions)
         response = await self._session.request(b"stream", request)
         if not isinstance(response, native.StreamResponse):
             raise _unexpected()
-        stream = Stream(self._session, response.stream)
-        self._streams.add(stream)
-        return stream
+        return response.stream
 
     async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
         """Open many streams; create those, or partitions of those, that are not there.
@@ -136,18 +141,25 @@ class Client(Correspondent):
 
     async def _open_some(self, names: Sequence[str], partitions: int) -> list[native.StreamInfo]:
         found: list[native.StreamInfo] = []
-        while names:
-            request = native.OpenManyRequest(self._session.next_id(), list(names), partitions)
+        left: list[str] = list(names)
+        while left:
+            request = native.OpenManyRequest(self._session.next_id(), left, partitions)
             response = await self._session.request(b"stream", request)
             if not isinstance(response, native.OpenManyResponse):
                 raise _unexpected()
+            opened: list[native.StreamInfo] = list(response.streams)
+            elsewhere: list[str] = []
             for failure in response.failures:
-                raise native.failure_of(failure)
-            opened = {info.name for info in response.streams}
-            if opened.isdisjoint(names):
+                if not failure.nodes or failure.request_id >= len(left):
+                    raise native.failure_of(failure)
+                elsewhere.append(left[failure.request_id])
+            # Each may be served by others.
+            opened += await asyncio.gather(*(self._open(one, partitions) for one in elsewhere))
+            known: set[str] = {info.name for info in opened}
+            if known.isdisjoint(left):
                 raise _unexpected()
-            found += response.streams
-            names = [name for name in names if name not in opened]
+            found += opened
+            left = [name for name in left if name not in known]
         return found
 
     async def describe(self, name: str) -> StreamInfo:
@@ -321,6 +333,63 @@ class Client(Correspondent):
         """Close something that goes over this client when the client is closed, if it is in use."""
         self._parts.add(part)
 
+    async def about(self, route: Route | str, *, timeout_seconds: float = ANSWER_SECONDS) -> About:
+        """What is at the end of a route, here or at a node behind this one; nothing is woken.
+
+        Without a grant of `admin` a client knows what is its own, what its grants name, and what
+        it may send to.
+
+        Raises:
+            CodecError: the text is no route.
+            RequestError: `address.unknown`, nothing is there, or nothing that this client may know
+                of; `peer.unreachable`, `route.busy`.
+            ActorError, TransportError: as `ask`.
+        """
+        return await lookup.about(self.messages, as_route(route), timeout_seconds)
+
+    def routes(
+        self,
+        pattern: str = "*",
+        *,
+        kind: str = "",
+        at: Route | str = "",
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> Iteration[About]:
+        """All that has a route, as `about` would tell of each; fetched as it is asked for.
+
+        Args:
+            pattern: of what is wanted: of the address, or of the name.
+            kind: these alone, as `About.kind` has it.
+            at: leads to another node, such as `peer/core`.
+            timeout_seconds: how long each page may take.
+
+        Raises:
+            CodecError: `at` is no route.
+        """
+        found = lookup.pages(self.messages, as_route(at), pattern, kind, timeout_seconds)
+        return iterate(found)
+
+    async def watch(self, route: Route | str) -> About:
+        """Wait until what is at the end of a route has ended; return how it was last.
+
+        Raises:
+            RequestError, ActorError, TransportError: as `about`.
+        """
+        return await lookup.watch(self.messages, as_route(route))
+
+    async def stop(self, route: Route | str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
+        """Have what is at the end of a route stop: its owner may, and who is granted `admin`.
+
+        A link is closed, a subscription ends and its subscriber is told, an actor of an application
+        works off what waits; a stream's actor goes, and the next message brings it back.
+
+        Raises:
+            RequestError: `route.kept`, such a thing is not stopped, and what to do instead;
+                `route.refused`, not by this client; else as `about`.
+            ActorError, TransportError: as `about`.
+        """
+        await lookup.stop(self.messages, as_route(route), timeout_seconds)
+
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
         """Ask whether a peer of the node answers; return the round trip's seconds.
 
@@ -365,6 +434,15 @@ def noise_connect(
     return open_link
 
 
+def noise_follow(identity: Identity, *, chacha: bool = False) -> Follow:
+    """Ways to nodes that others have named, by the same key; each must prove who it is."""
+
+    def follow(node: native.NodeAddress) -> Connect:
+        return noise_connect(f"noise://{node.address}", identity, node.identity, chacha=chacha)
+
+    return follow
+
+
 async def connect(
     url: str,
     *,
@@ -375,6 +453,9 @@ async def connect(
     chacha: bool = False,
 ) -> Client:
     """Connect to a node's `noise` listener.
+
+    Where the node says that others serve a stream, which on a shared log its configuration may
+    have (`store.serve`), the client goes to one of these for it, by the same key.
 
     Args:
         url: `noise://host:port`.
@@ -395,7 +476,7 @@ async def connect(
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
-    session = Session(way, reconnect=reconnect)
+    session = Session(way, reconnect=reconnect, follow=noise_follow(identity, chacha=chacha))
     try:
         await session.open()
     except HandshakeError as error:

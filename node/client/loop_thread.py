@@ -1,4 +1,4 @@
-"""An event loop of its own, for threads that have none: what blocks stands on it."""
+"""Runs an event loop of its own, for threads that have none."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Messages along routes: what a client sends to any worker, on its node or behind it."""
+"""Sends messages along routes to any worker, on a client's node or behind it."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ OnMessage = Callable[[WireMessage], None]
 
 
 class Keeper(Protocol):
-    """Whoever keeps a local address for longer than one question."""
+    """A holder of a local address for longer than one question."""
 
     def link_opened(self) -> None:
         """There is another link: nobody knows a way over the one before any more."""

@@ -119,7 +119,7 @@ class Service:
 
         Raises:
             RequestError: `address.taken`, the lease was over, and another serves the address;
-                `serve.revoked`, the right to serve it has ended.
+                `serve.revoked`, the right to serve it has ended; `serve.stopped`, it was stopped.
             TransportError: the client is closed, or its link is lost and it makes no other.
         """
         await asyncio.shield(self._over)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
@@ -12,7 +13,7 @@ import rillnode
 from rillnode.node.config import Config
 from rillnode.node.http.history import History
 from rillnode.node.http.recent import RecentWarnings
-from rillnode.node.http.streams import Streams
+from rillnode.node.http.streams import FRESH_SECONDS, Streams
 from rillnode.node.observation import Observation
 
 _SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")
@@ -47,6 +48,7 @@ class Documents:
         self._history = history
         self._warnings = warnings
         self._tail = tail
+        self._rates = _Rates()
 
     def live(self) -> dict[str, Callable[[], Awaitable[Any]]]:
         """Those that the page follows, by the name of their event and of their path."""
@@ -93,7 +95,9 @@ class Documents:
 
     async def actors(self) -> dict[str, Any]:
         """The supervision tree, class by class."""
-        return self._node.actors()
+        document = self._node.actors()
+        self._rates.add(document["actors"])
+        return document
 
     async def sinks(self) -> dict[str, Any]:
         """The sinks, their jobs and newest batches."""
@@ -111,6 +115,28 @@ class Documents:
     async def config(self) -> dict[str, Any]:
         """The configuration in effect; secrets are in files of their own, hashes are masked."""
         return await masked(self._node.config)
+
+
+class _Rates:
+    """How many messages actors handle in a second, class by class."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._handled: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add `handled_per_second` to each row; who asks too soon gets what was told last."""
+        now = time.monotonic()
+        handled = {f"{row['module']}.{row['class']}": row["handled"] for row in rows}
+        if now - self._at >= FRESH_SECONDS:
+            before, seconds = self._handled, now - self._at
+            self._rates = {
+                name: (count - before.get(name, count)) / seconds for name, count in handled.items()
+            }
+            self._at, self._handled = now, handled
+        for row, name in zip(rows, handled, strict=True):
+            row["handled_per_second"] = round(self._rates.get(name, 0.0), 1)
 
 
 async def masked(config: Config) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The last five minutes, second by second: what the tiles' lines are drawn from."""
+"""The last five minutes, second by second, for the tiles' lines."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -21,6 +21,7 @@ from rillnode.node.http.history import PERIOD_SECONDS, History
 from rillnode.node.http.page import Page
 from rillnode.node.http.probe import probed
 from rillnode.node.http.recent import RecentWarnings
+from rillnode.node.http.routes import Routes
 from rillnode.node.http.streams import ENTRIES_MAX, Streams
 from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
 from rillnode.node.observation import Observation
@@ -65,7 +66,11 @@ PATHS: Final = (
     ),
     Path("/v1/links", "open links, and those that failed last"),
     Path("/v1/peers", "nodes that this one sends to"),
-    Path("/v1/actors", "the supervision tree, class by class"),
+    Path(
+        "/v1/actors",
+        "the supervision tree, class by class; with `?pattern=*` what has a route, 250 to a page: "
+        "`pattern` of address or name, `kind`, `after`, which is `next_after` of the page before",
+    ),
     Path("/v1/sinks", "sinks, their jobs and newest batches"),
     Path("/v1/warnings", "the newest warnings of the log"),
     Path("/v1/status", "what `rillnode status` shows"),
@@ -98,6 +103,7 @@ class StatusSite:
         self._warnings = RecentWarnings()
         self._metrics = NodeMetrics(node)
         self._page = Page()
+        self._routes = Routes(client)
         self._documents = Documents(
             node, self._streams, self._history, self._warnings, self._gate.terms
         )
@@ -117,7 +123,9 @@ class StatusSite:
         documents = self._documents
         more = {"history": documents.history, "status": documents.status}
         for name, make in {**documents.live(), **more}.items():
-            get(f"/v1/{name}", _answering(make))
+            if name != "actors":
+                get(f"/v1/{name}", _answering(make))
+        get("/v1/actors", self._actors)
         get("/v1/config", self._config)
         get("/v1/events", self._events.serve, allow_head=False)
         get("/v1/streams/{name}", self._stream)
@@ -160,6 +168,13 @@ class StatusSite:
 
     async def _list(self, _: web.Request) -> web.Response:
         return json_answer([one._asdict() for one in PATHS])
+
+    async def _actors(self, request: web.Request) -> web.Response:
+        if not request.query:
+            return json_answer(await self._documents.actors())
+        if self._node.state != "ready":
+            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+        return json_answer(await self._routes.document(request))
 
     async def _config(self, request: web.Request) -> web.Response:
         self._gate.check(request)

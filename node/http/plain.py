@@ -13,8 +13,8 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
     ),
     "links": (
         "links",
-        ("remote", "protocol", "direction", "state", "peer", "round_trip_seconds", "bytes_in",
-         "bytes_out"),
+        ("remote", "protocol", "direction", "state", "peer", "route", "round_trip_seconds",
+         "bytes_in", "bytes_out"),
         "No links are open.",
     ),
     "peers": (
@@ -24,7 +24,7 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
     ),
     "actors": (
         "actors",
-        ("class", "cells", "mailbox_depth", "handled", "failures", "restarts",
+        ("class", "cells", "mailbox_depth", "handled", "handled_per_second", "failures", "restarts",
          "slowest_handler_seconds"),
         "No actors.",
     ),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.log import (
     FindStream,
@@ -128,6 +129,7 @@ class Streams:
             "extents": [
                 {
                     "partition": partition,
+                    "route": stream_address(name, partition).decode(),
                     "first_index": extent.first_index,
                     "next_index": extent.next_index,
                     "data_bytes": extent.data_bytes,
@@ -237,6 +239,7 @@ class Streams:
         logs = logs_of(record.id, record.partitions)
         return {
             "name": record.name,
+            "route": stream_address(record.name, 0).decode(),
             "owner": record.owner,
             "partitions": record.partitions,
             "entries": sum(one.next_index - one.first_index for one in extents),
@@ -261,7 +264,7 @@ class Streams:
                 raise Refusal(503, "store.slow", "The store did not answer in time") from None
         error: RillnodeError | None = operation.error
         if error is not None:
-            raise Refusal(503, error.code, error.text)
+            raise Refusal(421 if error.code == "store.elsewhere" else 503, error.code, error.text)
         return operation
 
 

@@ -32,7 +32,7 @@ def add_channel(parser: Parser) -> Callable[[argparse.Namespace], Opened | None]
     )  # fmt: skip
     channel.add_argument(
         "--channel-remote-key", type=_channel_key, metavar="HEX",
-        help="the listener's public key: no other one learns who asks",
+        help="the listener's public key; no other listener learns yours",
     )  # fmt: skip
     return _opened
 

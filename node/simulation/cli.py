@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
             "rillnode sim run configs/sim-partition.toml --http 127.0.0.1:8090 --speed 1",
         ],
     )  # fmt: skip
-    parser.add_argument("scenario", metavar="SCENARIO.toml", type=Path, help="what is simulated")
+    parser.add_argument("scenario", metavar="SCENARIO.toml", type=Path, help="the scenario")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
     which.add_argument("--seeds", type=seeds, metavar="A..B", help="all seeds from A to B")

@@ -1,4 +1,4 @@
-"""A rest: clients stay connected and do nothing for so long that what is idle goes to sleep.
+"""Rests: clients stay connected and idle until what is unused has gone to sleep.
 
 Then one entry more is pushed to each log that somebody follows.
 """

@@ -1,4 +1,4 @@
-"""In quiet, one node ends and starts again: all is soon as before, whatever faults there were.
+"""Restarts one idle node, and checks that all recovers, whatever faults there were.
 
 Who dials it begins with the shortest pause, for nothing has failed lately. An overlay is repaired
 without it, and what is pushed meanwhile is there soon after it is back.

@@ -1,4 +1,4 @@
-"""Strangers: who connects to a node and says nothing, or never ends what he has begun.
+"""Strangers that connect to a node and say nothing, or never finish what they begin.
 
 No client does that, and none is harmed by one of them: but each that a node bears for ever takes
 a connection and memory, until there are none for others.
@@ -28,7 +28,7 @@ _RECORD: Final = b"\x40\x00"
 
 
 class Stranger(asyncio.Protocol):
-    """One connection of somebody who never ends what he has begun.
+    """One connection that never finishes what it begins.
 
     Args:
         codec: with it he proves who he is, and then begins a record; None: he begins nothing.

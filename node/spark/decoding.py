@@ -1,4 +1,4 @@
-"""Rows of bronze to rows of silver: what the bytes of each entry say, or why they say nothing.
+"""Decodes rows of bronze to rows of silver, or says why it cannot.
 
 An entry never stops the pipeline: what cannot be decoded becomes a row that has its bytes and the
 reason. Entries of kind `bytes` belong to nobody's protocol, so that nothing about them is wrong.

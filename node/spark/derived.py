@@ -1,4 +1,4 @@
-"""Runs what is made of bronze: the silver query and, beside it in a thread, the queries of gold.
+"""Runs the silver query and, beside it in a thread, the queries of gold.
 
 Bronze must land whatever happens to them, because the node keeps entries for it only so long. So
 the failures of one end nothing, neither bronze nor another of them: they are told, and tried again

@@ -1,4 +1,4 @@
-"""Leaves out of a job's standard error what is printed at every start or stop and means nothing.
+"""Filters from a job's standard error what is printed every time and means nothing.
 
 Java says that it uses an incubator module, which Spark asks it to. A Python worker that Spark no
 longer needs finds its socket closed and prints a traceback about it. Neither goes through a logger

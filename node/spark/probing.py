@@ -1,4 +1,4 @@
-"""Finds indexes by time and by size: what a position is, not only how many entries lie before it.
+"""Seeks to an index by timestamp or byte offset.
 
 A block tells when its entries were taken and how many bytes its log held before it, so that a
 search reads one block per step, and never more than the logarithm of a range's length of them.

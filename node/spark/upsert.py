@@ -1,4 +1,4 @@
-"""Replaces rows of a gold table by slot: what is known of a minute now goes before what was.
+"""Replaces rows of a gold table by slot: new knowledge of a minute for old.
 
 One transaction removes the files that hold rows of the replaced slots, adds files with the rows
 that stay and the new ones, and says how far the table has come in what it is made of. A table is

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
         "read its configuration again (SIGHUP): its sessions end, too.",
         examples=["rillnode apikey new dashboard"],
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="who is to hold the key")
+    parser.add_argument("name", metavar="NAME", help="name of the key's holder")
 
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from rillnode.codecs.keys import Identity
     from rillnode.node.client import (
+        About,
         BlockingClient,
         BlockingIteration,
         BlockingMailbox,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "About",
     "Actor",
     "ActorError",
     "ActorRef",
@@ -109,6 +111,7 @@ _HOMES: Final = {
     "rillnode.codecs.keys": ("Identity",),
     "rillnode.codecs.channel_key": ("ChannelKey",),
     "rillnode.node.client": (
+        "About",
         "BlockingClient",
         "BlockingIteration",
         "BlockingMailbox",

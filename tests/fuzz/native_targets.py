@@ -1,4 +1,4 @@
-"""What reads rillnode's own bytes: the link before and after its handshake, messages, blocks."""
+"""Lists readers of rillnode's own bytes: the link, messages, blocks."""
 
 from collections.abc import Callable
 from typing import Final

@@ -16,6 +16,7 @@ from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkAc
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Variant, Worker, plain
 from rillnode.actors.log import LogStore
@@ -98,13 +99,24 @@ class _Drained:
 _DRAINED: Final = _Drained()
 
 
+class _Stop:
+    """Close the link, after what waits for it."""
+
+    def merged(self, later: "_Stop") -> "_Stop":
+        """One is enough."""
+        return later
+
+
+_STOP: Final = _Stop()
+
+
 @dataclass(frozen=True, slots=True)
 class _Continue:
     """Time to look again whether something can be handed on."""
 
 
 ConnectionMessage = (
-    Delivery | Received | Handled | _Continue | _Drained | Drain | RightsChanged | Closed
+    Delivery | Received | Handled | _Continue | _Drained | Drain | _Stop | RightsChanged | Closed
 )
 """What a connection's actor takes."""
 
@@ -153,6 +165,7 @@ class ConnectionActor(Worker):
             wire_format=info.wire_format,
         )
         self._granted = self._is_granted()
+        self._made_at = 0.0
         # Both are empty nearly always, and an empty list takes as much as a route.
         self._frames: list[bytes] | tuple[()] = ()
         self._slice = _NONE
@@ -170,6 +183,7 @@ class ConnectionActor(Worker):
         self._context.router.register(self._own_address, self.address)
         self._context.open.add(self.address)
         self._origin.connection = self.address
+        self._made_at = self.system.timing.monotonic()
         info = self._link.info
         logger.info(
             "link_opened",
@@ -206,6 +220,9 @@ class ConnectionActor(Worker):
             case Drain():
                 self._draining = True
                 self._link.pause_reading()
+            case _Stop():
+                self.finish()
+                self._link.close("it was stopped at its address")
             case RightsChanged():
                 if self._granted and not self._is_granted():
                     self._link.close("no grant names its principal any more")
@@ -224,6 +241,28 @@ class ConnectionActor(Worker):
             self.finish()
         finally:
             self._link.close("connection ended")
+
+    def described(self, address: bytes) -> Described:
+        """The link, which its peer and administrators may close."""
+        return Described(
+            "link",
+            name=f"{self._link.info.transport} {self._link.info.remote}",
+            owner=self._origin.principal,
+            origin=self._origin,
+            made_at=self._made_at,
+            open_to="owner",
+            stop=partial(self.system.post, self.address, _STOP),
+        )
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return self._link
+
+    @property
+    def route(self) -> bytes:
+        """Its address."""
+        return self._own_address
 
     def owes(self) -> bool:
         """Whether what was read was not handed on yet."""

@@ -1,4 +1,4 @@
-"""The actor of one peer: what is sent to it waits for a link, which is dialled and kept or renewed.
+"""The actor of one peer: messages wait for a link, which is dialled, kept or renewed.
 
 It knows neither sockets nor dialects. A link that has opened gets a connection actor, as one that
 was accepted; messages go on to that one, which takes the first hop off their onward route. Where
@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Literal, Protocol, assert_never
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Dialling, Link, TimerHandle
@@ -304,6 +305,11 @@ class PeerActor(Worker):
         self._stop("its actor has ended")
         if self._settings.on_gone is not None:
             self._settings.on_gone()
+
+    def described(self, address: bytes) -> Described:
+        """The peer, and how its link is."""
+        kept = "stop its link, which is dialled again when it is needed"
+        return Described("peer", self._settings.name, state=self._status.state, kept=kept)
 
     # Messages for the peer -------------------------------------------------------------------
 

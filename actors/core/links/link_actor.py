@@ -1,16 +1,17 @@
 """Passes the events of a link to the actor that is made for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.links.tracing import Trace, TracedLink, trace_of
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.ports import Link
+from rillnode.actors.ports import Clock, Link
 
 LinkT = TypeVar("LinkT", bound=Link)
 
@@ -36,6 +37,20 @@ class Closed:
     """The link is gone; `reason` is for people."""
 
     reason: str
+
+
+def link_address(prefix: bytes, clock: Clock, numbers: Iterator[int]) -> bytes:
+    """The address of a link that carries no routed messages: it can only be looked up.
+
+    Nobody is let to it, so it need not be hard to guess; no other link has had it, nor has it after
+    the node was started anew.
+    """
+    return b"%s%x_%d" % (prefix, clock.now_ms(), next(numbers))
+
+
+def nobody(_address: bytes, _origin: Origin) -> bool:
+    """Let nobody send to an address."""
+    return False
 
 
 class LinkActorEvents(Generic[LinkT]):

@@ -22,7 +22,7 @@ class Grown(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """Tells who follows a log that its stream is no more."""
+    """Tells followers of a log that its stream is no more."""
 
     log: int
 

@@ -47,7 +47,7 @@ Message = _Changed | _Removed | _Followed
 
 
 class StoreFollower(Worker):
-    """One per node: what others do holds here, too.
+    """A node's follower of what other nodes do with the store; one per node.
 
     `changed` is told of every record that was changed, and of each stream that is no more; who
     follows a log is told of what is appended to it. Quotas count the streams that were made.

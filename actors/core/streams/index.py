@@ -123,7 +123,7 @@ class _Line:
 
 
 class Positions:
-    """Answers what is saved, and saves, for the one actor that owns all positions of a node."""
+    """Answers and saves positions, for the one actor that owns all of a node."""
 
     def __init__(self, store: LogStore, known: KnownPositions) -> None:
         self._store = store

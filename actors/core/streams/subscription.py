@@ -12,6 +12,7 @@ from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Read
@@ -23,6 +24,9 @@ from rillnode.codecs.routing.routes import Route
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not read."""
+
+_PARTITION: Final = 2**32 - 1
+"""The bits of a log's number that are its partition."""
 
 CHUNK_BYTES: Final = 1_048_576
 """Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
@@ -70,10 +74,12 @@ class SubscriptionActor(Worker):
         self._news = False
         self._reading = False
         self._ended = False
+        self._made_at = 0.0
         self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
     def started(self) -> None:
         """Take an address and read what is there, if the right has not ended since it was asked."""
+        self._made_at = self.system.timing.monotonic()
         self._context.router.register(self._own_address, self.address)
         self._context.subscribers.add(self._log, "rillnode", 1)
         self._context.access.rights.watch(self._name, self.address)
@@ -117,6 +123,22 @@ class SubscriptionActor(Worker):
         self._context.subscribers.add(self._log, "rillnode", -1)
         self._context.followers.remove(self._log, self.address, (self._origin, self._id))
         self._origin.detach(self.address)
+
+    def described(self, address: bytes) -> Described:
+        """The subscription, which its subscriber and administrators may end."""
+        return Described(
+            "subscription",
+            name=f"{self._name}/{self._log & _PARTITION} from {self._next}",
+            owner=self._origin.principal,
+            origin=self._origin,
+            made_at=self._made_at,
+            open_to="owner",
+            stop=self._stop,
+        )
+
+    def _stop(self) -> None:
+        if not self._ended:
+            self._end("subscription.stopped", "This subscription was stopped at its address")
 
     def _may_go_on(self) -> bool:
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)

@@ -1,4 +1,4 @@
-"""A subscription is its subscriber's: who knows its address can neither end nor hasten it."""
+"""Checks that only a subscription's subscriber can end or hasten it."""
 
 import asyncio
 from contextlib import suppress

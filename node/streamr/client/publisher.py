@@ -1,4 +1,4 @@
-"""Publishing: messages are numbered, encrypted, signed and sent, and what was refused is told."""
+"""Numbers, encrypts, signs and sends messages, and tells what was refused."""
 
 import asyncio
 import logging

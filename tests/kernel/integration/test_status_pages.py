@@ -132,6 +132,38 @@ def test_every_document_tells_what_happened(tmp_path: Path) -> None:
             actors = (await document(session, "/v1/actors"))["actors"]
             stream_actor = next(one for one in actors if one["class"] == "StreamActor")
             assert stream_actor["handled"] > 0
+            assert stream_actor["handled_per_second"] >= 0.0
+
+            own = (await client.about(link["route"])).owner
+            assert own == link["peer"]
+            assert row["route"] == one["extents"][0]["route"] == "ST_S_0_sensors/a"
+            assert (await client.about(one["extents"][1]["route"])).name == "sensors/a/1"
+
+    run(node_config(tmp_path), body)
+
+
+def test_what_has_a_route_is_listed_page_by_page(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        await node.stream("s", partitions=300)
+        await node.spawn(lambda message, ctx: b"", address="greeter")
+        seen: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = await document(session, f"/v1/actors?kind=stream&after={after}")
+            assert len(page["routes"]) <= page["listed_max"] == 250
+            seen += [one["route"] for one in page["routes"]]
+            after = page["next_after"]
+        assert seen == [f"ST_S_{number}_s" for number in range(300)]
+        (one,) = (await document(session, "/v1/actors?pattern=greet*"))["routes"]
+        assert (one["kind"], one["state"], one["mailbox"]) == ("actor", "idle", 0)
+        assert (await document(session, "/v1/actors?kind=stone"))["routes"] == []
+        for query, code in (
+            ("after=zz", "http.after"),
+            ("after=" + "00" * 3_000, "http.after"),
+            ("after=09", "request.invalid"),
+            ("pattern=" + "*" * 600, "request.invalid"),
+        ):
+            assert await refusal(session, f"/v1/actors?{query}") == (400, code)
 
     run(node_config(tmp_path), body)
 

@@ -51,7 +51,7 @@ class PushingActor(Worker):
 
 
 class Syslog(PlugIn):
-    """What `[syslog]` asks for."""
+    """The plug-in of `[syslog]`."""
 
     metrics: ClassVar[Sequence[Described]] = (
         Described(

@@ -37,7 +37,16 @@ REQUESTS: list[native.Request] = [
     native.StopServingRequest(18, b"t" * 16),
     native.AnswerRequest(17, 3, b"printed"),
     native.AnswerRequest(17, 4, None, "printer.paper", "no paper"),
+    native.AboutRequest(19),
+    native.WatchRequest(20, 30_000),
+    native.StopRequest(21),
+    native.ListRoutesRequest(22, "sensor*", "stream", b"\x01ST_S_0_sensors"),
 ]
+
+ROUTE = native.RouteInfo(
+    b"ST_S_0_s", "stream", "s/0", "m.StreamActor", "noise:00", b"", 1_700_000_000_000, "idle",
+    3, 300, 1, 0, 120, True,
+)  # fmt: skip
 
 RESPONSES: list[native.Response] = [
     native.StreamResponse(
@@ -60,6 +69,8 @@ RESPONSES: list[native.Response] = [
     native.CallsResponse(
         17, [native.Call(3, "noise:00", [native.Hop(0, b"tray")], [native.Hop(1, b"h:1")], b"page")]
     ),
+    native.RouteResponse(19, ROUTE),
+    native.RoutesResponse(22, [ROUTE], b"\x01ST_S_0_s"),
     native.Failure(9, "stream.unknown", "no", True),
     native.Failure(10, "actor.busy", "later", True, 30_000),
 ]
@@ -80,6 +91,38 @@ def test_response_survives_the_wire(response: native.Response) -> None:
 def test_every_message_is_tried_here() -> None:
     tried = {type(message) for message in [*REQUESTS, *RESPONSES]}
     assert tried == set(native.MESSAGES)
+
+
+# Name and body, each behind its length; the body is a request id, then fields as BARE has them.
+VECTORS: list[tuple[native.Request | native.Response, str]] = [
+    (native.AboutRequest(19), "0e72696c6c6e6f64655f61626f7574" "01" "13"),
+    (native.WatchRequest(20, 30_000), "0e72696c6c6e6f64655f7761746368" "04" "14" "b0ea01"),
+    (native.StopRequest(300), "0d72696c6c6e6f64655f73746f70" "02" "ac02"),
+    (
+        native.ListRoutesRequest(22, "s*", "stream", b"\x01a"),
+        "1472696c6c6e6f64655f6c6973745f726f75746573" "0e" "16" "02732a" "0673747265616d" "020161",
+    ),
+    (
+        native.RouteResponse(19, ROUTE),
+        "0e72696c6c6e6f64655f726f757465" "3f" "13"
+        "0853545f535f305f73" "0673747265616d" "03732f30"
+        "0d6d2e53747265616d4163746f72" "086e6f6973653a3030" "00"
+        "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
+    ),
+    (native.RoutesResponse(22, [], b""), "0f72696c6c6e6f64655f726f75746573" "03" "16" "00" "00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "expected"), VECTORS)
+def test_routes_are_looked_up_by_these_bytes(
+    message: native.Request | native.Response, expected: str
+) -> None:
+    payload = bytes.fromhex(expected)
+    assert native.encode(message).hex() == expected
+    if isinstance(message, native.RouteResponse | native.RoutesResponse):
+        assert native.decode_response(payload) == message
+    else:
+        assert native.decode_request(payload) == message
 
 
 def test_blocks_encoded_from_the_store_are_a_blocks_response() -> None:

@@ -225,6 +225,12 @@ async def _drain(victim: Victim) -> None:
     victim.system.post(victim.cell, Drain())
 
 
+async def _stopped(victim: Victim) -> None:
+    described = cast(ConnectionActor, victim.cell.instance).described(b"")
+    assert described.stop is not None
+    described.stop()
+
+
 async def _rights_changed(victim: Victim) -> None:
     victim.system.post(victim.cell, RightsChanged())
 
@@ -236,6 +242,7 @@ CONNECTION: dict[type, Callable[[Victim], Awaitable[None]]] = {
     Handled: _much_read,
     connection._Continue: _slow_worker,
     connection._Drained: _drained,
+    connection._Stop: _stopped,
     Closed: _closed,
     Drain: _drain,
     RightsChanged: _rights_changed,
