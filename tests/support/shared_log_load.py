@@ -43,10 +43,16 @@ class Record:
 
 
 class Load:
-    """Pushes and reads until `stop`; `check` then compares everything with the log."""
+    """Pushes and reads until `stop`; `check` then compares everything with the log.
 
-    def __init__(self, nodes: Sequence[NodeProcess]) -> None:
+    Args:
+        nodes: where.
+        pause_seconds: of each producer, after what it has pushed together.
+    """
+
+    def __init__(self, nodes: Sequence[NodeProcess], *, pause_seconds: float = 0.0) -> None:
         self._nodes = nodes
+        self._pause_seconds = pause_seconds
         self._records = [Record(number % PARTITIONS) for number in range(PRODUCERS)]
         self._seen: list[list[list[bytes]]] = []
         self._stop = asyncio.Event()
@@ -192,6 +198,8 @@ class Load:
                     raise error
             while first in record.confirms:
                 first += 1
+            if self._pause_seconds:
+                await asyncio.sleep(self._pause_seconds)
         return first
 
     async def _consume(self, at: int, partition: int, seen: list[bytes]) -> None:
