@@ -31,6 +31,7 @@ from rillnode.codecs.routing.stream import (
 )
 from rillnode.node.client import connect
 from rillnode.node.streamr.client.endpoints import endpoints_of
+from shared_log_load import NEVER
 from streamr_keys_support import PUBLISHER, rsa_key
 
 PATIENCE_SECONDS: Final = 25.0
@@ -42,9 +43,6 @@ PAUSE_SECONDS: Final = 0.05
 
 BROKER: Final = identity("broker")
 """All nodes are one broker to NextGraph's clients."""
-
-NEVER: Final = ("store.lost", "store.corrupt", "store.trimmed", "store.foreign")
-"""What nobody may be told, whatever happens to machines."""
 
 LOST: Final = (RillnodeError, TimeoutError, OSError, EOFError, aiohttp.ClientError)
 

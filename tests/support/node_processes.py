@@ -36,6 +36,7 @@ class NodeProcess:
         *,
         listen: str = "127.0.0.1:0",
         replicas: int = 1,
+        sync: str = "always",
         command: Sequence[str] = (),
         program: Sequence[str] = ("-m", "rillnode"),
         more: str = "",
@@ -62,7 +63,7 @@ class NodeProcess:
             '[store]\nengine = "jetstream"\n'
             f"servers = {json.dumps([server.url for server in servers])}\n"
             f"monitors = {json.dumps([server.monitor for server in servers])}\n"
-            f"replicas = {replicas}\nshards = {SHARDS}\nallow_plain = true\n"
+            f'replicas = {replicas}\nshards = {SHARDS}\nsync = "{sync}"\nallow_plain = true\n'
             f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\n'
             'may = ["create", "push", "pull", "subscribe", "admin"]\n' + more
         )

@@ -7,8 +7,8 @@ partition from its beginning, also at changing nodes.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,12 @@ TOGETHER: Final = 8
 """Entries that a producer has unconfirmed at one time."""
 
 ENTRY_BYTES: Final = 200
+
+NEVER: Final = (
+    "store.lost", "store.incomplete", "store.corrupt", "store.trimmed", "store.foreign",
+    "store.differs",
+)  # fmt: skip
+"""What nobody may be told, whatever happens to machines."""
 
 PATIENCE_SECONDS: Final = 25.0
 """Without an answer for so long a node is left for the next one."""
@@ -163,7 +169,7 @@ class Load:
     async def _produce(self, number: int, record: Record) -> None:
         at, first = number, 0
         while not self._stop.is_set():
-            with suppress(RillnodeError, TimeoutError):
+            with _bearable():
                 async with _connected(self._nodes[at % len(self._nodes)]) as client:
                     first = await self._push(client, number, record, first)
             at += 1
@@ -192,7 +198,7 @@ class Load:
                     assert future.result() > last, "the order of one producer's pushes"
                     last = future.result()
                     record.confirms.setdefault(one, last)
-                elif isinstance(error, RillnodeError) and error.code != "store.lost":
+                elif isinstance(error, RillnodeError) and error.code not in NEVER:
                     failed = True
                 else:
                     raise error
@@ -204,7 +210,7 @@ class Load:
 
     async def _consume(self, at: int, partition: int, seen: list[bytes]) -> None:
         while True:
-            with suppress(RillnodeError, TimeoutError):
+            with _bearable():
                 async with _connected(self._nodes[at % len(self._nodes)]) as client:
                     await self._read(client, partition, seen)
             at += 1
@@ -249,6 +255,18 @@ def _check_producer(number: int, record: Record, log: list[bytes]) -> None:
     for one, tries in record.tries.items():
         times = counts[_entry(number, one)]
         assert times <= tries, "an entry is there more often than it was pushed"
+
+
+@contextmanager
+def _bearable() -> Generator[None]:
+    """Pass over what a fault may do to a client."""
+    try:
+        yield
+    except TimeoutError:
+        pass
+    except RillnodeError as error:
+        if error.code in NEVER:
+            raise
 
 
 @asynccontextmanager

@@ -18,13 +18,13 @@ from typing import Final
 
 import pytest
 
-from mixed_users import BROKER, NEVER, Users, all_users, more_of
+from mixed_users import BROKER, Users, all_users, more_of
 from nats_support import needs_nats
 from netns_support import network
 from node_processes import NodeProcess
 from rillnode.node.keys.files import write_key
 from shared_cluster import MORE, Cluster, make_cluster
-from shared_log_load import Load
+from shared_log_load import NEVER, Load
 
 pytestmark = [needs_nats, pytest.mark.long]
 
@@ -61,13 +61,16 @@ class Faults:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             await asyncio.sleep(self._chance.uniform(0.2, 6.0))
+            while len(self._tasks) == TOGETHER or len(self._busy) == 3:
+                await self._one_ends()
             self._begin()
-            if len(self._tasks) >= TOGETHER:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in [one for one in self._tasks if one.done()]:
-                self._tasks.discard(task)
-                task.result()
-        await asyncio.gather(*self._tasks)
+        while self._tasks:
+            await self._one_ends()
+
+    async def _one_ends(self) -> None:
+        done, self._tasks = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
     def _begin(self) -> None:
         """One more, on machines that have none now."""
@@ -81,14 +84,12 @@ class Faults:
         seconds = self._chance.uniform(0.2, self._chance.choice((2.0, SLEEP_SECONDS_MAX)))
         print(f"{time.strftime('%H:%M:%S')} {fault.__name__} {machines} {seconds:.1f} s")
         self.counts[fault.__name__] = self.counts.get(fault.__name__, 0) + 1
+        self._busy |= set(machines)
         self._tasks.add(asyncio.create_task(self._happen(fault, machines, seconds)))
 
     async def _happen(self, fault: "Fault", machines: list[int], seconds: float) -> None:
-        self._busy |= set(machines)
-        try:
-            await fault(self._cluster, machines, seconds)
-        finally:
-            self._busy -= set(machines)
+        await fault(self._cluster, machines, seconds)
+        self._busy -= set(machines)
 
 
 Fault = Callable[[Cluster, list[int], float], Awaitable[None]]
