@@ -32,6 +32,9 @@ its own for any of them."""
 _CREATED_MAX: Final = {1: 1_000, 3: 200}
 """By replicas, JetStream streams that are made: three servers make a few of them in a second."""
 
+_TOGETHER: Final = 8_192
+"""Messages to different streams that are unconfirmed at one time."""
+
 _SETTLE_SECONDS: Final = 6.0
 _IDLE_SECONDS: Final = 20.0
 _AWAY_SECONDS: Final = 8.0
@@ -43,8 +46,7 @@ def jetstream_streams(settings: Settings, sink: Sink) -> None:
         for count in settings.streams:
             for replicas in (1, 3):
                 for turn in range(settings.rounds):
-                    systems = [RILLNODE, NATS_PY, SUBJECTS]
-                    for system in systems[turn % 3 :] + systems[: turn % 3]:
+                    for system in _chosen(settings, turn, RILLNODE, NATS_PY, SUBJECTS):
                         _streams(settings, sink, replicas, count, system)
 
 
@@ -60,6 +62,7 @@ def _streams(settings: Settings, sink: Sink, replicas: int, count: int, system: 
             endpoint=_endpoint(endpoints, system),
             count=count,
             message_bytes=100,
+            together=_TOGETHER,
             subjects=system == SUBJECTS,
         )
         with LoadGenerator(job) as generator:
@@ -80,7 +83,7 @@ def jetstream_idle(settings: Settings, sink: Sink) -> None:
     if can_run(sink):
         count = 500 if settings.quick else 10_000
         for replicas in (1, 3):
-            for system in (RILLNODE, NATS_PY):
+            for system in _chosen(settings, 0, RILLNODE, NATS_PY):
                 with beside(settings, replicas) as (servers, endpoints):
                     endpoint = _endpoint(endpoints, system)
                     with LoadGenerator(FollowJob(endpoint=endpoint, count=count)) as generator:
@@ -97,17 +100,22 @@ def _idle(
     """A node's connection to the servers, or that of nats-py."""
     time.sleep(_SETTLE_SECONDS)
     seconds = _IDLE_SECONDS / (4 if settings.quick else 1)
-    before = servers.client_messages(system), servers.cpu_seconds(), cpu_seconds(endpoint.pid)
+
+    def counted() -> dict[str, float]:
+        said, told = servers.client_messages(system)
+        return {
+            "requests_per_second": servers.requests(),
+            "messages_said_per_second": said,
+            "messages_told_per_second": told,
+            "servers_cpu_ms": servers.cpu_seconds() * 1e3,
+            "node_cpu_ms": cpu_seconds(endpoint.pid) * 1e3,
+        }
+
+    before = counted()
     time.sleep(seconds)
-    after = servers.client_messages(system), servers.cpu_seconds(), cpu_seconds(endpoint.pid)
-    asked, told = (b - a for a, b in zip(before[0], after[0], strict=True))
-    result = {
-        "requests_per_second": asked / seconds,
-        "answers_per_second": told / seconds,
-        "servers_cpu_ms": (after[1] - before[1]) / seconds * 1e3,
-    }
-    if system == RILLNODE:
-        result["node_cpu_ms"] = (after[2] - before[2]) / seconds * 1e3
+    result = {name: (value - before[name]) / seconds for name, value in counted().items()}
+    if system != RILLNODE:
+        del result["node_cpu_ms"]  # there is no node
     return result
 
 
@@ -142,6 +150,17 @@ def jetstream_back(settings: Settings, sink: Sink) -> None:
             for system, result in zip(generators, results, strict=True):
                 confirmed = result["confirmed_at_seconds"] - began
                 sink.add(CASE_BACK, workload, system, {"first_confirm_ms": confirmed * 1e3})
+
+
+def _chosen(settings: Settings, turn: int, *systems: str) -> list[str]:
+    """The systems that were asked for, in another order with each round."""
+    found = [
+        system
+        for system in systems
+        if not settings.systems or any(part in system for part in settings.systems)
+    ]
+    first = turn % max(1, len(found))
+    return found[first:] + found[:first]
 
 
 def _endpoint(endpoints: list[tuple[str, Endpoint]], system: str) -> Endpoint:

@@ -100,12 +100,14 @@ class StreamsJob(msgspec.Struct, frozen=True, kw_only=True, tag="streams"):
     """W4: create `count` streams with a message each, then push one more in random order.
 
     Attributes:
+        together: messages that are pushed before the first of them is waited for.
         subjects: natspy: they are subjects of one stream.
     """
 
     endpoint: Endpoint
     count: int
     message_bytes: int
+    together: int = 1_000
     subjects: bool = False
 
 

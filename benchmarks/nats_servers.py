@@ -72,6 +72,14 @@ class NatsServers:
                         sent, received = sent + one["in_msgs"], received + one["out_msgs"]
         return sent, received
 
+    def requests(self) -> int:
+        """Questions to JetStream's interface that they have answered, whoever has asked."""
+        found = 0
+        for monitor in self.monitors:
+            with urlopen(f"{monitor}/jsz", timeout=_PROFILE_SECONDS_MAX) as answer:
+                found += json.load(answer)["api"]["total"]
+        return found
+
     def cpu_seconds(self) -> float:
         """Processor time that all have used so far."""
         return sum(cpu_seconds(process.pid) for process in self._processes)

@@ -96,9 +96,9 @@ async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
             await asyncio.gather(*(_make(js, job.endpoint, name) for name in some))
     yield {"creates_per_second": job.count / (perf_counter() - started)}
     message = payloads(job.message_bytes, 1)[0]
-    yield {"first_pushes_per_second": await _push_each(js, names, message)}
+    yield {"first_pushes_per_second": await _push_each(js, job, names, message)}
     random.shuffle(names)
-    yield {"random_pushes_per_second": await _push_each(js, names, message)}
+    yield {"random_pushes_per_second": await _push_each(js, job, names, message)}
 
 
 async def follow(job: FollowJob) -> AsyncGenerator[Result]:
@@ -133,10 +133,12 @@ async def back(job: BackJob) -> AsyncGenerator[Result]:
         yield result
 
 
-async def _push_each(js: JetStreamContext, names: Sequence[str], message: bytes) -> float:
+async def _push_each(
+    js: JetStreamContext, job: StreamsJob, names: Sequence[str], message: bytes
+) -> float:
     started = perf_counter()
-    for start in range(0, len(names), 1_000):
-        some = names[start : start + 1_000]
+    for start in range(0, len(names), job.together):
+        some = names[start : start + job.together]
         await asyncio.gather(*[await _publish(js, name, message) for name in some])
     return len(names) / (perf_counter() - started)
 

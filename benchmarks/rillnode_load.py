@@ -145,16 +145,16 @@ async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
             names = range(start, min(start + _TOGETHER, job.count))
             opened += await asyncio.gather(*(client.stream(f"w4-{n}") for n in names))
         yield {"creates_per_second": job.count / (perf_counter() - started)}
-        yield {"first_pushes_per_second": await _push_each(opened, message)}
+        yield {"first_pushes_per_second": await _push_each(job, opened, message)}
         random.shuffle(opened)
-        yield {"random_pushes_per_second": await _push_each(opened, message)}
+        yield {"random_pushes_per_second": await _push_each(job, opened, message)}
 
 
-async def _push_each(streams: Sequence[Stream], message: bytes) -> float:
+async def _push_each(job: StreamsJob, streams: Sequence[Stream], message: bytes) -> float:
     """Push one message to each stream; return the rate."""
     started = perf_counter()
-    for start in range(0, len(streams), _TOGETHER):
-        pushed = [stream.push_nowait(message) for stream in streams[start : start + _TOGETHER]]
+    for start in range(0, len(streams), job.together):
+        pushed = [stream.push_nowait(message) for stream in streams[start : start + job.together]]
         for confirm in pushed:
             await confirm
     return len(streams) / (perf_counter() - started)
