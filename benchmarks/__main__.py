@@ -56,6 +56,7 @@ _PARTS: Final = {
     "actors": "the actor system alone",
     "against": "this checkout and another by turns: has anything become slower?",
     "floods": "latency of good clients while a listener is flooded with useless connections",
+    "growth": "a shared log on 1 to 8 nodes and 3 and 5 servers, shown by counting",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "simulation": "seeds and copies a second, beside other simulators",

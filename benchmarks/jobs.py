@@ -121,6 +121,15 @@ class FollowJob(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
     count: int
 
 
+class DividedJob(msgspec.Struct, frozen=True, kw_only=True, tag="divided"):
+    """Push `count` messages to each stream; the phases are these are there, all is confirmed."""
+
+    endpoint: Endpoint
+    streams: list[str]
+    count: int
+    message_bytes: int
+
+
 class BackJob(msgspec.Struct, frozen=True, kw_only=True, tag="back"):
     """Push one message after the other, and again what failed, until one is confirmed after a gap.
 
@@ -200,6 +209,7 @@ Job = (
     | FanoutJob
     | StreamsJob
     | FollowJob
+    | DividedJob
     | BackJob
     | LinksJob
     | CrashJob

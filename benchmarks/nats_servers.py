@@ -21,6 +21,7 @@ class NatsServers:
     Attributes:
         ports: where clients connect.
         monitors: where a node asks whether they sync.
+        directories: where each keeps its data.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class NatsServers:
         ports: Sequence[int],
         monitors: Sequence[str],
         profilers: Sequence[int],
+        directories: Sequence[Path],
         stack: ExitStack,
     ) -> None:
+        self.directories = directories
         self._stack = stack
         self._starts = starts
         self._processes = [stack.enter_context(start()) for start in starts]
@@ -103,8 +106,8 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
     others = json.dumps([f"nats://127.0.0.1:{port}" for port in routes])
     with ExitStack() as stack:
         starts: list[Callable[[], Process]] = []
-        for number, (port, route) in enumerate(zip(ports, routes, strict=True)):
-            home = directory / f"nats-{number}"
+        homes = [directory / f"nats-{number}" for number in range(count)]
+        for number, (home, port, route) in enumerate(zip(homes, ports, routes, strict=True)):
             home.mkdir(parents=True)
             store = f"store_dir: {json.dumps(str(home / 'data'))}, sync_interval: always"
             lines = [
@@ -123,7 +126,7 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
             command = [program_path("nats-server"), "-c", str(config)]
             starts.append(partial(Process, command, home / "nats.log"))
         shown = [f"http://{monitor}" for monitor in monitors]
-        servers = NatsServers(starts, ports, shown, profilers, stack)
+        servers = NatsServers(starts, ports, shown, profilers, homes, stack)
         servers.wait()
         yield servers
 

@@ -15,6 +15,7 @@ from benchmarks.jobs import (
     BackJob,
     CheckJob,
     CrashJob,
+    DividedJob,
     Endpoint,
     FillJob,
     FollowJob,
@@ -183,6 +184,17 @@ async def follow(job: FollowJob) -> AsyncGenerator[Result]:
 
 async def _first_of(stream: Stream) -> list[Entry]:
     return await anext(stream.batches(start=0))
+
+
+async def divided(job: DividedJob) -> AsyncGenerator[Result]:
+    """All streams at once."""
+    async with await connect_to(job.endpoint) as client:
+        opened = [await client.stream(name) for name in job.streams]
+        messages = payloads(job.message_bytes, 64)
+        yield {}
+        pushing = (one.push_many(islice(cycle(messages), job.count)) for one in opened)
+        await asyncio.gather(*pushing)
+        yield {}
 
 
 async def back(job: BackJob) -> AsyncGenerator[Result]:

@@ -24,10 +24,7 @@ TOGETHER: Final = 8
 
 ENTRY_BYTES: Final = 200
 
-NEVER: Final = (
-    "store.lost", "store.incomplete", "store.corrupt", "store.trimmed", "store.foreign",
-    "store.differs",
-)  # fmt: skip
+NEVER: Final = ("store.lost", "store.incomplete", "store.corrupt", "store.foreign", "store.differs")
 """What nobody may be told, whatever happens to machines."""
 
 PATIENCE_SECONDS: Final = 25.0
