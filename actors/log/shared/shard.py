@@ -66,7 +66,9 @@ class SharedOptions:
     Attributes:
         shards: how many are made, where there are none yet.
         frame_bytes_max: writes that make one frame; at most what the engine takes.
+        frame_bytes_min: writes that are worth a frame while others of their shard are under way.
         frames_max: frames of a shard that are under way at one time.
+        frames_free: frames of all shards that are under way while fewer writes make one as well.
         read_bytes_max: frames that are read at one time.
         pending_bytes_max: writes are refused while so much waits.
         patience_seconds: writes wait so long for the engine before they are refused: longer than
@@ -80,7 +82,9 @@ class SharedOptions:
 
     shards: int = 16
     frame_bytes_max: int = 524_288
+    frame_bytes_min: int = 16_384
     frames_max: int = 4
+    frames_free: int = 8
     read_bytes_max: int = 4_194_304
     pending_bytes_max: int = 268_435_456
     patience_seconds: float = 15.0
@@ -140,6 +144,11 @@ class Owner(Protocol):
     @property
     def options(self) -> SharedOptions:
         """How it is used."""
+        ...
+
+    @property
+    def under_way(self) -> int:
+        """Frames of all shards that are not carried out yet."""
         ...
 
     def entropy(self, count: int, /) -> bytes:
@@ -237,6 +246,7 @@ class Shard:
         self.last_used = self._loop.time()
         self._tasks: set[asyncio.Task[None]] = set()
         self._queue: deque[SharedOperation] = deque()
+        self._queued_bytes = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._sent: dict[int, _Sent] = {}
         self._sends: set[asyncio.Task[None]] = set()
@@ -273,6 +283,11 @@ class Shard:
     def handed(self) -> int:
         """Sequence of the last frame that the view was given: what it is given next comes after."""
         return self._handed
+
+    @property
+    def under_way(self) -> int:
+        """Frames of this node that are not carried out yet."""
+        return len(self._sent)
 
     @property
     def is_idle(self) -> bool:
@@ -449,7 +464,9 @@ class Shard:
             return
         self.last_used = self._loop.time()
         self._queue.append(operation)
-        self.pending_bytes += written_bytes(operation)
+        size = written_bytes(operation)
+        self.pending_bytes += size
+        self._queued_bytes += size
         if self._is_ready:
             self._pump_soon()
         else:
@@ -489,9 +506,24 @@ class Shard:
         self._is_pumping = False
         if not self._is_ready or self._repairing is not None:
             return
-        while (self._queue or self._waiters) and len(self._sent) < self._owner.options.frames_max:
+        while (self._queue or self._waiters) and self._may_send:
             for frame in self._next_frames():
                 self._send(frame)
+
+    @property
+    def _may_send(self) -> bool:
+        """Whether what waits makes a frame now, and not with what comes while others are under way.
+
+        A frame costs the servers and every node more than what is in it, where that is little.
+        """
+        under_way, options = len(self._sent), self._owner.options
+        return not under_way or (
+            under_way < options.frames_max
+            and (
+                self._queued_bytes >= options.frame_bytes_min
+                or self._owner.under_way < options.frames_free
+            )
+        )
 
     def _next_frames(self) -> Sequence[_Sent]:
         """Take what makes a frame out of the queue."""
@@ -503,6 +535,7 @@ class Shard:
             if operations and size > size_max:
                 break
             operations.append(queue.popleft())
+        self._queued_bytes -= sum(map(written_bytes, operations))
         return self._framed(operations, self._take_waiters())
 
     def _framed(
@@ -628,6 +661,7 @@ class Shard:
         self.refusal = error
         waiting = list(self._queue)
         self._queue.clear()
+        self._queued_bytes = 0
         for waiter in self._take_waiters():
             _fail(waiter, error)
         if self._is_closed or not self._is_ready:

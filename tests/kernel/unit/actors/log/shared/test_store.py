@@ -309,6 +309,30 @@ def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(tmp_path
     in_virtual_time(work())
 
 
+@pytest.mark.parametrize(("bytes_min", "frames"), [(2**20, 2), (1, 5)])
+def test_little_writes_wait_for_each_other_where_many_frames_are_under_way(
+    tmp_path: Path, bytes_min: int, frames: int
+) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        node = Node(servers, tmp_path, frames_free=0, frame_bytes_min=bytes_min)
+        log = await node.stream(name_in(1))
+        before = servers.shards[1].last
+        node.faults.seconds = lambda: 0.1
+        append = [Append(log=log, count=1, body=pack_body([b"%d" % n])) for n in range(8)]
+        pushed: list[asyncio.Task[Append]] = []
+        for one in append:
+            pushed.append(node.begin(one))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*pushed)
+        assert servers.shards[1].last - before == frames
+        assert await node.texts(log) == [b"%d" % n for n in range(8)]
+        await node.close()
+
+    in_virtual_time(work())
+
+
 class WrongOnce(dict[int, int]):
     """What a view has noted of itself, once as if it had decided otherwise."""
 
