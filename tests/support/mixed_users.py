@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -126,7 +127,7 @@ class Users(ABC):
         logs = [await self._log(node) for node in self._nodes]
         assert all(one == logs[0] for one in logs), f"nodes have different logs of {self.stream}"
         for host, node in zip(self.hosts, self._nodes, strict=True):
-            found = await self._patiently(lambda host=host, node=node: self.texts_at(host, node))
+            found = await self._patiently(partial(self.texts_at, host, node))
             counts = Counter(found)
             assert self.confirmed.keys() <= counts.keys(), "what was confirmed is lost"
             assert counts.keys() <= self.tries.keys(), "what nobody has pushed is there"

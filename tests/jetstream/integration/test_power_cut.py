@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from nats_support import NatsCluster, needs_nats
+from nats_support import NatsCluster, NatsServer, needs_nats
 from node_processes import NodeProcess
 from power import Disk, disks
 from rillnode.codecs.errors import RillnodeError
@@ -69,12 +69,15 @@ class Machines:
 
     def kill(self) -> None:
         """End all that runs."""
-        for one in (*self.nodes, *self.servers):
-            one.kill()
+        for node in self.nodes:
+            node.kill()
+        for server in self.servers:
+            server.kill()
 
     def lose_power(self) -> None:
         """Stop what loses it, keep what is on the disks, and go on with that."""
-        losers = (*self.servers, *(self.nodes if self._nodes_too else ()))
+        losers: list[NatsServer | NodeProcess] = [*self.servers]
+        losers += self.nodes if self._nodes_too else []
         for one in losers:
             one.pause()
         for disk in self._disks:

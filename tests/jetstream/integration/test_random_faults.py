@@ -237,8 +237,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_nothing_confirmed_is_lost_doubled_or_moved(
     cluster: Cluster, request: pytest.FixtureRequest
 ) -> None:
-    seconds: float = request.config.getoption("fault_seconds")
-    seed: int = request.config.getoption("fault_seed") or random.randrange(1, 1 << 32)
+    options = request.config.option
+    seconds: float = options.fault_seconds
+    seed: int = options.fault_seed or random.randrange(1, 1 << 32)
     print(f"again: --fault-seconds {seconds:.0f} --fault-seed {seed}")
 
     async def run() -> None:
