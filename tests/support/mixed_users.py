@@ -30,9 +30,8 @@ from rillnode.codecs.routing.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.client import connect
 from rillnode.node.streamr.client.endpoints import endpoints_of
-from shared_log_load import NEVER
+from shared_log_load import NEVER, STREAM, connected
 from streamr_keys_support import PUBLISHER, rsa_key
 
 PATIENCE_SECONDS: Final = 25.0
@@ -173,8 +172,7 @@ class Users(ABC):
 
     async def _log(self, node: NodeProcess) -> list[bytes]:
         async def pulled() -> list[bytes]:
-            client = await connect(node.url, key_file=node.key_file, node_identity=node.identity)
-            async with client:
+            async with connected(node) as client:
                 found: list[bytes] = []
                 stream = await client.stream(self.stream)
                 while entries := await stream.pull(len(found), 1_000):
@@ -309,6 +307,46 @@ class NextgraphUsers(Users):
             return [self._texts.get(one, f"unknown {one.hex()}") for one in ids]
 
 
+class Savers(Users):
+    """Save positions of a native stream, and look for each other's: none goes back."""
+
+    stream = STREAM
+
+    def __init__(self, nodes: Sequence[NodeProcess], hosts: Sequence[str]) -> None:
+        super().__init__(nodes, hosts)
+        self._saved = [0] * PRODUCERS
+
+    @asynccontextmanager
+    async def connected(self, host: str, who: int) -> AsyncGenerator[Push]:
+        node, other = self._nodes[self.hosts.index(host)], (who + 1) % PRODUCERS
+        async with connected(node) as client:
+
+            async def push(text: str) -> None:
+                self._saved[who] = await client.set_index(_saver(who), STREAM, self.tries.total())
+                known = self._saved[other]
+                found = await client.get_index(_saver(other), STREAM) or 0
+                assert found >= known, f"a position went back from {known} to {found}"
+
+            yield push
+
+    async def check(self) -> None:
+        """Each node has what was saved last."""
+        for node in self._nodes:
+            found = await self._patiently(partial(self._found, node))
+            assert all(a >= b for a, b in zip(found, self._saved, strict=True))
+
+    async def _found(self, node: NodeProcess) -> list[int]:
+        async with connected(node) as client:
+            return [await client.get_index(_saver(who), STREAM) or 0 for who in range(PRODUCERS)]
+
+    async def texts_at(self, host: str, node: NodeProcess) -> list[str]:
+        return []  # they push nothing
+
+
+def _saver(who: int) -> str:
+    return f"saver-{who}"
+
+
 def all_users(nodes: Sequence[NodeProcess], hosts: Sequence[str]) -> Iterable[Users]:
-    """Producers of each of these protocols."""
-    return [kind(nodes, hosts) for kind in (OckamUsers, StreamrUsers, NextgraphUsers)]
+    """Producers of each of these kinds."""
+    return [kind(nodes, hosts) for kind in (OckamUsers, StreamrUsers, NextgraphUsers, Savers)]

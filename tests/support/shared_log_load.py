@@ -69,7 +69,7 @@ class Load:
 
     async def start(self) -> None:
         """Create the stream; begin."""
-        async with _connected(self._nodes[0]) as client:
+        async with connected(self._nodes[0]) as client:
             await client.stream(STREAM, partitions=PARTITIONS)
         self._producing = [
             asyncio.create_task(self._produce(number, record))
@@ -153,7 +153,7 @@ class Load:
         async with asyncio.timeout(120.0):
             while True:
                 try:
-                    async with _connected(node) as client:
+                    async with connected(node) as client:
                         await _read_to(client, partition, last, found)
                     return found
                 except RillnodeError as error:
@@ -167,7 +167,7 @@ class Load:
         at, first = number, 0
         while not self._stop.is_set():
             with _bearable():
-                async with _connected(self._nodes[at % len(self._nodes)]) as client:
+                async with connected(self._nodes[at % len(self._nodes)]) as client:
                     first = await self._push(client, number, record, first)
             at += 1
             await asyncio.sleep(0.1)
@@ -208,7 +208,7 @@ class Load:
     async def _consume(self, at: int, partition: int, seen: list[bytes]) -> None:
         while True:
             with _bearable():
-                async with _connected(self._nodes[at % len(self._nodes)]) as client:
+                async with connected(self._nodes[at % len(self._nodes)]) as client:
                     await self._read(client, partition, seen)
             at += 1
             await asyncio.sleep(0.1)
@@ -267,7 +267,7 @@ def _bearable() -> Generator[None]:
 
 
 @asynccontextmanager
-async def _connected(node: NodeProcess) -> AsyncGenerator[Client]:
+async def connected(node: NodeProcess) -> AsyncGenerator[Client]:
     """A client of one node, which is given up where it does not answer."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         client = await connect(
