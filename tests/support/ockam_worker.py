@@ -30,7 +30,7 @@ SECONDS: Final = 30.0
 ChannelLevel = Literal["elixir-2021", "2022"]
 
 _DRIVER: Final = Path(__file__).parents[1] / "ockam" / "released" / "worker.exs"
-_RELEASED: Final = os.environ.get("RILLNODE_OCKAM_ELIXIR", "")
+RELEASED: Final = os.environ.get("RILLNODE_OCKAM_ELIXIR", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class HandWorker:
 
 def ebins(level: Level) -> list[Path]:
     """The folders with a release's compiled modules."""
-    return sorted(path for path in Path(_RELEASED, level.name).iterdir() if path.is_dir())
+    return sorted(path for path in Path(RELEASED, level.name).iterdir() if path.is_dir())
 
 
 def workers() -> list[tuple[str, Level, Callable[[Level], Worker]]]:
@@ -303,6 +303,6 @@ def workers() -> list[tuple[str, Level, Callable[[Level], Worker]]]:
     found: list[tuple[str, Level, Callable[[Level], Worker]]] = [
         (f"by hand, {level}", level, HandWorker) for level in LEVELS
     ]
-    if _RELEASED:
+    if RELEASED:
         found += [(f"released, {level}", level, ElixirWorker) for level in LEVELS]
     return found
