@@ -91,8 +91,13 @@ def by_itself() -> list[Any]:
 
 async def on_a_node(directory: Path) -> list[Any]:
     """As it is now: payloads are JSON, and whoever may send to the address asks with those."""
-    off = {"noise": NoiseListener(enabled=False), "http": HttpListener(enabled=False)}
-    async with rillnode.Node(Config(name="shop", data_dir=directory, **off)) as node:
+    config = Config(
+        name="shop",
+        data_dir=directory,
+        noise=NoiseListener(enabled=False),
+        http=HttpListener(enabled=False),
+    )
+    async with rillnode.Node(config) as node:
         read, write = msgspec.json.Decoder(Order).decode, msgspec.json.encode
         await node.spawn(Warehouse, address="warehouse", decode=read, encode=write)
 

@@ -168,7 +168,8 @@ def test_an_elixir_node_is_greeted_and_greets(tmp_path: Path) -> None:
             port = process.stdout.readline().removesuffix(";greeter\n").rpartition(":")[2]
             for nth, level in enumerate(LEVELS):
                 paths = [path for ebin in ebins(level) for path in ("-pa", str(ebin))]
-                elixir = ["elixir", *paths, EXAMPLES / "greeter.exs", port, "Ada", "Bob"]
+                script, names = EXAMPLES / "greeter.exs", ("Ada", "Bob")
+                elixir: list[str | Path] = ["elixir", *paths, script, port, *names]
                 with subprocess.Popen(
                     elixir,
                     stdout=subprocess.PIPE,
@@ -178,8 +179,8 @@ def test_an_elixir_node_is_greeted_and_greets(tmp_path: Path) -> None:
                     try:
                         assert greeting.stdout is not None
                         lines = [greeting.stdout.readline() for _ in range(3)]
-                        names = enumerate(("Ada", "Bob"), 2 * nth + 1)
-                        said = [f"hello, {name}, number {number}\n" for number, name in names]
+                        numbered = enumerate(names, 2 * nth + 1)
+                        said = [f"hello, {name}, number {number}\n" for number, name in numbered]
                         assert lines == [*said, "listening\n"]
                         answer = asyncio.run(asked(f"127.0.0.1:{listen}", level))
                         assert answer == b"hello from Elixir, Eve"

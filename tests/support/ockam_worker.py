@@ -180,7 +180,7 @@ class HandWorker:
         return decode_message(end.open(sealed.payload)).payload.decode()
 
     async def register(self, *hops: str) -> str:
-        came = asyncio.get_running_loop().create_future()
+        came: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def first(wire: WireMessage) -> None:
             self._workers[b"shout"] = self._shout
