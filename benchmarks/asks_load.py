@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -260,7 +261,7 @@ async def ask_nats(job: Ask) -> Result:
 def ask_ray(job: Ask) -> Result:
     """Calls of an actor, which is a process; its links are not encrypted."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
+    ray: Any = import_module("ray")
 
     class RayEcho:
         def receive(self, payload: bytes) -> bytes:
@@ -277,9 +278,7 @@ def ask_ray(job: Ask) -> Result:
 
 def pykka_echo() -> Any:
     """The class of pykka's actor."""
-    import pykka
-
-    base: Any = pykka.ThreadingActor
+    base: Any = import_module("pykka").ThreadingActor
 
     class PykkaEcho(base):  # type: ignore[misc]
         def on_receive(self, message: Any) -> Any:

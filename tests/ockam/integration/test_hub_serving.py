@@ -163,8 +163,10 @@ def test_what_cannot_be_served_is_an_error(tmp_path: Path) -> None:
     async def test(client: Client, node: Node, hub: Hub) -> None:
         for name in ("", "a\n", "a" * 513):
             assert await refusal(hub.serve(name, printed)) == "address.invalid"
-        for numbers in ({"calls_max": 0}, {"calls_max": 4_097}, {"lease_seconds": 0.0}):
-            assert await refusal(hub.serve(None, printed, **numbers)) == "serve.limit"
+        for calls in (0, 4_097):
+            assert await refusal(hub.serve(None, printed, calls_max=calls)) == "serve.limit"
+        for lease in (0.0, 3_601.0):
+            assert await refusal(hub.serve(None, printed, lease_seconds=lease)) == "serve.limit"
         nobody = client.hub("peer/nobody")
         assert await refusal(nobody.serve(None, printed)) == "address.unknown"
         away = client.hub("1#127.0.0.1:1")

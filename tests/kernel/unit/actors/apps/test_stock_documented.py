@@ -5,7 +5,7 @@ node they run on another thread than its loop.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -211,7 +211,7 @@ NOT_ON_THE_SIMPLEST: list[Program] = [needs_capabilities, has_contexts_of_its_ow
 
 
 @contextmanager
-def simple() -> Iterator[Any]:
+def simple() -> Generator[Any]:
     system = ActorSystem("simpleSystemBase", transientUnique=True)
     try:
         yield system
