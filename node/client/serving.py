@@ -147,6 +147,8 @@ class Service:
         except TimeoutError:
             await self.stop(timeout_seconds=0.0)
             text = f"the node has not answered in {_BEGIN_SECONDS:.0f} s"
+            if self._at:
+                text += "; if it is an Ockam hub, use `client.hub(at).serve`"
             raise TransportError("request.timeout", text) from None
         except asyncio.CancelledError:
             await self.stop(timeout_seconds=0.0)

@@ -146,7 +146,8 @@ class HubService(PlainService):
     of the alias tells whether it is there still; where none comes back it is asked for again.
 
     Attributes:
-        alias: its address at the hub. One with a random name is another one after it was lost.
+        address: the alias, as others at the hub send to it. One with a random name is another one
+            after it was lost.
         route: leads there, from this client.
     """
 
@@ -166,7 +167,7 @@ class HubService(PlainService):
         if name is not None:
             _named(name)
         super().__init__(messages, None, handler, principal="anonymous", calls_max=calls_max)
-        self.alias = ""
+        self.address = ""
         self.route: Route = ()
         self._name = name
         self._service = (*hub, local("forwarding" if name is None else "static_forwarding"))
@@ -218,7 +219,7 @@ class HubService(PlainService):
         if self._is_registered(wire):
             self._registering = False
             self.route = wire.return_route
-            self.alias = wire.return_route[-1].value.decode(errors="replace")
+            self.address = wire.return_route[-1].value.decode(errors="replace")
             self._back = True
             if not self._begun.done():
                 self._begun.set_result(None)

@@ -82,18 +82,18 @@ def test_an_alias_is_there_again_after_its_hub_was_away(tmp_path: Path, name: st
                 hub = client.hub("peer/hub")
                 service = await hub.serve(name, printed, lease_seconds=SOON)
                 assert (await client.ask(service.route, b"page")).payload == b"printed page"
-                before = service.alias
+                before = service.address
             async with Node(config, make_store=store_with()) as node:
                 while not await answers(node, service):
                     assert service.open_calls == 0
                 assert (await client.ask(service.route, b"page")).payload == b"printed page"
-            assert (service.alias == before) is (name is not None)
+            assert (service.address == before) is (name is not None)
             await service.stop()
             await service.wait()
 
     async def answers(node: Node, service: HubService) -> bool:
         try:
-            return await ask(node, service.alias, seconds=SOON) == b"printed page"
+            return await ask(node, service.address, seconds=SOON) == b"printed page"
         except TimeoutError:
             return False
 
@@ -120,9 +120,9 @@ def test_who_asks_is_told_nothing_but_answers(
         async with await hub.serve(None, handle) as service:
             for payload in (b"refuse", b"fail", b"wrong", b"none"):
                 with pytest.raises(TimeoutError):
-                    await ask(node, service.alias, payload, SOON)
+                    await ask(node, service.address, payload, SOON)
             async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-                tray = (local(service.alias), local("tray"))
+                tray = (local(service.address), local("tray"))
                 assert (await peer.ask(tray, b"page")).payload == b"anonymous tray"
             await until(lambda: service.open_calls == 0)
 
@@ -139,17 +139,17 @@ def test_beyond_its_open_calls_messages_are_dropped_and_counted(tmp_path: Path) 
             return b"done"
 
         service = await hub.serve(None, slow, calls_max=2)
-        asking = [asyncio.ensure_future(ask(node, service.alias)) for _ in range(2)]
+        asking = [asyncio.ensure_future(ask(node, service.address)) for _ in range(2)]
         await until(lambda: service.open_calls == 2)
         with pytest.raises(TimeoutError):
-            await ask(node, service.alias, seconds=SOON)
+            await ask(node, service.address, seconds=SOON)
         assert service.dropped == 1
         done.set()
         assert await asyncio.gather(*asking) == [b"done", b"done"]
-        assert await ask(node, service.alias) == b"done"
+        assert await ask(node, service.address) == b"done"
         # Who stops cancels what does not end.
         done.clear()
-        stuck = asyncio.ensure_future(ask(node, service.alias, seconds=1.0))
+        stuck = asyncio.ensure_future(ask(node, service.address, seconds=1.0))
         await until(lambda: service.open_calls == 1)
         await service.stop(timeout_seconds=0.0)
         assert service.open_calls == 0

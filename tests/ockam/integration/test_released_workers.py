@@ -149,11 +149,11 @@ def test_it_asks_a_client_by_its_alias_at_the_hub(tmp_path: Path, level: Level, 
         async with scene(tmp_path, level, make) as there:
             hub = there.client.hub("peer/released")
             async with await hub.serve(None, printed) as service:
-                assert await there.worker.ask(service.alias, "page") == "printed,page"
-                assert await ask(there.client, f"peer/released;{service.alias}") == b"printed,ada"
+                assert await there.worker.ask(service.address, "page") == "printed,page"
+                assert await ask(there.client, f"peer/released;{service.address}") == b"printed,ada"
             if level.named_aliases:
                 async with await hub.serve("printer", printed) as service:
-                    assert service.alias == "forward_to_printer"
+                    assert service.address == "forward_to_printer"
                     assert await there.worker.ask("forward_to_printer", "page") == "printed,page"
             else:
                 hub = there.client.hub("peer/released", answer_seconds=0.2)
@@ -173,23 +173,46 @@ def test_the_command_line_asks_it_and_answers_it(tmp_path: Path, level: Level, m
             where = f"noise://{there.node.addresses()['noise']}"
             options = ("--node", where, "--node-identity", there.node.identity, "--key", str(key))
             command = (sys.executable, "-m", "rillnode", "route")
-            asking = await asyncio.create_subprocess_exec(
-                *command, "ask", "peer/released;shout", "ada", *options,
-                stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            shown, _ = await asking.communicate()
-            assert asking.returncode == 0
-            assert json.loads(shown)["text"] == "ADA"
-            serving = await asyncio.create_subprocess_exec(
-                *command, "serve", "printer", *options, "--", "tr", "a-z", "A-Z",
-                stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            try:
-                assert serving.stderr is not None
-                assert b"serving printer" in await serving.stderr.readline()
-                assert await there.worker.ask(there.ockam, "printer", "page") == "PAGE"
-            finally:
-                serving.terminate()
-                await serving.wait()
+
+            async def shown(route: str, *more: str) -> str:
+                asking = await asyncio.create_subprocess_exec(
+                    *command, "ask", route, "ada", *more, *options, stdout=asyncio.subprocess.PIPE
+                )
+                printed, _ = await asking.communicate()
+                assert asking.returncode == 0
+                text: str = json.loads(printed)["text"]
+                return text
+
+            assert await shown("peer/released;shout") == "ADA"
+            assert await shown(await there.worker.register(there.ockam, "forwarding")) == "ADA"
+            if level.channel is not None:
+                listener = ("--channel", "peer/released;SC_listener")
+                assert await shown("shout", *listener, "--channel-level", level.channel) == "ADA"
+
+            @asynccontextmanager
+            async def serving(*words: str) -> AsyncGenerator[str]:
+                process = await asyncio.create_subprocess_exec(
+                    *command, "serve", *words, *options, "--", "tr", "a-z", "A-Z",
+                    stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+                try:
+                    assert process.stderr is not None
+                    line = (await process.stderr.readline()).decode()
+                    yield line.removeprefix("serving ").partition(";")[0]
+                finally:
+                    process.terminate()
+                    await process.wait()
+
+            async with serving("printer") as address:
+                assert await there.worker.ask(there.ockam, address, "page") == "PAGE"
+                if level.channel is not None:
+                    assert await there.worker.channel(there.ockam, address, "page") == "PAGE"
+            to_hub = (*command, "serve", "-", "--hub", "peer/released", "--group")
+            refused = await asyncio.create_subprocess_exec(
+                *to_hub, *options, "--", "tr", stderr=asyncio.subprocess.PIPE
+            )
+            assert b"--group" in (await refused.communicate())[1]
+            async with serving("-", "--hub", "peer/released") as alias:
+                assert await there.worker.ask(alias, "page") == "PAGE"
 
     asyncio.run(main())
