@@ -91,12 +91,8 @@ def by_itself() -> list[Any]:
 
 async def on_a_node(directory: Path) -> list[Any]:
     """As it is now: payloads are JSON, and whoever may send to the address asks with those."""
-    config = Config(
-        name="shop",
-        data_dir=directory,
-        noise=NoiseListener(enabled=False),
-        http=HttpListener(enabled=False),
-    )
+    noise, http = NoiseListener(enabled=False), HttpListener(enabled=False)
+    config = Config(name="shop", data_dir=directory, noise=noise, http=http)
     async with rillnode.Node(config) as node:
         read, write = msgspec.json.Decoder(Order).decode, msgspec.json.encode
         await node.spawn(Warehouse, address="warehouse", decode=read, encode=write)

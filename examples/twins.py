@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 import rillnode
 from rillnode.node.config import (
@@ -69,17 +68,13 @@ async def feed(node: rillnode.Node, readings: rillnode.Stream, last: int) -> Non
 
 def landed(table: Path) -> int:
     """How many states the table has."""
-    try:
-        return DeltaTable(str(table)).count()
-    except TableNotFoundError:
-        return 0
+    return DeltaTable(str(table)).count() if DeltaTable.is_deltatable(str(table)) else 0
 
 
 async def main(directory: Path) -> None:
     """Feed the twins, ask them, and wait until all that they have been is in the table."""
     table = directory / "tables"
-    place = Location(table)
-    sink = SparkSink(name="twins", streams=("twins",), table_dir=place, trigger_seconds=1.0)
+    sink = SparkSink(name="twins", streams=("twins",), table_dir=Location(table))
     config = Config(
         name="plant",
         data_dir=directory / "data",
