@@ -128,6 +128,10 @@ def test_it_asks_and_is_asked_through_secure_channels(
                         await asyncio.sleep(0.01)
                 assert principals == [f"ockam:{channel.remote_key} BOB"]
 
+                # By an alias, too, whose messages come sealed.
+                async with await channel.hub().serve(None, printed) as service:
+                    assert await there.worker.ask(service.address, "page") == "printed,page"
+
     asyncio.run(main())
 
 
