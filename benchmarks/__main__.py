@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks import jetstream, jetstream_streams, machine, workloads
+from benchmarks import asks, jetstream, jetstream_streams, machine, workloads
 from benchmarks.fanout import fan_out
 from benchmarks.figures import Figures, show, show_summary
 from benchmarks.profile import profile, show_profile
@@ -35,6 +35,7 @@ _WORKLOADS: Final = {
 }
 
 _APART: Final = {
+    asks.CASE: ("asks and answers beside NATS, Ray and pykka; idle actors", asks.asks),
     jetstream.CASE: ("a node on NATS JetStream beside nats-py", jetstream.jetstream),
     jetstream_streams.CASE_STREAMS: (
         "one message to each of many streams (--streams), likewise",
