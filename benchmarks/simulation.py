@@ -37,7 +37,7 @@ from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, Scenario, load_scenario
 from rillnode.node.simulation.spreading import Spreading
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 
 _CONFIGS: Final = Path(__file__).parent.parent / "configs"
 _PAGE_BYTES: Final = 4_096
@@ -83,12 +83,12 @@ def _model(nodes: int, messages: int) -> Found:
 
 def _nodes(count: int) -> Found:
     """Real nodes, started and idle for a virtual minute."""
-    with MemoryNetwork() as first:
+    with Network() as first:
         first.add_node("first")
         first.run(asyncio.sleep(1.0))
     gc.collect()
     before, began = _resident_bytes(), time.process_time()
-    with MemoryNetwork() as network:
+    with Network() as network:
         for number in range(count):
             network.add_node(f"n{number}")
         network.run(asyncio.sleep(60.0))

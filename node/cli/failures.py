@@ -104,7 +104,7 @@ NEXT_STEPS: Final = {
     "stream.unknown": "`rillnode stream ls` lists what your key may see; `stream create` makes one",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription": "close subscriptions that are not read, or make another link",
-    "testing": "see the docstring of MemoryNetwork",
+    "testing": "see the docstring of Network",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

@@ -215,7 +215,7 @@ class Run:
             await world.watched(node.start())
         for program in self.programs.values():
             program.start()
-        await self._strike()
+        await self._injector.strike(self.faults, self.scenario.seconds)
         self._injector.heal()
         for machine in world.machines.values():
             self._restart(machine)
@@ -263,20 +263,6 @@ class Run:
         await end_streams(world, self.history)
         for machine in world.nodes.values():
             await self._end(machine)
-
-    async def _strike(self) -> None:
-        """Begin and end each fault in its time, for as long as faults last."""
-        begin, end = self._injector.begin, self._injector.end
-        plan = [(fault.at, 0, fault.number, begin, fault) for fault in self.faults]
-        plan += [(fault.at + fault.seconds, 1, fault.number, end, fault) for fault in self.faults]
-        start = self.world.scheduler.now
-        last = start + self.scenario.seconds
-        for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
-            if start + at > last:
-                break
-            await asyncio.sleep(start + at - self.world.scheduler.now)
-            act(fault)
-        await asyncio.sleep(last - self.world.scheduler.now)
 
     async def _reached(self) -> list[str]:
         """Wait until everybody has what they must; what is missing when the time is over."""

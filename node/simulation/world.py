@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -97,6 +97,7 @@ class NodeMachine(Machine):
         node: the node of the last process.
         started: whether a node was ever started.
         ready: whether the node of this process has started.
+        on_start: what is done with each node that has started, before it is ready; None: nothing.
     """
 
     node: Node
@@ -106,6 +107,7 @@ class NodeMachine(Machine):
         self.config = config
         self.disk = disk
         self.started = self.ready = False
+        self.on_start: Callable[[Node], Awaitable[object]] | None = None
 
     def start(self) -> "asyncio.Task[None]":
         """Start the node in the process that runs."""
@@ -122,6 +124,8 @@ class NodeMachine(Machine):
 
         async def run() -> None:
             await node.start()
+            if self.on_start is not None:
+                await self.on_start(node)
             self.ready = True
 
         return loop.create_task(run())
@@ -246,9 +250,12 @@ class World:
             machine.start().add_done_callback(partial(self._look_at_start, machine))
 
     def _look_at_start(self, machine: NodeMachine, start: "asyncio.Task[None]") -> None:
-        """Where a node cannot read its disk, its process ends, and the next one begins soon."""
+        """Where a node cannot read its disk, its process ends, and the next one begins soon.
+
+        So it does where the application's part is told that something cannot be done now.
+        """
         error = None if start.cancelled() else start.exception()
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError if machine.on_start is None else RillnodeError):
             machine.end()
             self._director.call_later(AGAIN_SECONDS, self._boot_again, machine)
         elif error is not None:

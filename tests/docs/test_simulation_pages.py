@@ -102,15 +102,8 @@ def test_the_example_passes_with_several_seeds() -> None:
     for seed in (0, 3):
         done = subprocess.run(
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-p",
-                    "rillnode.node.simulation.pytest_plugin",
-                ),
-                *("examples/simulated_nodes.py", "--rillnode-seed", str(seed)),
+                *(sys.executable, "-m", "pytest", "-q", "examples/simulated_nodes.py"),
+                *("--rillnode-seed", str(seed)),
             ],
             cwd=ROOT,
             capture_output=True,
