@@ -87,6 +87,7 @@ NEXT_STEPS: Final = {
     "route": _ROUTE,
     "scenario": "docs/how-to/simulate.md has every key of a scenario",
     "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
+    "scenario.function": "name it as `app.py:scenario`; it takes a `rillnode.testing.Network`",
     "serve": "serve fewer addresses over one link, or with fewer open calls",
     "serve.revoked": _GRANT,
     "session": "log in with a key or an API key that the node knows",
@@ -104,7 +105,7 @@ NEXT_STEPS: Final = {
     "stream.unknown": "`rillnode stream ls` lists what your key may see; `stream create` makes one",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription": "close subscriptions that are not read, or make another link",
-    "testing": "see the docstring of Network",
+    "testing": "see the docstring of `rillnode.testing.Network`",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

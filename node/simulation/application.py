@@ -14,6 +14,7 @@ Seconds pass only virtually: a test that waits for an hour takes as long as what
 """
 
 import asyncio
+import math
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -134,6 +135,9 @@ class Network:
         only: numbers of the faults that happen of those that the seed draws; None: all.
 
     Attributes:
+        random: chance for the scenario, which the seed decides.
+        seconds_max: virtual time after which a run is given up as stuck: what asks again for ever
+            would have no end.
         drawn: the faults that were drawn so far, but for those that do not happen.
     """
 
@@ -166,7 +170,10 @@ class Network:
         self._only = only
         self._drawn_count = 0
         self.drawn: list[Fault] = []
-        self._injector = Injector(self._world, self._history, self._restart)
+        self.random = self._world.network.random("the scenario")
+        self._injectors: list[Injector] = []
+        self.seconds_max = math.inf
+        self._world.scheduler.on_jump = self._look
 
     def __enter__(self) -> Self:
         """Nothing more to do."""
@@ -178,7 +185,8 @@ class Network:
 
     def close(self) -> None:
         """Take all hosts apart; nothing runs any more."""
-        self._injector.close()
+        for injector in self._injectors:
+            injector.close()
         self._world.close()
 
     @property
@@ -322,9 +330,10 @@ class Network:
         The invariant must change nothing. Where it raises, or returns False, the run ends at once.
         """
         self._invariants.append(invariant)
-        self._world.scheduler.on_jump = self._look
 
-    def _look(self, _: float) -> None:
+    def _look(self, now: float) -> None:
+        if now > self.seconds_max:
+            raise SimulationStuck(f"no end in {self.seconds_max:,g} virtual seconds")
         for invariant in self._invariants:
             rule = getattr(invariant, "__name__", repr(invariant))
             try:
@@ -345,13 +354,13 @@ class Network:
         seconds: float = 30.0,
         nodes: Sequence[str] = (),
     ) -> AsyncGenerator[None]:
-        """Have faults happen while the block runs; afterwards all are over, and all nodes run.
+        """Have faults happen while the block runs; after it all are over, and all nodes run.
 
         Args:
             kinds: which are drawn; default: all that nodes survive without losing data.
             count: how many.
-            seconds: from the beginning of the block; the seed decides when each begins within
-                them, how long it lasts, and whom it strikes.
+            seconds: from the beginning of the block, within which they happen, and after which all
+                are over; the seed decides when each begins, how long it lasts, and whom it strikes.
             nodes: which nodes, or whose clients, are struck; default: any.
 
         Raises:
@@ -359,12 +368,19 @@ class Network:
             SimulationStuck: a node that was struck does not start again.
         """
         drawn = self._draw(kinds or RandomFaults().kinds, count, seconds, nodes)
-        task = asyncio.create_task(self._injector.strike(drawn, seconds))
+        injector = Injector(self._world, self._history, self._restart)
+        self._injectors.append(injector)
+
+        async def strike() -> None:
+            await injector.strike(drawn, seconds)
+            injector.heal()
+
+        task = asyncio.create_task(strike())
         try:
             yield
         finally:
             task.cancel()
-            self._injector.heal()
+            injector.heal()
         struck = [name for name in self._world.nodes if any(one.host == name for one in drawn)]
         last = self.now + READY_SECONDS
         while late := [name for name in struck if not self._world.nodes[name].ready]:

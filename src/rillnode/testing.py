@@ -1,6 +1,17 @@
 """For the tests of applications: simulated nodes (`Network`), actors that fail (`fail`)."""
 
-from rillnode.node.simulation.application import Network
+from rillnode.node.simulation.application import InvariantBroken, Network, Program
+from rillnode.node.simulation.trials import ScenarioBroken, check
 from rillnode.node.testing.failing import PlantedFailure, actor_classes, fail, message_types
 
-__all__ = ["Network", "PlantedFailure", "actor_classes", "fail", "message_types"]
+__all__ = [
+    "InvariantBroken",
+    "Network",
+    "PlantedFailure",
+    "Program",
+    "ScenarioBroken",
+    "actor_classes",
+    "check",
+    "fail",
+    "message_types",
+]
