@@ -38,7 +38,7 @@ from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
-from rillnode.actors.core.threads import SystemThreads
+from rillnode.actors.core.threads import SystemThreads, Threads
 from rillnode.actors.engine.system import SETTLE_SECONDS, AsyncioSystemBase, Cell
 from rillnode.actors.engine.waiting import LINGER_SECONDS
 from rillnode.actors.log import (
@@ -100,6 +100,7 @@ class Node:
         identity: another identity than the one in the key file, which is not looked for then.
         channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
+        threads: makes other threads than the operating system's.
 
     Attributes:
         client: a client in this process, without a socket, that may do everything.
@@ -117,6 +118,7 @@ class Node:
         identity: Identity | None = None,
         channel_key: ChannelKey | None = None,
         tracer: Tracer | None = None,
+        threads: Threads | None = None,
     ) -> None:
         check_config(config)
         self.config = config
@@ -124,7 +126,7 @@ class Node:
         self._entropy = entropy
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
-        self._threads = SystemThreads(self._on_thread_end)
+        self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(config, entropy, self._threads)
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
@@ -426,7 +428,9 @@ class Node:
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
-        self._hosting = Hosting(system, router, self._access, self._entropy, self._threads, self)
+        self._hosting = Hosting(
+            system, router, self._access, self._entropy, self._threads, self, self._clock
+        )
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         status = system.spawn(
             partial(StatusActor, router, self._access, self._observed.status_document)

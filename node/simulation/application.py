@@ -42,6 +42,7 @@ from rillnode.node.runtime import Node
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
 from rillnode.node.simulation.history import Event, History
 from rillnode.node.simulation.latency import ConstantLatency
+from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.node_configs import moved_config, node_config
 from rillnode.node.simulation.scenario import (
@@ -209,6 +210,11 @@ class Network:
         """How much has happened so far, down to each segment that has arrived."""
         return self._history.events_count
 
+    @property
+    def refused(self) -> Sequence[str]:
+        """What code has asked the machine for that no simulation has; it may have gone on."""
+        return self._world.refused
+
     def problems(self) -> list[str]:
         """What tasks and callbacks of all hosts have raised, and nobody has caught."""
         return self._world.errors()
@@ -302,6 +308,7 @@ class Network:
         Raises:
             SimulationStuck: it waits for what can never happen.
             InvariantBroken: something that must always hold does not.
+            NotSimulated: some code has asked the machine for what no simulation has.
         """
         machine = self._program(program)
 
@@ -313,6 +320,8 @@ class Network:
 
         result = self._world.run(main())
         self._look(self.now)
+        for text in self.refused:
+            raise NotSimulated(text)
         return result
 
     def start(

@@ -19,6 +19,7 @@ from rillnode.node.simulation.application import InvariantBroken, Network
 from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.history import Event, Violation
 from rillnode.node.simulation.interpreter import one_by_one
+from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.shrink import shrink
 
@@ -91,8 +92,12 @@ def run_once(scenario: Play, seed: int, only: Collection[int] | None = None) -> 
             broken(error.rule, error.text)
         except SimulationStuck as error:
             broken("no-progress", str(error))
+        except NotSimulated:
+            pass  # it is among what was refused
         except Exception as error:  # it is anybody's code, and says by it what does not hold
             broken(*_what_is_wrong(error, scenario))
+        for text in dict.fromkeys(network.refused):
+            broken("not-simulated", text)
         for text in network.problems():
             broken("unhandled-error", text)
         return Trial(

@@ -32,6 +32,7 @@ from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, repla
 from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
+from rillnode.node.simulation.threads import SimulatedThreads
 from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
@@ -108,11 +109,13 @@ class NodeMachine(Machine):
         self.disk = disk
         self.started = self.ready = False
         self.on_start: Callable[[Node], Awaitable[object]] | None = None
+        self._threads: SimulatedThreads | None = None
 
     def start(self) -> "asyncio.Task[None]":
         """Start the node in the process that runs."""
         self.started = True
         disk, loop, clock = self.disk, self.loop, self.clock
+        self._threads = SimulatedThreads(loop)
         node = self.node = Node(
             self.config,
             make_store=partial(disk.make_store, loop, clock),
@@ -120,6 +123,7 @@ class NodeMachine(Machine):
             entropy=self.entropy,
             identity=self.identity,
             channel_key=self.channel_key if self.config.channel else None,
+            threads=self._threads,
         )
 
         async def run() -> None:
@@ -135,7 +139,13 @@ class NodeMachine(Machine):
         if self.runs:
             self.ready = False
             super().end(power=power)
+            self.end_threads()
             self.disk.crash()
+
+    def end_threads(self) -> None:
+        """End what blocks, where it waits."""
+        if self._threads is not None:
+            self._threads.kill()
 
 
 class World:
@@ -338,6 +348,11 @@ class World:
                 raise SimulationStuck(str(stuck)) from None
             return task.result()
 
+    @property
+    def refused(self) -> list[str]:
+        """What code has asked the machine for that no simulation has; it may have gone on."""
+        return self._libraries.refused
+
     async def on(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in a machine's process, and wait for its result."""
         return await self.watched(machine.loop.create_task(coroutine))
@@ -372,6 +387,7 @@ class World:
             for loop in (*self._loops, self._director):
                 loop.close()
         for machine in self.nodes.values():
+            machine.end_threads()
             machine.disk.close()
         self.network.close()
         if self._files is not None:

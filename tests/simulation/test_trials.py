@@ -2,14 +2,23 @@
 
 import asyncio
 import json
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from ast import literal_eval
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fake_client import Screen
-from rillnode import Actor, Context, Message, RillnodeError, TransportError
+from rillnode import Actor, Context, Message, Node, RequestError, RillnodeError, TransportError
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
+from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.trials import run_once, try_out
 from rillnode.testing import InvariantBroken, Network, ScenarioBroken, check
@@ -226,6 +235,152 @@ def test_a_stuck_scenario_says_so() -> None:
 
     with Network() as network, pytest.raises(SimulationStuck):
         network.run(scenario())
+
+
+# What code may do there -----------------------------------------------------------------------
+
+
+class Blocking(Actor):
+    """Asks, and works off what blocks, on a thread."""
+
+    blocking = True
+
+    def receive(self, message: Message, ctx: Context) -> bytes:
+        ctx.wait(asyncio.sleep(10.0))
+        answer = ctx.wait(ctx.ask("counter", b""))
+        ctx.reply(b"%d %d" % (answer.payload[0], ctx.random.randrange(1_000_000)))
+        return b"late"
+
+
+class Chance(Actor):
+    """Tells what time and what chance it sees."""
+
+    async def receive(self, message: Message, ctx: Context) -> bytes:
+        seen = (ctx.now(), time.time(), ctx.random.random(), random.random(), os.urandom(4).hex())
+        return repr((*seen, secrets.token_hex(4), await asyncio.to_thread(time.monotonic))).encode()
+
+
+async def chances(network: Network) -> list[bytes]:
+    actors = {"counter": Counter, "blocking": Blocking, "chance": Chance}
+    await network.node("a", actors=actors)
+    async with await network.client("a") as client:
+        asked = [
+            client.ask(address, b"", timeout_seconds=60.0)
+            for address in ("blocking", "chance", "blocking")
+        ]
+        return [answer.payload for answer in await asyncio.gather(*asked)]
+
+
+def test_time_chance_and_threads_are_those_of_the_run() -> None:
+    def once(seed: int) -> tuple[list[bytes], str]:
+        with Network(seed=seed) as network:
+            found = network.run(chances(network))
+            assert 20.0 < network.now < 21.0, "each blocking call takes ten seconds"
+            return found, network.trace_hash
+
+    assert once(1) == once(1) != once(2)
+    now, wall, *_, monotonic = literal_eval(once(1)[0][1].decode())
+    assert EPOCH_MS / 1_000 <= now == wall < EPOCH_MS / 1_000 + 1.0
+    assert 0.0 < monotonic < 1.0
+
+
+def test_a_kill_ends_an_actor_that_blocks() -> None:
+    ended: list[str] = []
+
+    def hang(message: Message, ctx: Context) -> None:
+        try:
+            ctx.wait(asyncio.sleep(1_000.0))
+        finally:
+            ended.append(ctx.address)
+
+    async def scenario(network: Network) -> None:
+        async def on_start(node: Node) -> None:
+            await node.spawn(hang, address="hang", blocking=True)
+
+        await network.node("a", on_start=on_start)
+        async with await network.client("a") as client:
+            await client.send("hang", b"")
+            await asyncio.sleep(1.0)
+            network.kill("a")
+            assert ended == ["hang"]
+            network.restart("a")
+            assert (await client.ask("echo", b"there again")).payload == b"there again"
+
+    check(scenario, range(1))
+
+
+def sleep() -> None:
+    time.sleep(0.001)
+
+
+def begin_thread() -> None:
+    threading.Thread(target=print).start()
+
+
+def open_socket() -> None:
+    socket.create_connection(("127.0.0.1", 9))
+
+
+def listen() -> None:
+    socket.create_server(("127.0.0.1", 0))
+
+
+@pytest.mark.parametrize(
+    ("function", "instead"),
+    [
+        (sleep, "asyncio.sleep"),
+        (begin_thread, "blocking"),
+        (open_socket, "client of rillnode"),
+        (listen, "behind an address"),
+    ],
+)
+@pytest.mark.parametrize("blocking", [False, True])
+def test_what_would_leave_the_simulation_is_refused(
+    function: Callable[[], None], instead: str, blocking: bool
+) -> None:
+    def receive(message: Message, ctx: Context) -> None:
+        function()
+
+    async def scenario(network: Network) -> None:
+        async def on_start(node: Node) -> None:
+            await node.spawn(receive, address="app", blocking=blocking)
+
+        await network.node("a", on_start=on_start)
+        async with await network.client("a") as client:
+            with pytest.raises(RequestError, match="failed at this"):
+                await client.ask("app", b"")
+
+    (one,) = run_once(scenario, 0).violations
+    assert one.rule == "not-simulated"
+    assert "on a, which is simulated" in one.text
+    assert instead in one.text
+
+
+def test_others_sleep_and_start_threads_while_a_world_runs() -> None:
+    done: list[float] = []
+    began = threading.Event()
+
+    def other() -> None:
+        began.wait()
+        time.sleep(0.001)
+        inner = threading.Thread(target=lambda: done.append(time.monotonic()))
+        inner.start()
+        inner.join()
+
+    async def scenario() -> None:
+        began.set()
+        for _ in range(10_000):
+            if done:
+                return
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(thread.join, 0.01)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with Network() as network:
+        network.run(scenario())
+    thread.join()
+    assert done
 
 
 # The command line -----------------------------------------------------------------------------
