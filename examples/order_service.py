@@ -78,12 +78,11 @@ async def evening(network: Network, warehouse: type[Warehouse]) -> None:
         for program in programs:
             await program.wait()
     async with await network.client("warehouse") as client:
-        kept = [
-            bytes(entry.data) for entry in await (await client.stream("sold")).pull(limit=1_000)
-        ]
-    lost = set(told) - set(kept)
+        stream = await client.stream("sold")
+        kept = [bytes(entry.data) for entry in await stream.pull(limit=1_000)]
+    lost = sorted({*told} - {*kept})
     assert not lost, f"sold, and forgotten: {lost}"
-    assert len(kept) == len(set(kept)), "sold twice"
+    assert len(kept) == len({*kept}), "sold twice"
 
 
 async def scenario(network: Network) -> None:

@@ -18,6 +18,7 @@ from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario, l
 HOW_TO = ROOT / "docs/how-to/simulate.md"
 REPORT = ROOT / "docs/explanation/simulation.md"
 TUTORIAL = ROOT / "docs/tutorials/simulate.md"
+MISTAKE = ROOT / "docs/tutorials/find-a-mistake.md"
 SCENARIOS = [
     block
     for page in (HOW_TO, REPORT, TUTORIAL)
@@ -96,6 +97,13 @@ def test_the_scenario_to_be_written_keeps_all_rules(tmp_path: Path) -> None:
     with running(tmp_path) as runner:
         (tmp_path / "outage.toml").write_text(SCENARIOS[0].text, "utf-8")
         runner.command("rillnode sim run outage.toml --seeds 0..1")
+
+
+def test_the_tutorial_shows_what_is_in_the_example() -> None:
+    text = (ROOT / "examples/order_service.py").read_text("utf-8")
+    shown = [block.text for block in blocks(MISTAKE) if block.language == "text"]
+    assert len(shown) > 3
+    assert not [one for one in shown if one not in text]
 
 
 def test_the_example_passes_with_several_seeds() -> None:
