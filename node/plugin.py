@@ -18,7 +18,7 @@ logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait f
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.router import Router
@@ -147,6 +147,37 @@ class Core:
     client: Callable[[], Client]
 
 
+class SimulatedPart(Protocol):
+    """A plug-in's part of one run of a scenario of `rillnode sim run`; see `PlugIn.simulated`.
+
+    What is `Any` here is the simulator's own, which the kernel does not know. What a part leaves
+    out adds nothing.
+    """
+
+    def configured(self, config: Config) -> Config:
+        """A node's configuration, with what the plug-in's clients need of it."""
+        return config
+
+    def clients(self, share: Any, nodes: Sequence[str]) -> Mapping[str, Callable[..., Any]]:
+        """Makers of the plug-in's clients, by their kinds as `[clients]` of a scenario has them.
+
+        Args:
+            share: what all clients have in common, a `clients.programs.Share`.
+            nodes: names of the nodes that have clients.
+
+        Returns:
+            Functions of a machine, the name of its node and the client's number among its kind,
+            which make a `clients.programs.Program`.
+        """
+        return {}
+
+    def check(self, logs: Any) -> None:
+        """Hold what its clients have seen to what stands in all logs, once all is over."""
+
+    async def read(self, seconds: float) -> None:
+        """Read what its clients have left on the nodes, within so many seconds, likewise."""
+
+
 class PlugIn:
     """What one plug-in adds to one node; what it leaves out adds nothing.
 
@@ -169,6 +200,17 @@ class PlugIn:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+
+    @classmethod
+    def simulated(cls, scenario: Any, world: Any, history: Any) -> SimulatedPart | None:
+        """Make its part of a run of the simulator; what that needs is imported here, not before.
+
+        Args:
+            scenario: what is simulated, a `rillnode.node.simulation.scenario.Scenario`.
+            world: its hosts, a `world.World`.
+            history: what happens, a `history.History`; rules that are broken are told to it.
+        """
+        return None
 
     # Life ------------------------------------------------------------------------------------
 

@@ -4,13 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
 
-from rillnode.node.nextgraph.simulation.audit import NextgraphAudit
-from rillnode.node.nextgraph.simulation.document import Document
-from rillnode.node.nextgraph.simulation.users import NextgraphUser
-from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
-from rillnode.node.ockam.simulation.channel_users import ChannelUser
-from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
-from rillnode.node.ockam.simulation.users import OckamUser
+from rillnode.node.plugin import SimulatedPart
+from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.producers import Producer
@@ -22,10 +17,9 @@ from rillnode.node.simulation.clients.programs import (
     Share,
     SlowReader,
 )
+from rillnode.node.simulation.history import History
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.world import Machine
-from rillnode.node.streamr.simulation.messages import StreamrMessages
-from rillnode.node.streamr.simulation.users import StreamrUser
+from rillnode.node.simulation.world import Machine, World
 
 Cast = Callable[[Machine, str, int], Program]
 """Makes a program: its machine, the node that it talks to, its number among those of its kind."""
@@ -53,18 +47,29 @@ def clients_count(scenario: Scenario) -> int:
     return sum(getattr(scenario.clients, kind) for kind in PREFIXES)
 
 
-def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Program]:
+def parts_of(scenario: Scenario, world: World, history: History) -> list[SimulatedPart]:
+    """What plug-ins add to a run of a scenario."""
+    made = [one.simulated(scenario, world, history) for one in every_plug_in()]
+    return [one for one in made if one is not None]
+
+
+def cast(
+    scenario: Scenario, share: Share, names: Sequence[str], parts: Sequence[SimulatedPart]
+) -> dict[str, Program]:
     """Add a machine to the world for each client, and make its program.
 
     Args:
         scenario: says how many there are.
         share: what they have in common.
         names: of the nodes that have clients; clients are spread over them in turn.
+        parts: what plug-ins add, which make their own clients.
 
     Returns:
         The programs by name.
     """
     makers, world = _makers(scenario, share, names), share.world
+    for part in parts:
+        makers.update(part.clients(share, names))
     chance = world.network.random("whether it is examined").random()
     left_out = () if chance < scenario.clients.examined else ("examiners",)
     places = count(len(world.nodes))
@@ -83,31 +88,10 @@ def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Pr
 def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:
     clients = scenario.clients
     shares = _spread(scenario.messages, clients.producers)
-    audit = ChannelAudit(share.history)
 
     def caller(machine: Machine, node: str, _: int) -> Program:
         following = names[(names.index(node) + 1) % len(names)]
         return RouteCaller(share, machine, node, through=following)
-
-    def channel_user(machine: Machine, node: str, number: int) -> Program:
-        following = names[(names.index(node) + 1) % len(names)]
-        return ChannelUser(share, machine, node, far=node if number % 2 else following, audit=audit)
-
-    documents: dict[str, Document] = {}
-    frames = NextgraphAudit(share.history)
-    if clients.nextgraph_users:
-        share.world.network.on_sent.append(frames.sent)
-
-    def nextgraph_user(machine: Machine, node: str, _: int) -> Program:
-        home = share.nodes[0] if share.nodes else node
-        if home not in documents:
-            documents[home] = Document(share.world, share.history, home)
-            frames.words.append(documents[home].inner.id)
-        return NextgraphUser(share, machine, node, documents[home])
-
-    messages = StreamrMessages(share.history)
-    share.world.network.on_harmed.append(messages.harmed_on)
-    share.history.excuses.append(messages.is_altered)
 
     def plain(kind: Callable[[Share, Machine, str], Program]) -> Cast:
         return lambda machine, node, _: kind(share, machine, node)
@@ -121,12 +105,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "slow_readers": plain(SlowReader),
         "readers": plain(Reader),
         "callers": caller,
-        "ockam_users": plain(OckamUser),
         "examiners": plain(Examiner),
-        "ockam_tcp_users": plain(OckamTcpUser),
-        "channel_users": channel_user,
-        "nextgraph_users": nextgraph_user,
-        "streamr_users": lambda machine, node, _: StreamrUser(share, machine, node, messages),
     }
 
 
