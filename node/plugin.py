@@ -148,7 +148,7 @@ class Core:
 
 
 class SimulatedPart(Protocol):
-    """A plug-in's part of one run of a scenario of `rillnode sim run`; see `PlugIn.simulated`.
+    """A plug-in's part of one run of a scenario of `rillnode sim run`; see `PlugIn`.
 
     What is `Any` here is the simulator's own, which the kernel does not know. What a part leaves
     out adds nothing.
@@ -178,6 +178,19 @@ class SimulatedPart(Protocol):
         """Read what its clients have left on the nodes, within so many seconds, likewise."""
 
 
+class Spreading(Protocol):
+    """A run that measures how messages spread; see `PlugIn`.
+
+    Attributes:
+        problems: what is missing, doubled or broken; nothing, where all is well.
+    """
+
+    problems: list[str]
+
+    def run(self) -> Any:
+        """Run it; the result is a `rillnode.node.simulation.model.Propagation`."""
+
+
 class PlugIn:
     """What one plug-in adds to one node; what it leaves out adds nothing.
 
@@ -193,24 +206,18 @@ class PlugIn:
             docstrings describes their keys to users. Of one with `enabled` that is off, and of an
             empty tuple, the plug-in is not made. rillnode's own tables are the kernel's still.
         metrics: the metrics that it adds to the node's; `samples` has their values.
+        simulated: makes its part of a run of the simulator, as `module:name`, which the simulator
+            alone imports: a `SimulatedPart` or None of a `Scenario`, its `World` and `History`.
+        spreading: likewise makes a `Spreading` of a scenario and a seed.
     """
 
     tables: ClassVar[Mapping[str, Any]] = {}
     metrics: ClassVar[Sequence[Described]] = ()
+    simulated: ClassVar[str] = ""
+    spreading: ClassVar[str] = ""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-
-    @classmethod
-    def simulated(cls, scenario: Any, world: Any, history: Any) -> SimulatedPart | None:
-        """Make its part of a run of the simulator; what that needs is imported here, not before.
-
-        Args:
-            scenario: what is simulated, a `rillnode.node.simulation.scenario.Scenario`.
-            world: its hosts, a `world.World`.
-            history: what happens, a `history.History`; rules that are broken are told to it.
-        """
-        return None
 
     # Life ------------------------------------------------------------------------------------
 

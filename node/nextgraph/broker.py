@@ -31,7 +31,7 @@ from rillnode.codecs.nextgraph.types import BindAddress, IPv4, IPv6
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.nextgraph.access import Caller, admits, may_bootstrap
-from rillnode.node.plugin import Core, Host, Listening, PlugIn, SimulatedPart
+from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.keepalive import keep_alive
@@ -51,15 +51,10 @@ class Nextgraph(PlugIn):
         ConfigError: the key's file cannot be used.
     """
 
+    simulated = "rillnode.node.nextgraph.simulation.part:NextgraphPart"
+
     _context: BrokerContext
     _server: WebServer
-
-    @classmethod
-    def simulated(cls, scenario: Any, world: Any, history: Any) -> SimulatedPart:
-        """Its clients in a run of the simulator."""
-        from rillnode.node.nextgraph.simulation.part import NextgraphPart
-
-        return NextgraphPart(scenario, world, history)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -6,7 +6,7 @@ from typing import Any
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.ockam.catalog import spawn_services
 from rillnode.node.ockam.channels import Channels
-from rillnode.node.plugin import Core, Host, PlugIn, SimulatedPart
+from rillnode.node.plugin import Core, Host, PlugIn
 
 
 class Ockam(PlugIn):
@@ -16,12 +16,7 @@ class Ockam(PlugIn):
         ConfigError: the file of the channels' key cannot be used.
     """
 
-    @classmethod
-    def simulated(cls, scenario: Any, world: Any, history: Any) -> SimulatedPart:
-        """Its clients in a run of the simulator."""
-        from rillnode.node.ockam.simulation.part import OckamPart
-
-        return OckamPart(scenario, world, history)
+    simulated = "rillnode.node.ockam.simulation.part:OckamPart"
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Final
+from pkgutil import resolve_name
+from typing import Final, Protocol, runtime_checkable
 
-from rillnode.node.plugin import SimulatedPart
+from rillnode.node.plugin import SimulatedPart, Spreading
 from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
@@ -47,9 +48,51 @@ def clients_count(scenario: Scenario) -> int:
     return sum(getattr(scenario.clients, kind) for kind in PREFIXES)
 
 
+@runtime_checkable
+class SharedNodes(Protocol):
+    """The part of a plug-in that adds the nodes of a run, which share a stream."""
+
+    def add_nodes(self) -> None:
+        """Add them all to the world."""
+        ...
+
+    async def missing(self) -> list[str]:
+        """What is not as it should be yet."""
+        ...
+
+    async def repaired(self) -> list[str]:
+        """What is not as it should be yet between the nodes that run."""
+        ...
+
+    async def push_aside(self, machine: Machine) -> None:
+        """Push something at another node than one that is away."""
+        ...
+
+    def look_for_leftovers(self) -> None:
+        """Look for what nodes should have let go of."""
+        ...
+
+    async def probe(self) -> None:
+        """See how an entry of each node spreads, in quiet."""
+        ...
+
+
+def shared_nodes_of(parts: Sequence[SimulatedPart]) -> SharedNodes | None:
+    """The part that adds the nodes; None: each has streams of its own, or a log that all share."""
+    return next((one for one in parts if isinstance(one, SharedNodes)), None)
+
+
+def spreading_of(scenario: Scenario, seed: int) -> Spreading:
+    """The run that measures how messages spread through real nodes."""
+    where = next(one.spreading for one in every_plug_in() if one.spreading)
+    made: Spreading = resolve_name(where)(scenario, seed)
+    return made
+
+
 def parts_of(scenario: Scenario, world: World, history: History) -> list[SimulatedPart]:
     """What plug-ins add to a run of a scenario."""
-    made = [one.simulated(scenario, world, history) for one in every_plug_in()]
+    makers = [resolve_name(one.simulated) for one in every_plug_in() if one.simulated]
+    made: list[SimulatedPart | None] = [make(scenario, world, history) for make in makers]
     return [one for one in made if one is not None]
 
 

@@ -217,9 +217,9 @@ def _run_spreading(
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
         if scenario.overlay and scenario.mode == "protocol":
-            from rillnode.node.simulation.spreading import Spreading
+            from rillnode.node.simulation.casting import spreading_of
 
-            spreading = Spreading(scenario, seed)
+            spreading = spreading_of(scenario, seed)
             with _quiet_nodes(args.verbose):
                 found = spreading.run()
             problems += [f"seed {seed}: {text}" for text in spreading.problems]

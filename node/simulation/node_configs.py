@@ -26,6 +26,9 @@ STREAMR_PORT: Final = 8_890
 CHANNEL_IDLE_SECONDS: Final = 30.0
 """After which, or up to twice as long, an idle secure channel ends."""
 
+SHARED_STREAM: Final = "events"
+"""The stream of nodes that all have the same."""
+
 READ_ONLY_STREAM: Final = "read-only"
 CLOSED_STREAM: Final = "closed"
 """Streams of nodes that clients examine: which they may read, and which they may not know of."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.simulation.casting import cast, clients_count, parts_of
+from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
@@ -20,12 +20,11 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import examined_config
+from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_checks import check_views, keep_open
-from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
 from rillnode.node.simulation.wire import WireAudit
@@ -114,13 +113,11 @@ class Run:
         self.history.shared = scenario.overlay
         self.parts = parts_of(scenario, self.world, self.history)
         self.programs: dict[str, Program]
-        self._shared = (
-            SharedStream(scenario, self.world, self.history) if scenario.overlay else None
-        )
+        self._shared = shared_nodes_of(self.parts)
         self.on_settled: Callable[[], object] | None = None
         self._healed_at = 0.0
         self._add_nodes()
-        stream = "" if self._shared is None else STREAM
+        stream = "" if self._shared is None else SHARED_STREAM
         nodes = tuple(self._names) if scenario.is_shared else ()
         share = self._share = Share(
             self.world, self.history, scenario.partitions, scenario.seconds, stream, nodes
@@ -247,8 +244,6 @@ class Run:
         check_logs(self.history, logs, self.world.network.dials)
         for part in self.parts:
             part.check(logs)
-        if self._shared is not None:
-            self._shared.check(logs)
         for part in self.parts:
             await part.read(self.scenario.heal_seconds)
         if self.on_settled is not None:

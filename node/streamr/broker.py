@@ -32,7 +32,7 @@ from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout
 from rillnode.node.config import ApiKeyTable, Config
 from rillnode.node.keys.files import read_secret, write_secret
-from rillnode.node.plugin import Core, Host, Listening, PlugIn, SimulatedPart
+from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.streamr.rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import origin_check
@@ -68,17 +68,12 @@ class Streamr(PlugIn):
         ConfigError: the key's file cannot be used.
     """
 
+    simulated = "rillnode.node.streamr.simulation.part:StreamrPart"
+
     _context: StreamrContext
     _catalogue: Catalogue
     _sessions: Sessions
     _stream_service: Cell
-
-    @classmethod
-    def simulated(cls, scenario: Any, world: Any, history: Any) -> SimulatedPart:
-        """Its clients in a run of the simulator."""
-        from rillnode.node.streamr.simulation.part import StreamrPart
-
-        return StreamrPart(scenario, world, history)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
