@@ -173,9 +173,11 @@ class SimulatedPart(Protocol):
 
     def check(self, logs: Any) -> None:
         """Hold what its clients have seen to what stands in all logs, once all is over."""
+        return
 
     async def read(self, seconds: float) -> None:
         """Read what its clients have left on the nodes, within so many seconds, likewise."""
+        return
 
 
 class Spreading(Protocol):

@@ -29,7 +29,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
 from thespian.actors import Actor as StockActor
@@ -414,7 +414,7 @@ class Network:
         tables = tuple(
             FaultTable(kind=chance.choice(kinds), nodes=tuple(nodes)) for _ in range(count)
         )
-        links = [*self._talking] or [*product(self._world.nodes, repeat=2)]
+        links = [*self._talking] or list(permutations(self._world.nodes, 2))
         drawn = draw_faults(
             Scenario(seconds=seconds, fault=tables),
             f"{self._seed} from {first} on",

@@ -175,7 +175,8 @@ def load_play(path: Path, name: str) -> Play:
         known = ", ".join(_async_functions(vars(module))) or "none"
         text = f"{path}: {name!r} is no async function of it; these are: {known}"
         raise ConfigError("scenario.function", text)
-    return found
+    play: Play = found
+    return play
 
 
 def _async_functions(names: dict[str, Any]) -> Iterator[str]:
