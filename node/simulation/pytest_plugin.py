@@ -22,6 +22,6 @@ def rillnode_network(request: pytest.FixtureRequest) -> "Generator[Network]":
     """A network of simulated nodes, empty at first."""
     from rillnode.node.simulation.application import Network
 
-    seed = int(request.config.getoption("--rillnode-seed"))
+    seed = int(request.config.getoption("--rillnode-seed") or 0)
     with Network(seed=seed) as network:
         yield network

@@ -1,6 +1,6 @@
 """NextGraph's part of a run of the simulator: its clients, and the listener that they need."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.reading import read_documents
 from rillnode.node.nextgraph.simulation.users import NextgraphUser
 from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulation.casting import Cast
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
@@ -52,7 +53,7 @@ class NextgraphPart(SimulatedPart):
             nextgraph=NextgraphListener(listen=listen, registration="open", allow_plain=True),
         )
 
-    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Callable[..., Program]]:
+    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
         """Those who write a document together."""
 
         def user(machine: Machine, node: str, _: int) -> Program:

@@ -1,6 +1,6 @@
 """Ockam's part of a run of the simulator: its clients, and the listeners that they need."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from rillnode.node.ockam.simulation.channel_users import ChannelUser
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.ockam.simulation.users import OckamUser
 from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.casting import PREFIXES
+from rillnode.node.simulation.casting import PREFIXES, Cast
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS, OCKAM_PORT
@@ -49,7 +49,7 @@ class OckamPart(SimulatedPart):
             ockam=OckamListener(listen=listen, allow_plain=True, channel=table),
         )
 
-    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Callable[..., Program]]:
+    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
         """Those who speak Ockam's protocols: over our links, plain TCP and secure channels."""
 
         def channel_user(machine: Machine, node: str, number: int) -> Program:

@@ -1,12 +1,13 @@
 """Streamr's part of a run of the simulator: its clients, and the listener that they need."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from rillnode.node.config import Config, GrantTable, StreamrListener
 from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulation.casting import Cast
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.invariants import LogContents
@@ -42,7 +43,7 @@ class StreamrPart(SimulatedPart):
             streamr=StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True),
         )
 
-    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Callable[..., Program]]:
+    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
         """Those who publish and subscribe."""
 
         def user(machine: Machine, node: str, _: int) -> Program:
