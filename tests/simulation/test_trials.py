@@ -194,6 +194,18 @@ def test_faults_strike_the_nodes_that_are_named() -> None:
     assert {fault.host for fault in run_once(scenario, 3).faults} == {"b"}
 
 
+def test_the_application_s_own_actors_fail() -> None:
+    async def scenario(network: Network) -> None:
+        await network.node("a", actors={"counter": Counter})
+        async with network.faults("actor", count=1, seconds=10.0):
+            found = await ask_for(network, 20.0)
+        assert found == sorted(found), "it went back"
+
+    trial = run_once(scenario, 0)
+    assert [fault.kind for fault in trial.faults] == ["actor"]
+    assert "it went back" in trial.violations[0].text
+
+
 def test_faults_that_nobody_can_have_are_refused() -> None:
     with Network() as network:
 
