@@ -94,6 +94,7 @@ NEXT_STEPS: Final = {
     "sim": "choose another file",
     "sim.faults": "leave --faults out: `faults` of what the run writes has all, with numbers",
     "sim.http": "leave --http out, or take a scenario with nodes, such as configs/sim-small.toml",
+    "sim.plots": "install matplotlib, or leave --html out",
     "sink": "`rillnode sink ls` lists the node's sinks, `sink show NAME` tells how one is",
     "sink.install": "`rillnode doctor -c FILE` tells what else Spark needs",
     "sink.none": "a [[sink.spark]] in node.toml makes one",

@@ -81,8 +81,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     scenario = load_scenario(args.scenario)
     _check_faults(scenario, args.faults)
-    for path in (args.html, args.csv):
-        _check_writable(path)
+    _check_outputs(args)
     chosen: Sequence[int] = args.seeds or (args.seed,)
     if scenario.spreads:
         if args.http is not None:
@@ -116,8 +115,7 @@ def _run_application(path: Path, name: str, args: argparse.Namespace, terminal: 
 
     if args.http is not None:
         raise ConfigError("sim.http", "--http shows scenarios of TOML files only")
-    for output in (args.html, args.csv):
-        _check_writable(output)
+    _check_outputs(args)
     play = load_play(path, name)
     chosen: Sequence[int] = args.seeds or (args.seed,)
     documents: list[dict[str, Any]] = []
@@ -152,13 +150,18 @@ def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
         raise ConfigError("sim.faults", f"--faults: there is no fault {last}: {has}")
 
 
-def _check_writable(path: Path | None) -> None:
-    """Find out before the first seed, and not after the last."""
-    if path is not None:
-        try:
-            path.open("a", encoding="utf-8").close()
-        except OSError as error:
-            raise _unwritable(path, error) from None
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Find out before the first seed, and not after the last, whether all can be written."""
+    from rillnode.node.simulation.plots import check_installed
+
+    if args.html is not None:
+        check_installed()
+    for path in (args.html, args.csv):
+        if path is not None:
+            try:
+                path.open("a", encoding="utf-8").close()
+            except OSError as error:
+                raise _unwritable(path, error) from None
 
 
 def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Terminal) -> int:

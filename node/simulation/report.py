@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from rillnode.node.simulation import pictures, plots
+from rillnode.node.simulation import plots
 from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
@@ -46,7 +46,7 @@ def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[
         ),
         section("Hosts", paragraph(_HOSTS)),
         _faults(result.faults, result.virtual_seconds),
-        pictures.matrix(
+        plots.matrix(
             "Entries that each follower (across) got from each producer",
             _by_name({name: _by_name(row) for name, row in result.matrix.items()}),
         ),
@@ -116,7 +116,7 @@ def _faults(faults: Sequence[Fault], virtual_seconds: float) -> str:
     order = list(_by_name({host: 0 for host, *_ in spans}))
     spans.sort(key=lambda span: order.index(span[0]))
     listed = table([tuple(text.split(": ", 1)) for text in map(str, faults)])
-    return pictures.time_line("Faults", spans, seconds=seconds) + (
+    return plots.time_line("Faults", spans, seconds=seconds) + (
         f"<details><summary>The list of faults, by number</summary>{listed}</details>"
     )
 
