@@ -223,13 +223,17 @@ async def contract_holds(rounds: list[Round], network: Network) -> None:
 class Spans(PlugIn):
     """Has a node make spans, whatever its configuration says."""
 
+    def __init__(self, host: Host, kept: Kept) -> None:
+        super().__init__(host)
+        self._kept = kept
+
     @property
     def variants(self) -> Variants:
-        return Tracing(Kept().tracer)
+        return Tracing(self._kept.tracer)
 
 
-def with_spans(host: Host) -> list[PlugIn]:
-    return [Spans(host), *make_plug_ins(host)]
+def with_spans(kept: Kept, host: Host) -> list[PlugIn]:
+    return [Spans(host, kept), *make_plug_ins(host)]
 
 
 def with_node(
@@ -250,7 +254,8 @@ def with_node(
         patch.setattr(process, "launcher", contract_sink.launcher)
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
         if traced:
-            patch.setattr(runtime, "make_plug_ins", with_spans)
+            # OpenTelemetry starts threads to make one, which simulated nodes cannot.
+            patch.setattr(runtime, "make_plug_ins", partial(with_spans, Kept()))
         if load.shared:
             add_shared_nodes(network)
         else:
