@@ -55,7 +55,7 @@ def test_spans_that_overlap_stand_below_each_other() -> None:
 def test_places_are_named_once_around_an_overlay() -> None:
     figure = plots.topology("overlay", [[1], [0], []], ["Oslo", "Oslo", "Lima"])
     assert sorted(labels(figure)) == ["Lima", "Oslo"]
-    assert plots.topology("overlay", [[]] * (plots.NODES_MAX + 1), []) == ""
+    assert plots.topology("overlay", [[0]] * (plots.NODES_MAX + 1), []) == ""
     assert labels(plots.topology("overlay", [[1], [0]], [])) == []
 
 
@@ -75,6 +75,9 @@ def test_each_kind_of_fault_has_a_colour_of_its_own() -> None:
 
 
 def test_without_matplotlib_a_report_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda _: None)
+    def nothing(_: str) -> None:
+        """Nothing is installed."""
+
+    monkeypatch.setattr(plots, "find_spec", nothing)
     with pytest.raises(ConfigError, match=r"rillnode\[plots\]"):
         plots.check_installed()
