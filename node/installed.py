@@ -18,6 +18,9 @@ VERBS: Final = "rillnode.verbs"
 WAYS: Final = "rillnode.ways"
 """What `rillnode route ask` and `send` can send through: a `Way` of `rillnode.node.cli.message`."""
 
+SERVING: Final = "rillnode.serving"
+"""Where else `rillnode route serve` can serve: a `Place` of `rillnode.node.cli.serve`."""
+
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 

@@ -57,7 +57,7 @@ def add_verbs(verbs: Commands) -> None:
     )  # fmt: skip
     _add_message(sending)
     for parser in (asking, sending):
-        parser.set_defaults(ways=[way(parser) for way in _ways()])
+        parser.set_defaults(ways=[way(parser) for way in added(WAYS)])
         add_connection_options(parser)
 
 
@@ -101,11 +101,11 @@ async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:
     return await _input(terminal) if given is None else given
 
 
-def _ways() -> Iterator[Way]:
-    """What plug-ins add; one that is broken is left out, and told of by its other verbs."""
-    for name in installed(WAYS):
+def added(group: str) -> Iterator[Any]:
+    """What plug-ins add to a verb; one that is broken is left out, and told of by its own verbs."""
+    for name in installed(group):
         with suppress(ConfigError):
-            yield load(WAYS, name)
+            yield load(group, name)
 
 
 def _opened(args: argparse.Namespace) -> Opened:

@@ -1,18 +1,21 @@
-"""Secure channels for the verbs that send messages: `rillnode route ask --channel ROUTE ...`."""
+"""Options for verbs of the kernel: `route ask --channel ROUTE`, `route serve --hub ROUTE`."""
 
 import argparse
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from rillnode.codecs.channel_key import parse_channel_key
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.message import Opened, route_argument
 from rillnode.node.cli.parsing import Parser, UsageError
-from rillnode.node.client import Client
+from rillnode.node.cli.serve import Begin
+from rillnode.node.client import Client, Handler
 from rillnode.node.keys.files import read_channel_key
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
+from rillnode.node.ockam.client.hub import Hub
 
 
 def add_channel(parser: Parser) -> Callable[[argparse.Namespace], Opened | None]:
@@ -55,6 +58,30 @@ async def _open(args: argparse.Namespace, client: Client, seconds: float) -> Sec
         remote_key=args.channel_remote_key,
         timeout_seconds=seconds,
     )
+
+
+def add_hub(parser: Parser) -> Callable[[argparse.Namespace], Begin | None]:
+    """Add the option to `route serve`."""
+    parser.add_argument(
+        "--hub", type=route_argument, metavar="ROUTE",
+        help="have an alias at the Ockam hub there, in place of an address of the node",
+    )  # fmt: skip
+    return _at_hub
+
+
+def _at_hub(args: argparse.Namespace) -> Begin | None:
+    if args.hub is None:
+        return None
+    if args.group:
+        raise UsageError(args.command, "argument --group: a hub's alias leads to one")
+    return partial(_serve_at_hub, args)
+
+
+async def _serve_at_hub(
+    args: argparse.Namespace, client: Client, handler: Handler, **limits: Any
+) -> AbstractAsyncContextManager[Any]:
+    name = None if args.address == "-" else args.address
+    return await Hub(client, args.hub).serve(name, handler, **limits)
 
 
 def _channel_key(text: str) -> str:

@@ -32,7 +32,7 @@ USES: Final = {"overlay": {"streamr"}}
 PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
     "nextgraph": {"simulation"},
     "ockam": {"simulation"},
-    "simulation": {"nextgraph", "ockam", "overlay", "streamr"},
+    "overlay": {"simulation"},
     "spark": {"nextgraph", "streamr"},
     "streamr": {"simulation"},
 }

@@ -36,6 +36,7 @@ PLUG_INS = "rillnode.plugins"
 VERBS = "rillnode.verbs"
 ENGINES = "rillnode.engines"
 WAYS = "rillnode.ways"
+SERVING = "rillnode.serving"
 
 
 def forget() -> None:
@@ -271,7 +272,7 @@ def test_a_log_may_be_on_an_engine_that_anybody_brings(points: list[EntryPoint])
 def test_a_broken_verb_stops_no_other(
     points: list[EntryPoint], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    points += [EntryPoint("storm", f"nowhere:{group}", group) for group in (VERBS, WAYS)]
+    points += [EntryPoint("storm", f"nowhere:{group}", group) for group in (VERBS, WAYS, SERVING)]
     assert main(["storm"]) == 2
     assert "plugin.broken" in capsys.readouterr().err
     assert main(["key", "--help"]) == 0
