@@ -106,6 +106,9 @@ from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
 )
 from rillnode.codecs.native_messages import (
+    NodeAddress as NodeAddress,
+)
+from rillnode.codecs.native_messages import (
     OpenManyRequest as OpenManyRequest,
 )
 from rillnode.codecs.native_messages import (

@@ -1,8 +1,8 @@
 """The messages of rillnode's own payload protocols; `codecs/native.py` says where they go."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Self
+from typing import Any, Self
 
 from rillnode.codecs.bare import UInt
 from rillnode.codecs.errors import RillnodeError
@@ -449,11 +449,20 @@ class CallsResponse:
 
 
 @dataclass(slots=True)
+class NodeAddress:
+    """Where a node's `noise` listener is, as `host:port`, and the identity that it proves there."""
+
+    address: str
+    identity: str
+
+
+@dataclass(slots=True)
 class Failure:
     """Answers any request that was not done: why, and whether and when it may be asked again.
 
     Attributes:
         retry_milliseconds: how long to wait before that; 0 where nothing tells.
+        nodes: where it may be asked instead, with `store.elsewhere`.
     """
 
     request_id: UInt
@@ -461,12 +470,15 @@ class Failure:
     text: str
     retryable: bool = False
     retry_milliseconds: UInt = 0
+    nodes: list[NodeAddress] = field(default_factory=list[NodeAddress])
 
     @classmethod
     def of(cls, request_id: int, error: RillnodeError) -> Self:
         """The failure that tells of an error."""
         wait = ceil(1_000 * error.retry_seconds)
-        return cls(request_id, error.code, error.text, error.retryable, wait)
+        told: Any = error.context.get("nodes", ())
+        nodes = [NodeAddress(*one) for one in told]
+        return cls(request_id, error.code, error.text, error.retryable, wait, nodes)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 from rillnode.actors.core.links.connection import ConnectionEvents, PeerContext
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.dialects import EitherDialect
+from rillnode.node.config.address import WILDCARDS, parse_address
 from rillnode.node.config.tables import NoiseListener, OckamListener
 from rillnode.transports.clock import Clock
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits
@@ -37,6 +38,11 @@ def noise_limits(
         connections_per_address_max=connections_per_address_max,
     )
     return _shared(limits)
+
+
+def public_address(bound: str) -> str:
+    """Where others reach what is bound; "" where that says it of no host."""
+    return "" if parse_address(bound).host in WILDCARDS else bound
 
 
 async def listen_noise(

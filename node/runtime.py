@@ -20,6 +20,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
 from rillnode.actors.core.lookup.desk import LookupActor
@@ -51,6 +52,7 @@ from rillnode.actors.log import (
     StoreHealth,
     StreamRecord,
 )
+from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
@@ -69,7 +71,7 @@ from rillnode.node.entered import Entered
 from rillnode.node.http.listener import listen_status
 from rillnode.node.iteration import Iteration
 from rillnode.node.keys.files import read_key, read_or_make_key
-from rillnode.node.listening import listen_noise, listen_ockam
+from rillnode.node.listening import listen_noise, listen_ockam, public_address
 from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
@@ -152,6 +154,7 @@ class Node:
         parts = Parts(links=self._links, peers=self._dialled, plug_ins=self._plug_ins)
         self._observed = Observation(config, self.identity, parts)
         self._entered = Entered()
+        self._introduction: Cell | None = None
 
     @property
     def identity(self) -> str:
@@ -320,6 +323,7 @@ class Node:
             self._observed.health = self._store.health
             self._spawn()
             await self._listen()
+            self._introduction = self._introduce()
             self._dialled.start(self._peers, self._clock)
             for plug_in in self._plug_ins:
                 await plug_in.serve(self._links)
@@ -342,6 +346,8 @@ class Node:
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
+        if self._introduction is not None:
+            self._system.post(self._introduction, Leave())
         begun = asyncio.get_running_loop().time()
         if hasattr(self, "_hosting"):
             await self._hosting.close(FAILED_ENDING_SECONDS if failed else DRAIN_SECONDS)
@@ -513,6 +519,23 @@ class Node:
             links["noise"] = await listen_noise(config.noise, self._peers, clock, codec)
         if config.ockam is not None and config.ockam.enabled:
             links["ockam"] = await listen_ockam(config.ockam, self._peers, clock)
+
+    def _introduce(self) -> Cell | None:
+        """Have other nodes of the same log told of this one, where there may be any."""
+        config = self.config
+        if config.store.engine == "rocksdb" or "noise" not in self._links:
+            return None
+        address = config.noise.public or public_address(self._links["noise"].address)
+        if not address:
+            logger.warning("node_not_public", extra={"listen": config.noise.listen})
+
+        def introduce() -> NodeRecord:
+            return NodeRecord(
+                name=config.name, identity=self.identity, address=address,
+                serve=config.store.serve, told_at=self._clock.now_ms(),
+            )  # fmt: skip
+
+        return self._system.spawn(partial(IntroductionActor, self._store, introduce))
 
     def _noise_codec(self) -> NoiseLink:
         return NoiseLink.responder(

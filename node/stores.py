@@ -98,7 +98,7 @@ def shared_store(
         complete=complete,
         on_health=on_health,
         loop=asyncio.get_running_loop(),
-        options=SharedOptions(shards=table.shards),
+        options=SharedOptions(shards=table.shards, serve=table.serve),
         places=places(),
         copying=copying,
     )

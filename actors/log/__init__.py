@@ -300,6 +300,8 @@ class ListStreams(Lookup):
     Attributes:
         at_hand: only those whose logs the store has at hand: the work that some node must do on
             each stream is done where it is used.
+        names_only: records are all that is wanted: `extents` has an empty list for each. Only so
+            are streams listed that this node does not serve.
         logs: result: how many logs the streams have together.
         more: result: whether there are streams after the last of these.
     """
@@ -308,6 +310,7 @@ class ListStreams(Lookup):
     prefix: str = ""
     limit: int = PAGE_STREAMS
     at_hand: bool = False
+    names_only: bool = False
     records: list[StreamRecord] = field(default_factory=list[StreamRecord])
     extents: list[list[LogExtent]] = field(default_factory=list[list[LogExtent]])
     logs: int = 0

@@ -264,7 +264,7 @@ class MemoryTables:
                     operation.more = True
                     return
                 record = self._streams[name]
-                operation.take(record, self._extents(record))
+                operation.take(record, [] if operation.names_only else self._extents(record))
 
     def _list_indexes(self, operation: ListIndexes) -> None:
         rows: Iterable[tuple[SavedIndexKey, int]] = sorted(self._indexes.items())

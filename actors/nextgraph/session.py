@@ -138,9 +138,12 @@ class Refusal(ActorError):
 def result_of(error: RillnodeError) -> ResultCode:
     """What a client is told of an error.
 
-    Where an actor has failed that is BROKER_ERROR: something is wrong here. Of all else it is
-    STORAGE_ERROR: nothing was confirmed, and what is sent again may succeed.
+    Where an actor has failed that is BROKER_ERROR: something is wrong here. Where other nodes serve
+    the overlay it is OVERLAY_NOT_FOUND: it is not here. Of all else it is STORAGE_ERROR: nothing
+    was confirmed, and what is sent again may succeed.
     """
     if isinstance(error, Refusal):
         return error.result
+    if error.code == "store.elsewhere":
+        return ResultCode.OVERLAY_NOT_FOUND
     return ResultCode.BROKER_ERROR if error.code == _FAILED else ResultCode.STORAGE_ERROR

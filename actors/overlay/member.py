@@ -224,7 +224,7 @@ class MemberActor(Worker):
         before, there = dict(self._shares), set[int]()
         after = ""
         while True:
-            page = ListStreams(after=after)
+            page = ListStreams(after=after, names_only=True)
             try:
                 await read(self._context.streams.store, page)
             except StoreError as error:

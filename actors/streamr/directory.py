@@ -132,7 +132,7 @@ class Directory(Worker):
     async def _load_streams(self) -> None:
         after = ""
         while True:
-            page = ListStreams(after=after)
+            page = ListStreams(after=after, names_only=True)
             await read(self._store, page)
             for record in page.records:
                 self._catalogue.tell(record)

@@ -150,8 +150,9 @@ def _shared(
     config: Config, views: Path, complete: Complete, *, copying: bool = False
 ) -> "SharedLogStore":
     return shared_store(
-        # A copy promises nothing of a power cut: who wants to leave such servers can do it.
-        msgspec.structs.replace(config.store, sync="interval"),
+        # A copy promises nothing of a power cut: who wants to leave such servers can do it. It is
+        # of all, whatever the node itself serves.
+        msgspec.structs.replace(config.store, sync="interval", serve=()),
         views,
         entropy=os.urandom,
         threads=SYSTEM_THREADS,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Final, Protocol
 
 from rillnode.codecs import native
@@ -49,11 +50,15 @@ class Partition:
         address: of its stream's actor.
         alone: requests to that without an answer.
         together: likewise, blocks for it that went with others'.
+        elsewhere: blocks for it that its node does not serve, and what came since, each with the
+            number by which it is in its order; they go alone, to who does, when none is under way
+            with others'. None: its node serves it.
     """
 
     address: bytes
     alone: int = 0
     together: int = 0
+    elsewhere: "list[tuple[int, Block]] | None" = None
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +98,10 @@ class Appends:
         together: list[Block] = []
         for block in blocks:
             to = block.partition
-            if to.together or (partitions >= TOGETHER_MIN and not to.alone):
+            if to.elsewhere is not None:
+                to.elsewhere.append((self._session.next_id(), block))
+                self._send_elsewhere(to)
+            elif to.together or (partitions >= TOGETHER_MIN and not to.alone):
                 to.together += 1
                 together.append(block)
             else:
@@ -120,25 +128,47 @@ class Appends:
         self._ask(block.partition.address, request, on_response)
 
     def _send_together(self, blocks: Sequence[Block]) -> None:
+        request_id = self._session.next_id()
+
         def on_response(response: native.Response | RillnodeError) -> None:
             for block in blocks:
                 block.partition.together -= 1
+            settle(response)
+            for block in blocks:
+                self._send_elsewhere(block.partition)
+
+        def settle(response: native.Response | RillnodeError) -> None:
             if isinstance(response, native.PositionsResponse) and len(response.indexes) == len(
                 blocks
             ):
-                failures = {one.request_id: failure_of(one) for one in response.failures}
+                failures = {one.request_id: one for one in response.failures}
                 for number, (block, index) in enumerate(zip(blocks, response.indexes, strict=True)):
-                    block.settle(failures.get(number, index) if failures else index)
+                    failure = failures.get(number) if failures else None
+                    if failure is None:
+                        block.settle(index)
+                    elif failure.nodes:
+                        to = block.partition
+                        to.elsewhere = to.elsewhere or []
+                        to.elsewhere.append((request_id, block))
+                    else:
+                        block.settle(failure_of(failure))
                 return
-            failure = _failure(response)
+            error = _failure(response)
             for block in blocks:
-                block.settle(failure)
+                block.settle(error)
 
         items = [
             native.AppendItem(block.partition.address, block.count, block.body) for block in blocks
         ]
-        request = native.AppendManyRequest(self._session.next_id(), items)
+        request = native.AppendManyRequest(request_id, items)
         self._ask(APPENDER, request, on_response)
+
+    def _send_elsewhere(self, to: Partition) -> None:
+        if to.elsewhere and not to.together:
+            waiting, to.elsewhere = sorted(to.elsewhere, key=itemgetter(0)), []
+            for _, block in waiting:
+                to.alone += 1
+                self._send_alone(block)
 
     def _ask(self, address: bytes, request: native.Request, on_response: OnResponse) -> None:
         try:

@@ -23,7 +23,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Session
+from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
@@ -103,13 +103,16 @@ class Client(Correspondent):
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
         """
-        request = native.OpenRequest(self._session.next_id(), name or "", partitions)
+        stream = Stream(self._session, await self._open(name or "", partitions))
+        self._streams.add(stream)
+        return stream
+
+    async def _open(self, name: str, partitions: int) -> native.StreamInfo:
+        request = native.OpenRequest(self._session.next_id(), name, partitions)
         response = await self._session.request(b"stream", request)
         if not isinstance(response, native.StreamResponse):
             raise _unexpected()
-        stream = Stream(self._session, response.stream)
-        self._streams.add(stream)
-        return stream
+        return response.stream
 
     async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
         """Open many streams; create those, or partitions of those, that are not there.
@@ -134,18 +137,25 @@ class Client(Correspondent):
 
     async def _open_some(self, names: Sequence[str], partitions: int) -> list[native.StreamInfo]:
         found: list[native.StreamInfo] = []
-        while names:
-            request = native.OpenManyRequest(self._session.next_id(), list(names), partitions)
+        left: list[str] = list(names)
+        while left:
+            request = native.OpenManyRequest(self._session.next_id(), left, partitions)
             response = await self._session.request(b"stream", request)
             if not isinstance(response, native.OpenManyResponse):
                 raise _unexpected()
+            opened: list[native.StreamInfo] = list(response.streams)
+            elsewhere: list[str] = []
             for failure in response.failures:
-                raise native.failure_of(failure)
-            opened = {info.name for info in response.streams}
-            if opened.isdisjoint(names):
+                if not failure.nodes or failure.request_id >= len(left):
+                    raise native.failure_of(failure)
+                elsewhere.append(left[failure.request_id])
+            # Each may be served by others.
+            opened += await asyncio.gather(*(self._open(one, partitions) for one in elsewhere))
+            known: set[str] = {info.name for info in opened}
+            if known.isdisjoint(left):
                 raise _unexpected()
-            found += response.streams
-            names = [name for name in names if name not in opened]
+            found += opened
+            left = [name for name in left if name not in known]
         return found
 
     async def describe(self, name: str) -> StreamInfo:
@@ -455,6 +465,15 @@ def noise_connect(
     return open_link
 
 
+def noise_follow(identity: Identity, *, chacha: bool = False) -> Follow:
+    """Ways to nodes that others have named, by the same key; each must prove who it is."""
+
+    def follow(node: native.NodeAddress) -> Connect:
+        return noise_connect(f"noise://{node.address}", identity, node.identity, chacha=chacha)
+
+    return follow
+
+
 async def connect(
     url: str,
     *,
@@ -465,6 +484,9 @@ async def connect(
     chacha: bool = False,
 ) -> Client:
     """Connect to a node's `noise` listener.
+
+    Where the node says that others serve a stream, which on a shared log its configuration may
+    have (`store.serve`), the client goes to one of these for it, by the same key.
 
     Args:
         url: `noise://host:port`.
@@ -485,7 +507,7 @@ async def connect(
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
-    session = Session(way, reconnect=reconnect)
+    session = Session(way, reconnect=reconnect, follow=noise_follow(identity, chacha=chacha))
     try:
         await session.open()
     except HandshakeError as error:

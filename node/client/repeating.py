@@ -167,6 +167,12 @@ class Repeating:
         for asked in self._pending.values():
             asked.refusal, asked.held = None, False
 
+    def forget(self, address: bytes) -> None:
+        """Nothing that an address is asked waits here any more."""
+        hold = self._holds.pop(address, None)
+        if hold is not None and hold.timer is not None:
+            hold.timer.cancel()
+
     def _repeat(self, request_id: int, asked: Asked, failure: native.Failure) -> None:
         # It may have been given up, or sent over a new link, and even be refused there anew.
         if self._pending.get(request_id) is asked and asked.refusal is failure:

@@ -8,8 +8,8 @@ a node refuses because an actor of it is busy is asked again there (see `repeati
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property, partial
 from random import Random
 from typing import Final, Protocol
 
@@ -36,6 +36,12 @@ REQUEST_SECONDS: Final = 60.0
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
 
+Follow = Callable[[native.NodeAddress], Connect]
+"""A way to a node that another one has named: it opens links if that proves its identity."""
+
+_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
+"""Requests that go to a partition's address: where one is sent elsewhere, all are."""
+
 
 class Subscriber(Protocol):
     """Takes what a subscription brings, and can say where it stands when asked again."""
@@ -60,6 +66,8 @@ class Session:
         connect: opens a link.
         reconnect: make new links when one is lost; else a lost link ends the session.
         entropy: source of random bytes.
+        follow: goes to other nodes, where this one says that they serve what it does not; else
+            that is the outcome.
 
     Attributes:
         appends: what is appended to streams.
@@ -71,7 +79,12 @@ class Session:
     """
 
     def __init__(
-        self, connect: Connect, *, reconnect: bool = True, entropy: Entropy = os.urandom
+        self,
+        connect: Connect,
+        *,
+        reconnect: bool = True,
+        entropy: Entropy = os.urandom,
+        follow: Follow | None = None,
     ) -> None:
         self._connect = connect
         self._reconnect = reconnect
@@ -99,6 +112,13 @@ class Session:
         self._idle: asyncio.Event | None = None  # once closing
         self._chance = entropy(8)
         self.appends = Appends(self)
+        self._entropy = entropy
+        self._follow = follow
+        # Sessions with other nodes, by what this one has said of them; and whose partitions'
+        # addresses are asked there.
+        self._others: dict[tuple[tuple[str, str], ...], _Other] = {}
+        self._elsewhere: dict[bytes, _Other] = {}
+        self._others_lost = 0
         self.messages = Messages(send=self._send_message, settled=self._settle, entropy=entropy)
 
     @property
@@ -109,12 +129,13 @@ class Session:
     @property
     def open_requests(self) -> frozenset[int]:
         """Ids of the requests that have no answer yet."""
-        return frozenset(self._pending)
+        return frozenset(self._pending).union(*(one.open_requests for one in self._others.values()))
 
     @property
     def subscriptions_count(self) -> int:
         """How many subscriptions go on."""
-        return len(self._subscribers)
+        others = (one.subscriptions_count for one in self._others.values())
+        return sum(others, len(self._subscribers))
 
     @cached_property
     def _random(self) -> Random:
@@ -137,11 +158,12 @@ class Session:
             self._ask_gathered()
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    while self._pending or self.messages:
+                    while self._is_busy:
                         idle.clear()
                         await idle.wait()
             except TimeoutError:
-                logger.warning("closed_with_requests_open", extra={"requests": len(self._pending)})
+                open_count = len(self.open_requests)
+                logger.warning("closed_with_requests_open", extra={"requests": open_count})
         if self._reconnecting is not None:
             self._reconnecting.cancel()
         self._fail(TransportError("client.closed", "the client is closed"))
@@ -163,6 +185,9 @@ class Session:
         """
         if self._error is not None:
             raise self._error
+        if self._elsewhere and (other := self._elsewhere.get(address)) is not None:
+            other.ask(address, request, on_response)
+            return
         frame = self._frame((local(address),), request)
         asked = Asked(frame, on_response, address, type(request))
         self._pending[request.request_id] = asked
@@ -203,7 +228,8 @@ class Session:
             return await future
         finally:
             timer.cancel()
-            self.unanswered += self._forget(request.request_id) is not None
+            for session in (self, *self._others.values()):
+                session.unanswered += session._forget(request.request_id) is not None
 
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
         """Start a subscription; it goes on over lost links until `unsubscribe`.
@@ -218,14 +244,20 @@ class Session:
 
     def unsubscribe(self, subscription_id: int, route: Route) -> None:
         """End a subscription; `route` is where its blocks came from, or leads to its stream."""
-        if self._subscribers.pop(subscription_id, None) is not None:
+        holder = self._holder(subscription_id)
+        if holder is not self:
+            holder.unsubscribe(subscription_id, route)
+        elif self._subscribers.pop(subscription_id, None) is not None:
             # Where the stream is removed meanwhile, both that and its lost address are told.
             self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
 
     def tell(self, route: Route, request: native.Request) -> None:
-        """Send a request that has no answer, if a link is open."""
-        if self._link is not None:
+        """Send a request that has no answer, if a link is open to the node that it is for."""
+        holder = self._holder(request.request_id)
+        if holder is not self:
+            holder.tell(route, request)
+        elif self._link is not None:
             self._send(self._frame(route, request))
 
     def gather(self, ask: Callable[[], None]) -> None:
@@ -291,6 +323,13 @@ class Session:
 
     def _received(self, response: native.Response, route: Route) -> None:
         request_id = response.request_id
+        if (
+            isinstance(response, native.Failure)
+            and response.nodes
+            and self._follow is not None
+            and self._go_elsewhere(request_id, response.nodes, self._follow)
+        ):
+            return
         subscriber = self._subscribers.get(request_id)
         if subscriber is not None:
             if isinstance(response, native.BlocksResponse):
@@ -315,6 +354,73 @@ class Session:
             self.unasked += 1
         else:
             asked.on_response(error)
+
+    # Other nodes -----------------------------------------------------------------------------
+
+    def _holder(self, subscription_id: int) -> "Session":
+        """The session that a subscription goes on in."""
+        for other in self._others.values():
+            if subscription_id in other._subscribers:
+                return other
+        return self
+
+    def _go_elsewhere(
+        self, request_id: int, nodes: Sequence[native.NodeAddress], follow: Follow
+    ) -> bool:
+        """Ask one of these nodes what this one does not serve, and whatever its address is asked.
+
+        Returns whether anybody waits for it still.
+        """
+        asked = self._pending.get(request_id)
+        subscriber = self._subscribers.pop(request_id, None)
+        if subscriber is not None:
+            address, _ = subscriber.resume()
+        elif asked is not None:
+            address = asked.address if asked.kind in _OF_PARTITION else b""
+        else:
+            return False
+        key = tuple((node.address, node.identity) for node in nodes)
+        other = self._others.get(key)
+        if other is None:
+            lost = self._others_lost
+            pause = PAUSE_SECONDS[min(lost, len(PAUSE_SECONDS)) - 1] if lost else 0.0
+            ways = [partial(follow, node) for node in nodes]
+            other = self._others[key] = _Other(self, ways, pause, self._entropy)
+        if address:
+            self._elsewhere[address] = other
+            self._repeating.forget(address)
+        moved: dict[int, Asked] = {}
+        for one_id, one in tuple(self._pending.items()):
+            if one is asked or (address and one.address == address):
+                # The order of what goes to a partition is kept: all that is under way moves.
+                self.unanswered += one is not asked and not one.held
+                one.refusal, one.held = None, False
+                moved[one_id] = self._pending.pop(one_id)
+        other.adopt(moved, {} if subscriber is None else {request_id: subscriber})
+        return True
+
+    def adopt(self, pending: dict[int, Asked], subscribers: dict[int, Subscriber]) -> None:
+        """Ask what another session has asked before."""
+        self._pending |= pending
+        for asked in pending.values():
+            self._send(asked.frame)
+        self._subscribers |= subscribers
+        for subscriber in subscribers.values():
+            self._resume(subscriber)
+
+    def other_heard(self) -> None:
+        """Another node has answered."""
+        self._others_lost = 0
+
+    def other_lost(self, other: "_Other") -> None:
+        """What was asked of another node is asked of this one again, which names others by then."""
+        self._others_lost += 1
+        self._let_go(other)
+        self.adopt(*other.abandon())
+
+    def _let_go(self, other: "_Other") -> None:
+        self._others = {key: one for key, one in self._others.items() if one is not other}
+        self._elsewhere = {key: one for key, one in self._elsewhere.items() if one is not other}
 
     # Sending ---------------------------------------------------------------------------------
 
@@ -372,12 +478,19 @@ class Session:
         self._settle()
         return asked
 
+    @property
+    def _is_busy(self) -> bool:
+        others = self._others.values()
+        return bool(self._pending or self.messages or any(one._is_busy for one in others))
+
     def _settle(self) -> None:
-        if self._idle is not None and not self._pending and not self.messages:
+        if self._idle is not None and not self._is_busy:
             self._idle.set()
 
     def _fail(self, error: RillnodeError) -> None:
         self._error = error
+        for other in tuple(self._others.values()):
+            other.end(error)
         self._repeating.restart()
         pending = list(self._pending.values())
         self._pending.clear()
@@ -389,3 +502,81 @@ class Session:
         self.messages.fail(error)
         for subscriber in subscribers.values():
             subscriber.failed(error)
+
+
+class _Other(Session):
+    """A session with one of the nodes that another one's node has named.
+
+    Requests keep their ids, and the route that their answers come by.
+
+    Args:
+        first: whose node has named them.
+        ways: to these nodes, in the order in which they are tried.
+        pause: before that.
+    """
+
+    def __init__(
+        self,
+        first: Session,
+        ways: Sequence[Callable[[], Connect]],
+        pause: float,
+        entropy: Entropy,
+    ) -> None:
+        super().__init__(self._reach, reconnect=False, entropy=entropy)
+        self._first = first
+        self._ways = ways
+        self._own_route = first._own_route
+        self._reaching = asyncio.get_running_loop().create_task(self._begin(pause))
+
+    async def _begin(self, pause: float) -> None:
+        await asyncio.sleep(pause * self._random.uniform(0.5, 1.5))
+        try:
+            await self.open()
+        except RillnodeError as error:
+            if error.retryable:
+                self._fail(error)
+            else:
+                self.end(error)
+
+    async def _reach(self, events: LinkEvents) -> object:
+        errors: list[RillnodeError] = []
+        for way in self._ways:
+            try:
+                return await way()(events)
+            except RillnodeError as error:
+                logger.info("other_not_reached", extra={"code": error.code})
+                errors.append(error)
+        # Where one may be reached later, it is worth to ask again.
+        raise next((one for one in errors if one.retryable), errors[0])
+
+    def abandon(self) -> tuple[dict[int, Asked], dict[int, Subscriber]]:
+        """Give up all that has no answer; whoever takes it asks again."""
+        pending, subscribers = dict(self._pending), dict(self._subscribers)
+        # `Repeating` looks into the same one.
+        self._pending.clear()
+        self._subscribers.clear()
+        self._repeating.restart()
+        for asked in pending.values():
+            asked.refusal, asked.held = None, False
+        return pending, subscribers
+
+    def end(self, error: RillnodeError) -> None:
+        """All that was asked here ends so."""
+        self._first._let_go(self)
+        self._reaching.cancel()
+        super()._fail(error)
+        if self._link is not None:
+            self._link.close("the client is done")
+
+    def _received(self, response: native.Response, route: Route) -> None:
+        self._first.other_heard()
+        super()._received(response, route)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._first._settle()
+
+    def _fail(self, error: RillnodeError) -> None:
+        if self._error is None:
+            self._error = error
+            self._first.other_lost(self)

@@ -8,6 +8,8 @@ from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
 from rillnode.actors.core.streams.rules import StreamRule
+from rillnode.actors.log.shared.holding import shards_of
+from rillnode.actors.log.shared.placement import CATALOGUE
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
@@ -16,6 +18,7 @@ from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
+from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config, OckamListener
 from rillnode.node.overlay.rules import overlay_problems
 from rillnode.node.spark.config import SparkSink
@@ -117,6 +120,19 @@ def _store(config: Config) -> Iterator[Problem]:
     if table.engine != "jetstream" and table.servers:
         text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
         yield Problem(("store", "engine"), "config.conflict", text)
+    if table.engine != "jetstream" and table.serve:
+        text = 'conflicts with engine "rocksdb", which holds everything: leave it out'
+        yield Problem(("store", "serve"), "config.conflict", text)
+    for at, entry in enumerate(table.serve):
+        shards = shards_of(entry.removeprefix("!"))
+        if shards is None:
+            continue
+        if not shards or shards[-1] >= SHARDS_MAX:
+            text = f"{entry!r}: expected shard:N, or shard:N-M with N not above M, 0 to 255"
+            yield Problem(("store", "serve", at), "config.value", text)
+        elif entry.startswith("!") and CATALOGUE in shards:
+            text = f"{entry!r}: every node holds shard 0, which lists the streams: begin with 1"
+            yield Problem(("store", "serve", at), "config.value", text)
     encrypted = table.tls_ca is not None or table.tls_cert is not None
     for at, url in enumerate(table.servers):
         scheme, _, address = url.partition("://")

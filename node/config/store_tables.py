@@ -21,7 +21,16 @@ MonitorUrl = Annotated[
         examples=["http://nats-1.example.org:8222"],
     ),
 ]
+Served = Annotated[
+    str,
+    Meta(
+        pattern=r"^!?(shard:[0-9]{1,3}(-[0-9]{1,3})?|(?!!|shard:).+)$",
+        title='a pattern of streams\' names, "shard:N" or "shard:N-M"; with "!" before it: never',
+    ),
+]
 
+
+SHARDS_MAX: Final = 256
 
 CONFIRMS: Final = {
     "always": "a confirm means that a majority of the servers has synced the entry",
@@ -57,6 +66,10 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             and none denies it; of 3 servers one may be unknown, of 5 two with 5 `replicas`. With
             `"interval"` it starts in any case: confirmed entries may be lost if all servers lose
             power at once.
+        serve: What the node holds of the streams: always what an entry says, never what one with
+            `!` before it says, and all else while it is used. Entries are patterns of streams'
+            names, or shards; the first that speaks of a stream counts. Clients that ask for what
+            the node never holds are sent to nodes that do.
     """
 
     engine: Literal["rocksdb", "jetstream"] = "rocksdb"
@@ -69,7 +82,7 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = "rillnode"
     replicas: Annotated[int, Meta(ge=1, le=5)] = 3
-    shards: Annotated[int, Meta(ge=1, le=256)] = 16
+    shards: Annotated[int, Meta(ge=1, le=SHARDS_MAX)] = 16
     credentials_file: Annotated[Path | None, Meta(examples=["nats.creds"])] = None
     tls_ca: Annotated[Path | None, Meta(examples=["tls/ca.pem"])] = None
     tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None
@@ -77,3 +90,4 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     allow_plain: bool = False
     monitors: tuple[MonitorUrl, ...] = ()
     sync: Literal["always", "interval"] = "always"
+    serve: Annotated[tuple[Served, ...], Meta(examples=[["sensors*", "!logs*"]])] = ()

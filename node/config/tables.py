@@ -59,12 +59,15 @@ class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_on
     Only identities that a grant names may connect.
 
     Attributes:
+        public: Where clients reach this listener, if not at the address that it is bound to: nodes
+            on one shared log send clients to each other (`store.serve`).
         handshake_seconds_max: Time a new connection has to prove its identity.
         idle_ping_seconds: After this time without sending, the node sends a ping.
         idle_close_seconds: After this time without receiving, the node closes the connection.
     """
 
     listen: HostPort = "127.0.0.1:4100"
+    public: Annotated[HostPort | None, Meta(examples=["edge-1.example.org:4100"])] = None
     handshake_seconds_max: Seconds = HANDSHAKE_SECONDS_MAX
     idle_ping_seconds: Seconds = IDLE_PING_SECONDS
     idle_close_seconds: Seconds = IDLE_CLOSE_SECONDS

@@ -264,7 +264,7 @@ class Streams:
                 raise Refusal(503, "store.slow", "The store did not answer in time") from None
         error: RillnodeError | None = operation.error
         if error is not None:
-            raise Refusal(503, error.code, error.text)
+            raise Refusal(421 if error.code == "store.elsewhere" else 503, error.code, error.text)
         return operation
 
 

@@ -133,7 +133,9 @@ def _judged(log: Mapping[str, Any]) -> Finding:
         advice = "see the node's log: it takes no writes there"
         return Finding("store views", "fail", "; ".join(failed), advice)
     behind = max((view["behind"] for view in views), default=0)
+    served = ", ".join(log["serve"]) or "whatever is used"
     text = f"{len(views)} of {log['shards']} shards in use, up to {behind:,} frames behind"
+    text += f"; serves {served}"
     if behind > _BEHIND_FRAMES:
         return Finding("store views", "warn", text, "wait: the node reads what it has missed")
     return Finding("store views", "ok", text)

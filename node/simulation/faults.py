@@ -188,9 +188,8 @@ class Injector:
                 loop.pause()
                 return loop.resume
             case "clock_jump":
-                before, self._history.clocks_wrong = machine.clock.ahead_ms, True
-                machine.clock.ahead_ms += int((2 * fault.strength - 1) * CLOCK_MS_MAX)
-                return lambda: setattr(machine.clock, "ahead_ms", before)
+                self._history.clocks_wrong = True
+                return self._set_clock(machine, int((2 * fault.strength - 1) * CLOCK_MS_MAX))
             case "partition" | "one_way" | "clog":
                 return self._cut(fault)
             case "actor":
@@ -230,6 +229,15 @@ class Injector:
         )
         self._planted.append(undo)
         return undo
+
+    def _set_clock(self, machine: Machine, jump_ms: int) -> Undo:
+        """Set a clock by so much; jumps of one clock may overlap, and end in any order."""
+
+        def set_back() -> None:
+            machine.clock.ahead_ms -= jump_ms
+
+        machine.clock.ahead_ms += jump_ms
+        return set_back
 
     def _cut(self, fault: Fault) -> Undo:
         network = self._world.network

@@ -120,7 +120,8 @@ class SharedServers(MemoryServers):
         page = ListStreams(after=operation.after, prefix=operation.prefix, limit=operation.limit)
         self.oracle(CATALOGUE).answer(page)
         for record in page.records:
-            operation.take(record, self._extents(list(logs_of(record.id, record.partitions))))
+            logs = list(logs_of(record.id, record.partitions))
+            operation.take(record, [] if operation.names_only else self._extents(logs))
         operation.more = page.more
 
     def _list_indexes(self, operation: ListIndexes) -> None:

@@ -11,8 +11,8 @@ from rillnode.actors.log import FindStream, ListStreams, ReadOperation
 from rillnode.actors.log.shared import applying
 from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.memory_view import MemoryView
-from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.snapshots import Snapshots
+from rillnode.actors.log.shared.writing import Writing
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
@@ -123,14 +123,14 @@ def copies_carried_out(patch: pytest.MonkeyPatch) -> None:
 
 def carried_out_before_stored(patch: pytest.MonkeyPatch) -> None:
     """A node carries out what it writes, and confirms it, before the engine has it."""
-    send = Shard._send  # pyright: ignore[reportPrivateUsage]
+    send = Writing._send  # pyright: ignore[reportPrivateUsage]
 
     def hasty(self: Any, frame: Any) -> None:
-        self._found(max(self.known, self._handed) + 1, frame)
-        self._advance()
+        reader = self._reader
+        reader.found(max(reader.known, reader.handed) + 1, frame)
         send(self, frame)
 
-    patch.setattr(Shard, "_send", hasty)
+    patch.setattr(Writing, "_send", hasty)
 
 
 def frames_passed_over(patch: pytest.MonkeyPatch) -> None:

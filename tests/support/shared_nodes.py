@@ -122,17 +122,17 @@ class Node:
 
     async def fresh(self, log: int) -> None:
         """Wait until it has all that was confirmed."""
-        await until(lambda: self.store._placement is not None)  # pyright: ignore[reportPrivateUsage]
+        await until(lambda: self.store.shards.placement is not None)
         await self.shard(log).fresh()
 
     def shard(self, log: int) -> Shard:
         """The shard of a log."""
-        return self.store._shard(self.placement.of_log(log))  # pyright: ignore[reportPrivateUsage]
+        return self.store.shards[self.placement.of_log(log)]
 
     @property
     def placement(self) -> Placement:
         """Where names lie."""
-        return self.store._place  # pyright: ignore[reportPrivateUsage]
+        return self.store.shards.place
 
     async def close(self) -> None:
         """Close it; whatever it was given is complete then, once."""

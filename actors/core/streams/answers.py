@@ -77,7 +77,9 @@ def refused(request: object, error: RillnodeError) -> bytes:
     request_id = getattr(request, "request_id", None)
     if request_id is not None:
         return failed(request_id, error)
-    return invalid_request(request)
+    # Who may not ask is told no more than by released nodes.
+    known = isinstance(error, RequestError)
+    return invalid_request(request) if known else invalid_request(request, error.text)
 
 
 def not_done(payload: bytes, speaks_native: bool, error: RillnodeError) -> bytes | None:

@@ -152,7 +152,8 @@ def _list_streams(cursors: Cursors, operation: ListStreams) -> None:
             operation.more = True
             return
         record = decode_record(value)
-        operation.take(record, _extents(cursors.blocks, record))
+        wanted = not operation.names_only
+        operation.take(record, _extents(cursors.blocks, record) if wanted else [])
 
 
 def _list_indexes(cursor: RdictIter, operation: ListIndexes) -> None:

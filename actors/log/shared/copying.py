@@ -29,6 +29,7 @@ from rillnode.actors.log import (
     WriteOperation,
 )
 from rillnode.actors.log.copying import Piece
+from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.records import BESIDE_LOGS, beside_log
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.layout import (
@@ -54,7 +55,8 @@ from rillnode.actors.log.rocks.layout import (
 from rillnode.actors.log.shared.frames import BeginLog
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.actors.log.shared.rocks_view import RocksView
-from rillnode.actors.log.shared.store import CLAIM, COPYING, SharedLogStore
+from rillnode.actors.log.shared.saving import CLAIM
+from rillnode.actors.log.shared.store import COPYING, SharedLogStore
 from rillnode.codecs.entries import HEADER_BYTES, decode_header
 from rillnode.codecs.errors import StoreError
 
@@ -70,7 +72,7 @@ _STREAM_MARK: Final = f"{COPYING}/stream/"
 _OF_LOG: Final = COPY_KEY
 _OF_STREAM: Final = COPY_KEY + b"s"
 
-_OWN: Final = (record_key(COPYING), record_key(CLAIM))
+_OWN: Final = (record_key(COPYING), record_key(CLAIM), record_key(NODES))
 _BESIDE: Final = record_key(BESIDE_LOGS)
 
 
@@ -224,7 +226,7 @@ class SharedSource(_Shards):
         store = make(lambda operations: None)
         await asyncio.to_thread(store.open)
         try:
-            placement = store.placement
+            placement = store.shards.place
             for number in range(placement.shards):
                 await store.current_view(number)
         finally:
@@ -244,7 +246,7 @@ class SharedTarget(_Shards):
     def __init__(
         self, store: SharedLogStore, parts: Sequence[RocksCopy], answers: "_Answers"
     ) -> None:
-        super().__init__(parts, store.placement)
+        super().__init__(parts, store.shards.place)
         self._store = store
         self._answers = answers
         self._found: dict[str, StreamRecord] = {}
@@ -261,7 +263,7 @@ class SharedTarget(_Shards):
         await asyncio.to_thread(store.open)
         parts: list[RocksCopy] = []
         try:
-            for number in range(store.placement.shards):
+            for number in range(store.shards.place.shards):
                 view = await store.current_view(number)
                 assert isinstance(view, RocksView)
                 parts.append(RocksCopy(view.tables))

@@ -9,11 +9,10 @@ node serves which client decides nothing. What must not be older than what anybo
 """
 
 import asyncio
-import heapq
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -30,7 +29,6 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
-    LogExtent,
     Lookup,
     OnHealth,
     Operation,
@@ -38,7 +36,6 @@ from rillnode.actors.log import (
     PutRecords,
     PutStream,
     Read,
-    ReadExtents,
     ReadOperation,
     RemoveStream,
     SaveIndex,
@@ -47,26 +44,25 @@ from rillnode.actors.log import (
     Trim,
     Watch,
     WriteOperation,
-    logs_of,
 )
 from rillnode.actors.log.completion import closed_error, deliver, tell
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.format import check_copied
-from rillnode.actors.log.rocks.tables import open_error
 from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity, version_of
+from rillnode.actors.log.shared.catalogue import Catalogue
 from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
+from rillnode.actors.log.shared.held import Held
+from rillnode.actors.log.shared.owner import SharedOptions, View
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement, PlaceOf
 from rillnode.actors.log.shared.port import Blobs, LogLost, SharedLog, unreachable
-from rillnode.actors.log.shared.shard import Shard, SharedOptions, View
+from rillnode.actors.log.shared.saving import Saving
+from rillnode.actors.log.shared.shard import Shard
+from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.actors.log.shared.watching import Watching
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
 
 logger = logging.getLogger("rillnode.actors.log")
-
-CLAIM: Final = "shared/snapshot"
-"""Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
 
 COPYING: Final = "shared/copying"
 """Named value: the store is being copied into; what stands beside it has names that begin so."""
@@ -76,9 +72,6 @@ CLOSE_SECONDS: Final = 5.0
 
 CONNECTION_SECONDS: Final = 1.0
 """How often it is looked whether the engine is there."""
-
-LISTING_SECONDS: Final = 5.0
-"""A stream that another node has made or removed must be in the catalogue by then."""
 
 _DEFAULT_OPTIONS: Final = SharedOptions()
 
@@ -143,10 +136,12 @@ class SharedLogStore:
         self._on_health = on_health
         self._loop = loop
         self._places = places
-        self._placement: Placement | None = None
         self._identity = b""
-        self._shards: dict[int, Shard] = {}
+        self.shards = Shards(partial(Shard, owner=self), options, loop)
         self._watching = Watching(self._done)
+        self._held = Held(self.shards)
+        self._catalogue = Catalogue(self.shards, self._held, self._watching)
+        self._saving: Saving
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         # What comes before the engine has said how many shards there are.
@@ -154,13 +149,6 @@ class SharedLogStore:
         self._opening: asyncio.Future[None] | None = None
         # The engine has been away for too long.
         self._away: StoreError | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._snapshots: Snapshots
-        # Shards of which a snapshot is being made.
-        self._saving: set[int] = set()
-        # Reads of the store's own, and streams that are looked for a second time.
-        self._asked: dict[Operation, asyncio.Future[None]] = {}
-        self._again: set[Operation] = set()
 
     # The port --------------------------------------------------------------------------------
 
@@ -172,7 +160,7 @@ class SharedLogStore:
     @property
     def pending_bytes(self) -> int:
         """Bytes submitted and not yet completed."""
-        return sum(shard.pending_bytes for shard in self._shards.values())
+        return sum(shard.pending_bytes for shard in self.shards)
 
     def open(self) -> None:
         """Connect, and open the view of shard 0; on the loop's own thread it does not wait.
@@ -186,7 +174,7 @@ class SharedLogStore:
         except RuntimeError:
             here = None
         if here is self._loop:
-            self._begin(self._open_here())
+            self.shards.begin(self._open_here())
         else:
             asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
 
@@ -229,15 +217,16 @@ class SharedLogStore:
                         raise unreachable(str(error)) from None
                 await asyncio.sleep(options.retry_seconds)
             self._identity = opened.identity
-            self._placement = Placement(opened.shards, self._places)
-            self._snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
+            self.shards.placement = Placement(opened.shards, self._places)
+            snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
+            self._saving = Saving(self.shards, self.log, snapshots, self._path, self.entropy)
             early, self._early = self._early, []
             for operation in early:
                 self.submit(operation)
-            await self._shard(CATALOGUE).ready()
+            await self.shards[CATALOGUE].ready()
             if not self._copying:
                 mark = GetRecord(key=COPYING)
-                await self._ask(CATALOGUE, mark)
+                await self.shards.ask(CATALOGUE, mark)
                 check_copied(mark.value is not None)
         except StoreError as error:
             self._opening.set_exception(error)
@@ -245,27 +234,25 @@ class SharedLogStore:
             await self._let_go()
             raise
         self._opening.set_result(None)
-        self._begin(self._close_idle())
-        self._begin(self._watch_connection())
+        self.shards.begin(self._close_idle())
+        self.shards.begin(self._watch_connection())
+        self.shards.begin(self._held.open())
         self.health_changed()
         for watch in self._watching.logs.values():
-            self._begin(self._look_at(watch))
+            self.shards.begin(self._look_at(watch))
 
     async def _close(self) -> None:
         self._refuse_all(closed_error())
-        await asyncio.gather(*(one.close(CLOSE_SECONDS) for one in self._shards.values()))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.shards.close(CLOSE_SECONDS)
+        await self.shards.end()
         # What has come while one of them tried to open it once more.
         self._refuse_all(closed_error())
         await self._let_go()
 
     async def _let_go(self) -> None:
-        await asyncio.gather(*(one.close() for one in self._shards.values()))
-        self._shards.clear()
-        self._placement = self._away = None
+        await self.shards.close()
+        self.shards.clear()
+        self.shards.placement = self._away = None
         await self.log.close()
 
     def _refuse_all(self, error: StoreError) -> None:
@@ -278,36 +265,20 @@ class SharedLogStore:
 
     # Shards ----------------------------------------------------------------------------------
 
-    @property
-    def _place(self) -> Placement:
-        assert self._placement is not None
-        return self._placement
-
-    @property
-    def placement(self) -> Placement:
-        """Where names lie; known once it is open."""
-        return self._place
-
     async def current_view(self, number: int) -> View:
         """A shard's view, with all that was confirmed anywhere before this was called.
 
         Raises:
             StoreError: the engine does not answer, or the view cannot be opened.
         """
-        shard = self._shard(number)
+        shard = self.shards[number]
         await shard.fresh()
         if shard.view is None:
             raise shard.refusal or closed_error()
         return shard.view
 
-    def _shard(self, number: int) -> Shard:
-        shard = self._shards.get(number)
-        if shard is None:
-            shard = self._shards[number] = Shard(number, self)
-        return shard
-
     def _heard(self, number: int, sequence: int) -> None:
-        shard = self._shards.get(number)
+        shard = self.shards.get(number)
         if shard is not None:
             shard.heard(sequence)
 
@@ -316,12 +287,13 @@ class SharedLogStore:
         seconds = self.options.idle_seconds
         while True:
             await asyncio.sleep(seconds / 4)
-            watched = {self._place.of_log(log) for log in self._watching.logs} | {CATALOGUE}
+            place = self.shards.place
+            watched = {place.of_log(log) for log in self._watching.logs} | self._held.always
             before = self._loop.time() - seconds
-            for number, shard in list(self._shards.items()):
+            for shard in self.shards:
                 idle = shard.is_ready and shard.is_idle and shard.last_used < before
-                if idle and number not in watched:
-                    logger.info("view_closed", extra={"shard": number})
+                if idle and shard.number not in watched:
+                    logger.info("view_closed", extra={"shard": shard.number})
                     await shard.rest()
 
     async def _watch_connection(self) -> None:
@@ -336,9 +308,13 @@ class SharedLogStore:
                 self._away = unreachable("there is no connection") if is_away else None
                 self.health_changed()
 
+    async def restore(self, number: int, after: int) -> bool:
+        """Put the newest snapshot of a shard in the place of its view; see `Saving`."""
+        return await self._saving.restore(number, after)
+
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
-        shards = self._place.shards
+        shards = self.shards.place.shards
         identity = encode_identity(self._identity, number, shards)
         return self._make_view(
             self._path(number), identity, number, shards, complete=complete, on_health=on_health
@@ -355,76 +331,13 @@ class SharedLogStore:
         if path.exists():
             path.rename(aside)
 
-    # Snapshots -------------------------------------------------------------------------------
-
-    async def restore(self, number: int, after: int) -> bool:
-        """Put the newest snapshot of a shard in the place of its view, if it reaches `after`.
-
-        Raises:
-            LogLost: it did not come whole.
-            StoreError: it cannot be used.
-        """
-        failure: StoreError | None = None
-        for sequence in await self._snapshots.sequences(number):
-            if sequence < after:
-                break
-            try:
-                await self._snapshots.restore(number, sequence, self._path(number))
-                return True
-            except OSError as error:
-                raise open_error(self._path(number), error) from error
-            except StoreError as error:
-                failure = failure or error
-                extra = {"shard": number, "sequence": sequence, "code": error.code}
-                logger.error("snapshot_not_taken", extra=extra)
-        if failure is not None:
-            raise failure
-        return False
-
-    async def _make_snapshot(self, shard: Shard) -> None:
-        """Store a snapshot, unless another node does, and drop the log that is behind it."""
-        options = self.options
-        await asyncio.sleep(self.entropy(1)[0] / 256 * options.snapshot_seconds)
-        copy = self._directory / f"{shard.number:04x}.copy"
-        try:
-            if shard.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
-                return
-            shard.unsaved_bytes = 0
-            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
-            sequence = shard.handed
-            await self._waiting_for(Checkpoint(path=copy), shard.checkpoint)
-            await self._snapshots.put(shard.number, sequence, self._path(shard.number), copy)
-            oldest = await self._snapshots.prune(shard.number)
-            if oldest is not None:
-                await self.log.trim(shard.number, oldest + 1)
-        except (LogLost, StoreError, OSError) as error:
-            # The log grows until the next one.
-            extra = {"shard": shard.number, "reason": str(error)}
-            logger.warning("snapshot_not_made", extra=extra)
-        finally:
-            self._saving.discard(shard.number)
-            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
-
-    async def _claims(self, shard: Shard) -> bool:
-        """Whether this node is the one that makes a snapshot now; the others see it in the log."""
-        claim = GetRecord(key=CLAIM)
-        await self._ask(shard.number, claim)
-        put = PutRecords(records=[(CLAIM, self.entropy(8))], seen=[(CLAIM, claim.version)])
-        try:
-            await self._waiting_for(put, shard.submit)
-        except StoreError as error:
-            if error.code != "store.fenced":
-                raise
-            return False
-        return True
-
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""
-        found = (self._away, *(one.refusal for one in self._shards.values()))
+        found = (self._away, *(one.refusal for one in self.shards))
         refusals = [one for one in found if one is not None]
         reason = refusals[0].text if refusals else ""
         health = StoreHealth(writable=not refusals, reason=reason)
-        if health != self._health and self._refusal is None and self._placement is not None:
+        if health != self._health and self._refusal is None and self.shards.placement is not None:
             self._health = health
             tell(self._on_health, health)
 
@@ -433,14 +346,20 @@ class SharedLogStore:
         shards = [
             {
                 "shard": shard.number,
-                "sequence": shard.applied,
-                "behind": max(0, shard.known - shard.applied),
+                "sequence": shard.follows.applied,
+                "behind": max(0, shard.follows.known - shard.follows.applied),
+                "always": shard.number in self._held.always,
                 "error": None if shard.refusal is None else shard.refusal.code,
             }
-            for shard in self._shards.values()
+            for shard in self.shards
         ]
-        count = 0 if self._placement is None else self._placement.shards
-        return {**self.log.describe(), "shards": count, "views": shards}
+        placement = self.shards.placement
+        return {
+            **self.log.describe(),
+            "shards": 0 if placement is None else placement.shards,
+            "serve": list(self.options.serve),
+            "views": shards,
+        }
 
     # Writes ----------------------------------------------------------------------------------
 
@@ -448,7 +367,7 @@ class SharedLogStore:
         """Queue a write; it is completed with an error at once where it cannot be taken."""
         if self._refusal is not None:
             self.refused((operation,), self._refusal)
-        elif self._placement is None:
+        elif self.shards.placement is None:
             self._early.append(operation)
         elif self.pending_bytes > self.options.pending_bytes_max:
             text = "too much waits for the log's servers: try again"
@@ -459,20 +378,23 @@ class SharedLogStore:
             except StoreError as error:
                 self.refused((operation,), error)
                 return
+            if not self._held.serves(operation, number):
+                self.shards.begin(self._ending(operation, self._held.refuse(operation, number)))
+                return
             sweep = operation if isinstance(operation, Trim) and operation.at_hand else None
-            if sweep is not None and not self._is_ready(number):
+            if sweep is not None and not self.shards.is_ready(number):
                 self._done((operation,))
                 return
-            shard = self._shard(number)
+            shard = self.shards[number]
             # A sweep looks before it writes; any other trim keeps its place among the appends.
             if sweep is not None and not sweep.before and shard.is_idle:
-                self._begin(self._ending(sweep, self._trim(sweep, shard)))
+                self.shards.begin(self._ending(sweep, self._trim(sweep, shard)))
             else:
                 shard.submit(operation)
 
     def _shard_of(self, operation: WriteOperation | BeginLog) -> int:
         """The shard that a write belongs into. Raises StoreError: `store.scattered`."""
-        place = self._place
+        place = self.shards.place
         match operation:
             case Append(log=log, records=records):
                 number = place.of_log(log)
@@ -498,7 +420,7 @@ class SharedLogStore:
         """Write a sweep's trim only where there may be something to drop."""
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
         used = shard.last_used
-        await self._ask(shard.number, look)
+        await self.shards.ask(shard.number, look)
         if shard.is_idle:
             shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
@@ -509,34 +431,17 @@ class SharedLogStore:
 
     def completed(self, shard: int, operations: Sequence[SharedOperation], sequence: int) -> None:
         """Operations of this node were carried out."""
-        done: list[Operation] = []
-        for operation in operations:
-            match operation:
-                case PutListing(token=original):
-                    if original is not None:
-                        done.append(original)
-                case PutStream(record=record) | RemoveStream(record=StreamRecord() as record) if (
-                    shard != CATALOGUE and operation.error is None
-                ):
-                    gone = isinstance(operation, RemoveStream)
-                    listing = _listing(record, sequence, gone=gone)
-                    listing.token = operation
-                    self._shard(CATALOGUE).submit(listing)
-                case _:
-                    done.append(operation)
-        self._done(done)
+        self._done(self._catalogue.completed(shard, operations, sequence))
 
     def refused(self, operations: Sequence[Operation], error: StoreError) -> None:
         """Operations end with an error."""
         done: list[Operation] = []
         for operation in operations:
             if isinstance(operation, PutListing):
-                # What it tells of is done; the catalogue is brought up to it later.
-                if operation.token is not None:
-                    done.append(operation.token)
-                    operation.token = None
-                if self._refusal is None:
-                    self._begin(self._list_later(replace(operation)))
+                # What it tells of is done.
+                told = self._catalogue.refused(operation, is_open=self._refusal is None)
+                if told is not None:
+                    done.append(told)
             else:
                 operation.error = error
                 done.append(operation)
@@ -544,98 +449,29 @@ class SharedLogStore:
 
     def _done(self, operations: Sequence[Operation]) -> None:
         """Hand over what is complete; what the store waits for itself goes on here."""
-        own = [one for one in operations if one in self._asked] if self._asked else []
-        for operation in own:
-            self._take_answer(operation)
-        if own:
-            operations = [one for one in operations if one not in own]
-        if operations:
-            deliver(self._complete, operations)
+        others = self.shards.take(operations)
+        if others:
+            deliver(self._complete, others)
 
-    # The catalogue ---------------------------------------------------------------------------
+    # News ------------------------------------------------------------------------------------
 
     def landed(self, shard: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """A frame was carried out on a view."""
         # What was there when the view was first opened is no news.
-        is_news = not is_own and frame.sequence > self._shards[shard].history
+        is_news = not is_own and frame.sequence > self.shards[shard].history
+        self._held.landed(frame)
         self._watching.landed(frame, is_own=not is_news)
-        self._look_at_size(shard, frame, is_own=is_own)
-        if is_own:
-            return
-        if shard == CATALOGUE:
-            for listing in frame.operations:
-                if is_news and isinstance(listing, PutListing) and listing.error is None:
-                    self._listed(listing)
-            return
-        for operation in frame.operations:
-            if isinstance(operation, PutStream | RemoveStream) and operation.error is None:
-                record = operation.record
-                if record is not None:
-                    gone = isinstance(operation, RemoveStream)
-                    listing = _listing(record, frame.sequence, gone=gone)
-                    self._begin(self._list_later(listing))
-
-    def _listed(self, listing: PutListing) -> None:
-        """Another node has done something to a stream, of which a view of its own shard tells."""
-        record = listing.record or listing.was
-        if record is None or self._is_ready(self._place.of_stream_id(record.id)):
-            return
-        if listing.record is None:
-            self._watching.removed(record)
-        else:
-            self._watching.changed(record)
-
-    def _look_at_size(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
-        """Make a snapshot where the log has grown, unless another node has said that it does."""
-        shard = self._shards[number]
-        if not is_own and any(
-            isinstance(one, PutRecords) and one.records[:1] and one.records[0][0] == CLAIM
-            for one in frame.operations
-            if one.error is None
-        ):
-            shard.unsaved_bytes = 0
-        if shard.unsaved_bytes >= self.options.snapshot_bytes and number not in self._saving:
-            self._saving.add(number)
-            self._begin(self._make_snapshot(shard))
+        self._saving.landed(shard, frame, is_own=is_own)
+        if not is_own:
+            self._catalogue.landed(shard, frame, is_news=is_news)
 
     def opened(self, number: int) -> None:
         """A view was opened: what is watched may be in it, and what is must be in the catalogue."""
         for watch in self._watching.logs.values():
-            if self._place.of_log(watch.log) == number:
-                self._begin(self._look_at(watch))
+            if self.shards.place.of_log(watch.log) == number:
+                self.shards.begin(self._look_at(watch))
         if number != CATALOGUE:
-            self._begin(self._compare_listings(number))
-
-    async def _compare_listings(self, number: int) -> None:
-        """Put into the catalogue the streams that nobody has lived to put there."""
-        await asyncio.sleep(LISTING_SECONDS)
-        shard, page = self._shard(number), ListStreams(more=True)
-        try:
-            while page.more and shard.is_ready:
-                after = page.records[-1].name if page.records else ""
-                generation, page = shard.applied, ListStreams(after=after)
-                await self._ask(number, page)
-                for record in page.records:
-                    listed = FindStream(name=record.name)
-                    await self._ask(CATALOGUE, listed)
-                    if listed.record != record:
-                        listing = PutListing(name=record.name, record=record, generation=generation)
-                        self._shard(CATALOGUE).submit(listing)
-        except StoreError as error:
-            extra = {"shard": number, "code": error.code}
-            logger.warning("listings_not_compared", extra=extra)
-
-    async def _list_later(self, listing: PutListing) -> None:
-        """Put into the catalogue what who has done it may not have come to put there."""
-        await asyncio.sleep(LISTING_SECONDS)
-        listed = FindStream(name=listing.name)
-        try:
-            await self._ask(CATALOGUE, listed)
-        except StoreError:
-            return  # whoever else has seen it looks, too
-        if listed.record != listing.record:
-            # Where it is older than what is listed, it is passed over there.
-            self._shard(CATALOGUE).submit(listing)
+            self.shards.begin(self._catalogue.compare(number))
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -643,22 +479,27 @@ class SharedLogStore:
         """Answer at once (True), or later through `complete` (False)."""
         if isinstance(operation, Lookup):
             operation.lasts = False
-        if self._placement is not None and self._refusal is None:
+        if self.shards.placement is not None and self._refusal is None:
             number = self._direct(operation)
-            shard = self._shards.get(number) if number is not None else None
-            if shard is not None and shard.is_ready and shard.view is not None:
+            shard = self.shards.get(number)
+            if (
+                shard is not None
+                and shard.is_ready
+                and shard.view is not None
+                and self._held.serves(operation, shard.number)
+            ):
                 shard.last_used = self._loop.time()
                 return shard.view.read(operation)
         elif self._refusal is not None:
             operation.error = self._refusal
             self._done((operation,))
             return False
-        self._begin(self._ending(operation, self._read_later(operation)))
+        self.shards.begin(self._ending(operation, self._read_later(operation)))
         return False
 
     def _direct(self, operation: ReadOperation) -> int | None:
         """The shard whose view answers as it is; None: it takes more than that."""
-        place = self._place
+        place = self.shards.place
         match operation:
             case Read(log=log) | ListKeys(log=log):
                 return place.of_log(log)
@@ -672,19 +513,23 @@ class SharedLogStore:
                 return None
 
     async def _read_later(self, operation: ReadOperation) -> None:
-        if self._placement is None:
+        if self.shards.placement is None:
             assert self._opening is not None
             await asyncio.shield(self._opening)
         if isinstance(operation, ListStreams):
-            await self._list_streams(operation)
+            await self._catalogue.list_streams(operation)
         elif isinstance(operation, ListIndexes) and not operation.stream:
-            await self._list_indexes(operation)
+            await self._catalogue.list_indexes(operation)
         else:
             number = self._direct(operation)
+            is_fresh = number is None
             if number is None:
                 number = self._shard_to_read(operation)
-                await self._shard(number).fresh()
-            await self._ask(number, operation)
+            if not self._held.serves(operation, number):
+                await self._held.refuse(operation, number)
+            if is_fresh:
+                await self.shards[number].fresh()
+            await self.shards.ask(number, operation)
         self._done((operation,))
 
     async def _ending(self, operation: Operation, work: Coroutine[Any, Any, None]) -> None:
@@ -702,7 +547,7 @@ class SharedLogStore:
             self.refused((operation,), StoreError("store.failed", text))
 
     def _shard_to_read(self, operation: ReadOperation) -> int:
-        place = self._place
+        place = self.shards.place
         match operation:
             case LoadIndex(key=key):
                 return place.of_stream(key.stream)
@@ -715,34 +560,6 @@ class SharedLogStore:
             case _:
                 raise TypeError(f"{operation!r} is read otherwise")
 
-    async def _ask(self, number: int, operation: ReadOperation) -> None:
-        """Have a view answer. Raises StoreError: it cannot."""
-        shard = self._shard(number)
-        await shard.ready()
-        view = shard.view
-        if view is None:
-            raise shard.refusal or closed_error()
-        await self._waiting_for(operation, view.read)
-
-    async def _waiting_for(self, operation: Any, begin: Callable[[Any], bool | None]) -> None:
-        """Begin an operation of the store's own, and wait for its end.
-
-        Args:
-            operation: whatever a view or a shard takes.
-            begin: gives it to that; returns whether it is complete already.
-
-        Raises:
-            StoreError: it has failed.
-        """
-        answered = self._asked[operation] = self._loop.create_future()
-        try:
-            if not begin(operation):
-                await answered
-        finally:
-            del self._asked[operation]
-        if operation.error is not None:
-            raise operation.error
-
     def answered(self, shard: int, operations: Sequence[Operation]) -> None:
         """Reads of a view are complete; called by its threads."""
         done: list[Operation] = []
@@ -751,8 +568,8 @@ class SharedLogStore:
                 operation.version = version_of(operation.value)
             elif isinstance(operation, ListRecords):
                 operation.versions = [version_of(value) for _, value in operation.records]
-            if operation in self._asked:
-                self._loop.call_soon_threadsafe(self._take_answer, operation)
+            if self.shards.is_own(operation):
+                self._loop.call_soon_threadsafe(self.shards.take, (operation,))
             elif (
                 isinstance(operation, FindStream)
                 and operation.record is None
@@ -763,94 +580,41 @@ class SharedLogStore:
                 done.append(operation)
         self._done(done)
 
-    def _take_answer(self, operation: Operation) -> None:
-        answered = self._asked.get(operation)
-        if answered is not None and not answered.done():
-            answered.set_result(None)
-
     def _look_again(self, number: int, operation: FindStream) -> None:
         """Another node may have made the stream a moment ago."""
-        self._begin(self._ending(operation, self._find_fresh(number, operation)))
+        self.shards.begin(self._ending(operation, self._find_fresh(number, operation)))
 
     async def _find_fresh(self, number: int, operation: FindStream) -> None:
-        await self._shard(number).fresh()
-        await self._ask(number, operation)
+        await self.shards[number].fresh()
+        await self.shards.ask(number, operation)
         self._done((operation,))
-
-    async def _list_streams(self, operation: ListStreams) -> None:
-        """A page of the catalogue, with the extents that the streams' own views know."""
-        place = self._place
-        after, more = operation.after, True
-        while more and not operation.full:
-            room = operation.limit - len(operation.records)
-            page = ListStreams(after=after, prefix=operation.prefix, limit=room)
-            await self._ask(CATALOGUE, page)
-            more = page.more
-            asked: dict[int, ReadExtents] = {}
-            for record in page.records:
-                after = record.name
-                number = place.of_stream_id(record.id)
-                if not operation.at_hand or self._is_ready(number):
-                    logs = asked.setdefault(number, ReadExtents(logs=[])).logs
-                    logs += logs_of(record.id, record.partitions)
-            await asyncio.gather(*(self._ask(number, one) for number, one in asked.items()))
-            known = dict[int, LogExtent]()
-            for one in asked.values():
-                known.update(zip(one.logs, one.extents, strict=True))
-            for record in page.records:
-                logs = logs_of(record.id, record.partitions)
-                if logs[0] in known:
-                    operation.take(record, [known[log] for log in logs])
-        operation.more = more
-
-    def _is_ready(self, number: int) -> bool:
-        shard = self._shards.get(number)
-        return shard is not None and shard.is_ready
-
-    async def _list_indexes(self, operation: ListIndexes) -> None:
-        """The positions of all streams, in order."""
-        pages = [
-            ListIndexes(after=operation.after, limit=operation.limit)
-            for _ in range(self._place.shards)
-        ]
-        await asyncio.gather(*(self._ask(number, page) for number, page in enumerate(pages)))
-        merged = heapq.merge(*(page.indexes for page in pages), key=lambda one: one[0])
-        operation.indexes = [one for _, one in zip(range(operation.limit), merged, strict=False)]
 
     # News ------------------------------------------------------------------------------------
 
     def watch(self, operation: AnyWatch) -> None:
         """Complete the operation as soon as there is what it waits for."""
         self._watching.add(operation)
-        if isinstance(operation, Watch) and self._placement is not None:
-            self._begin(self._look_at(operation))
+        if isinstance(operation, Watch) and self.shards.placement is not None:
+            self.shards.begin(self._look_at(operation))
 
     async def _look_at(self, watch: Watch) -> None:
         """What is watched may be there already; in a view that is not open `opened` looks again."""
-        number = self._place.of_log(watch.log)
-        shard = self._shard(number)
+        number = self.shards.place.of_log(watch.log)
+        if not self._held.serves(watch, number):
+            return  # nothing is heard of it here
+        shard = self.shards[number]
         if not shard.is_ready:
             shard.ensure()
             return
         while shard.is_ready and self._watching.logs.get(watch.log) is watch:
             look = Read(log=watch.log, index=watch.index, entries_max=1, bytes_max=1)
             try:
-                await self._ask(number, look)
+                await self.shards.ask(number, look)
             except StoreError:
                 await asyncio.sleep(self.options.retry_seconds)
             else:
                 self._watching.grown(watch.log, look.extent.next_index)
                 return
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _listing(record: StreamRecord, generation: int, *, gone: bool) -> PutListing:
-    kept = None if gone else record
-    return PutListing(name=record.name, record=kept, generation=generation)
 
 
 def _may_cut(trim: Trim, look: Read) -> bool:

@@ -73,9 +73,9 @@ class Followed:
         self.known[publication.id] = publication.parents
         self._acknowledged.update(dict.fromkeys(publication.parents))
 
-    def lacks(self, publication: Publication) -> bool:
-        """Whether there is something before it that is not had."""
-        return any(one not in self.known for one in publication.parents)
+    def lacking(self, publication: Publication) -> list[bytes]:
+        """What is before it and is not had."""
+        return [one for one in publication.parents if one not in self.known]
 
 
 class Document:

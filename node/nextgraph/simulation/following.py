@@ -154,7 +154,10 @@ class Following:
         own = event.content.publisher == ForwardedPeer(self._peer)
         if own and source.id not in self._refused:
             self._broken("subscription-duplicate", f"is forwarded {what}, which it has published")
-        if followed.lacks(source):
+        # What it has itself published over this connection it has: where nodes share a log, others
+        # may hear of it, and go on from it, before it is confirmed here.
+        published = document.publications
+        if any(self._peer not in published[one].publishers for one in followed.lacking(source)):
             self._broken("subscription-gap", f"is forwarded {what} without what is before it")
         live.seen[source.id] = None
         followed.add(source)

@@ -6,7 +6,7 @@ from typing import Any, Final, Self, TypeVar
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
-from rillnode.node.client.client import noise_connect
+from rillnode.node.client.client import noise_connect, noise_follow
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 
@@ -37,7 +37,8 @@ class BlockingSession:
             TransportError: the node is not reached; HandshakeError: it refuses the key.
             ConfigError: the address cannot be used.
         """
-        session = Session(noise_connect(url, identity, node_identity), reconnect=False)
+        way = noise_connect(url, identity, node_identity)
+        session = Session(way, reconnect=False, follow=noise_follow(identity))
         loop = LoopThread()
         try:
             loop.run(session.open())

@@ -43,6 +43,7 @@ _PROBLEMS: Final = {
     "rest.query": BAD_REQUEST,
     "rest.too_large": Problem(413, "BODY_TOO_LARGE"),
     "rest.too_slow": Problem(408, "BODY_TOO_SLOW"),
+    "store.elsewhere": Problem(421, "SERVED_ELSEWHERE"),
     "stream.invalid": Problem(422, "VALIDATION_ERROR"),
     "stream.unknown": Problem(404, "NOT_FOUND"),
     "streamr.exists": Problem(400, "DUPLICATE_NOT_ALLOWED"),

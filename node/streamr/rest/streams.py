@@ -140,7 +140,7 @@ async def _candidates(rest: Rest, principal: str, wanted: _Filter) -> AsyncItera
         page = ListStreams(more=True)
         while page.more:
             after = page.records[-1].name if page.records else ""
-            page = await rest.question(ListStreams(after=after))
+            page = await rest.question(ListStreams(after=after, names_only=True))
             for record in page.records:
                 yield record
         return

@@ -108,6 +108,9 @@ def test_streams_are_listed_by_name_in_pages(driver: StoreDriver) -> None:
         assert pages("a/", limit) == ["a/1", "a/10", "a/2"]
         assert pages("none", limit) == []
     assert driver.read(ListStreams(after="zz", prefix="a")).records == []
+    named = driver.read(ListStreams(prefix="a/", names_only=True))
+    assert [record.name for record in named.records] == ["a/1", "a/10", "a/2"]
+    assert (named.extents, named.more) == ([[], [], []], False)
     assert [r.name for r in driver.read(ListStreams(after="A", prefix="b")).records] == ["b"]
 
 

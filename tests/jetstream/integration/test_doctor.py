@@ -78,7 +78,8 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
 ) -> None:
     config = on_jetstream(node_config(tmp_path / "a"), nats)
     listener = msgspec.structs.replace(config.noise, listen=f"127.0.0.1:{free_port()}")
-    config = msgspec.structs.replace(config, noise=listener)
+    store = msgspec.structs.replace(config.store, serve=("sensors*", "!logs*"))
+    config = msgspec.structs.replace(config, noise=listener, store=store)
     write_key(config.admin_key_file, CLIENT)
     write_key(config.key_file, Identity.from_seed(b"node".ljust(32, b".")))
 
@@ -90,6 +91,7 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     *_, log, views = asyncio.run(run())
     assert (log.state, log.text.split(",")[0]) == ("ok", f"{SHARDS} shards")
     assert (views.state, f"of {SHARDS} shards in use" in views.text) == ("ok", True)
+    assert views.text.endswith("serves sensors*, !logs*")
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:

@@ -1,7 +1,8 @@
 """A whole node whose streams are in NATS JetStream."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from node_processes import NodeProcess
 from nodes import connect_to, node_config
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client, connect
+from rillnode.node.config import Config
 from rillnode.node.runtime import Node
 from store_support import ANSWER_SECONDS, eventually
 
@@ -34,9 +36,9 @@ async def pushed(client: Client, data: bytes) -> int:
         await asyncio.sleep(0.05)
 
 
-async def consumed(client: Client, count: int) -> list[bytes]:
+async def consumed(client: Client, count: int, name: str = "s") -> list[bytes]:
     """Process so many entries, and save the position behind them."""
-    stream = await client.stream("s")
+    stream = await client.stream(name)
     found: list[bytes] = []
     # Closed here: else the position is saved some time after this returns.
     async with (
@@ -102,6 +104,49 @@ def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Pat
             entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
             assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
             assert len(set(entries.values()) - {b"refused"}) == 40
+
+    asyncio.run(run())
+
+
+def test_nodes_divide_the_streams_and_clients_go_where_theirs_are(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    def serving(name: str, *serve: str) -> Config:
+        config = on_jetstream(node_config(tmp_path / name), nats)
+        return msgspec.structs.replace(
+            config, store=msgspec.structs.replace(config.store, serve=serve)
+        )
+
+    async def known(node: Node, other: Node) -> bool:
+        """Whether a node has heard what another one serves."""
+        try:
+            await node.client.stream("logs")
+        except RillnodeError as error:
+            return other.addresses()["noise"] in error.text
+        return True
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            start = stack.enter_async_context
+            sensors = await start(Node(serving("a", "sensors", "!*")))
+            logs = Node(serving("b", "logs", "!*"))
+            await logs.start()
+            await eventually(partial(known, sensors, logs))
+            client = await start(await connect_to(sensors))
+            there, here = await client.stream("logs"), await client.stream("sensors")
+            assert [await there.push(b"0"), await here.push(b"s")] == [0, 0]
+            tail = await start(aclosing(there.tail(start="start")))
+            assert (await anext(tail)).data == b"0"
+            # The client goes on where another one takes over.
+            other = await start(Node(serving("c")))
+            await eventually(partial(known, sensors, other))
+            await logs.stop()
+            assert await there.push(b"1") == 1
+            assert (await anext(tail)).data == b"1"
+            assert await consumed(client, 1, "logs") == [b"0"]
+            for node, serve in ((sensors, ["sensors", "!*"]), (other, [])):
+                log: Any = node.status()["store"]["log"]
+                assert log["serve"] == serve
 
     asyncio.run(run())
 
@@ -234,7 +279,7 @@ def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
             assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
             assert log["connected"] in nats.url
             views = log["views"]
-            assert {"shard", "sequence", "behind", "error"} == set(views[0])
+            assert {"shard", "sequence", "behind", "always", "error"} == set(views[0])
             assert all(one["error"] is None for one in views)
             assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
             metrics = await document(http, node, "/metrics")

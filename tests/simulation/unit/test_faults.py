@@ -103,3 +103,14 @@ def test_only_one_host_is_struck_and_what_was_planted_can_be_ended() -> None:
     end()
     end()
     assert not FAULTS
+
+
+def test_a_clock_is_right_when_jumps_that_overlap_are_over() -> None:
+    tables = tuple(
+        FaultTable(kind="clock_jump", nodes=("n0",), at_seconds=at, seconds=seconds)
+        for at, seconds in ((0.2, 0.4), (0.4, 0.4), (0.6, 9.0))
+    )
+    run = Run(Scenario(nodes=1, messages=1, seconds=1.0, fault=tables), 1)
+    assert run.run().violations == []
+    assert run.history.clocks_wrong
+    assert run.world.nodes["n0"].clock.ahead_ms == 0

@@ -50,6 +50,34 @@ def test_pushes_of_one_turn_make_one_request() -> None:
     with_session(test)
 
 
+def test_what_another_node_serves_goes_there_alone_and_in_its_order() -> None:
+    async def test(session: Session, far: FarEnd) -> None:
+        first, *_ = many = producers(session, TOGETHER_MIN)
+        futures = [push(many, b"1")[0]]
+        (one,) = await requests(far)
+        futures += [push(many, b"2")[0]]
+        (two,) = await requests(far)
+        nodes = [native.NodeAddress("b:4100", "cc")]
+        refused = native.Failure(0, "store.elsewhere", "not here", False, 0, nodes)
+        indexes = list(range(TOGETHER_MIN))
+        # The answer to what came first may come last, and more may come meanwhile.
+        far.answer(native.PositionsResponse(two.request_id, indexes, [refused]))
+        await asyncio.sleep(0.01)
+        futures.append(first.push(b"3"))
+        await asyncio.sleep(0.01)
+        assert not far.requests
+        far.answer(native.PositionsResponse(one.request_id, indexes, [refused]))
+        found = await requests(far, 3)
+        futures.append(first.push(b"4"))
+        found += await requests(far)
+        bodies = [pack_body([b"%d" % number]) for number in range(1, 5)]
+        assert [item.body for item in found if isinstance(item, native.AppendRequest)] == bodies
+        far.store(*(item.request_id for item in found))
+        assert await asyncio.gather(*futures) == [100 + item.request_id for item in found]
+
+    with_session(test)
+
+
 def test_few_partitions_are_appended_to_one_by_one() -> None:
     async def test(session: Session, far: FarEnd) -> None:
         push(producers(session, TOGETHER_MIN - 1))

@@ -1,11 +1,14 @@
 """The `[store]` table: which settings go together, and what an error says."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
+
+SHARED = 'engine = "jetstream"\nservers = ["tls://a:1"]\n'
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,14 @@ from rillnode.node.config import parse_config
         ('engine = "jetstream"\nservers = ["tls://a:1"]\ntls_cert = "no.pem"', "no such file"),
         ('engine = "jetstream"\nservers = ["tls://a:1"]\nprefix = "a.b"', "letters, digits"),
         ('engine = "jetstream"\nservers = ["tls://a:1"]\nreplicas = 6', "store.replicas"),
+        ('serve = ["a*"]', 'store.serve: conflicts with engine "rocksdb"'),
+        (f'{SHARED}serve = "a*"', "store.serve"),
+        (f'{SHARED}serve = ["a", "!"]', "store.serve[1]: '!': expected a pattern of streams"),
+        (f'{SHARED}serve = ["!!a"]', '"shard:N" or "shard:N-M"; with "!" before it: never'),
+        (f'{SHARED}serve = ["shard:x"]', "store.serve[0]: 'shard:x': expected a pattern"),
+        (f'{SHARED}serve = ["shard:5-3"]', "with N not above M, 0 to 255"),
+        (f'{SHARED}serve = ["shard:256"]', "with N not above M, 0 to 255"),
+        (f'{SHARED}serve = ["a", "!shard:0-3"]', "store.serve[1]: '!shard:0-3': every node holds"),
     ],
 )
 def test_a_store_table_that_cannot_be_is_refused(text: str, said: str) -> None:
@@ -28,6 +39,12 @@ def test_a_store_table_that_cannot_be_is_refused(text: str, said: str) -> None:
         parse_config(f'name = "n"\n[store]\n{text}\n', Path("/etc/rillnode/node.toml"))
     assert said in str(caught.value)
     assert "store." in str(caught.value)
+
+
+def test_what_a_node_serves_is_patterns_and_shards() -> None:
+    serve = ("sensors*", "a b", "!shard:1", "shard:0", "shard:2-255", "!*", "shards", "é!")
+    text = f'name = "n"\n[store]\n{SHARED}serve = {json.dumps(serve)}\n'
+    assert parse_config(text, Path("/etc/node.toml")).store.serve == serve
 
 
 def test_relative_files_of_the_store_are_beside_the_configuration(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def everything(member: Member, log: int) -> list[bytes]:
     """All entries of a log as a member sees it, once it has all that was confirmed."""
     store = member.store
     await member.do(Read(log=log))  # it is open then
-    await store._shard(store._place.of_log(log)).fresh()  # pyright: ignore[reportPrivateUsage]
+    await store.shards[store.shards.place.of_log(log)].fresh()
     found: list[bytes] = []
     while True:
         read = await member.do(Read(log=log, index=len(found)))

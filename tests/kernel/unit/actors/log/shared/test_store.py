@@ -28,7 +28,7 @@ from rillnode.actors.log import (
     Trim,
 )
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from rillnode.actors.log.shared import applying, shard, store
+from rillnode.actors.log.shared import applying, catalogue, following, shard
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
@@ -112,7 +112,7 @@ def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
         with monkeypatch.context() as patch:
             patch.setattr(other.log, call, failing)
             if call == "span":
-                await other.store._shard(1).rest()  # pyright: ignore[reportPrivateUsage]
+                await other.store.shards[1].rest()
             await node.push(log, b"meanwhile")
             assert code(await other.push(log, b"x")) in ("", "store.failed", "store.unreachable")
         await asyncio.sleep(2 * shard.REOPEN_SECONDS + 1.0)
@@ -289,7 +289,7 @@ class WrongOnce(dict[int, int]):
 
 
 def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "CHECK_FRAMES", 8)
+    monkeypatch.setattr(following, "CHECK_FRAMES", 8)
 
     async def work() -> None:
         servers = new_servers()
@@ -297,7 +297,7 @@ def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.Mo
         log = await one.stream(name_in(1))
         await other.fresh(log)
         wrong = other.shard(log)
-        wrong._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
+        wrong.follows._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
         for number in range(20):
             await one.push(log, b"%d" % number)
             await asyncio.sleep(0.005)
@@ -564,6 +564,25 @@ def test_a_trim_at_an_idle_shard_goes_before_what_is_appended_after_it(tmp_path:
     in_virtual_time(work())
 
 
+def test_names_are_listed_without_a_view_but_that_of_the_catalogue(tmp_path: Path) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        one, other = (Node(servers, tmp_path / str(n)) for n in range(2))
+        names = sorted(name_in(number) for number in range(3))
+        for name in names:
+            await one.stream(name)
+        await other.read(GetRecord(key="fresh"))
+        page = await other.read(ListStreams(names_only=True, limit=2))
+        rest = await other.read(ListStreams(names_only=True, after=page.records[-1].name))
+        assert [record.name for record in (*page.records, *rest.records)] == names
+        assert (page.more, rest.more) == (True, False)
+        assert [view["shard"] for view in other.store.describe()["views"]] == [0]
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path, view=rocks_view, idle_seconds=0.1)
@@ -574,7 +593,7 @@ def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> N
             tasks = [asyncio.create_task(node.texts(log)) for _ in range(3)]
             for found in await asyncio.gather(*tasks):
                 assert found == [b"%d" % n for n in range(number + 1)]
-        assert node.store._shard(0).is_ready  # pyright: ignore[reportPrivateUsage]
+        assert node.store.shards[0].is_ready
         await node.close()
 
     asyncio.run(work())
@@ -595,7 +614,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
         await other.fresh(log)
         if what != "made":
             await one.stream(name)
-        monkeypatch.setattr(one.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(one.store.shards[0], "submit", passed_over)
         write: Any = RemoveStream(name=name)
         record = (await one.read(FindStream(name=name))).record
         if what == "made":
@@ -607,7 +626,7 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
         one.store.submit(write)
         await asyncio.sleep(0.1)
         await one.die()
-        await asyncio.sleep(store.LISTING_SECONDS + 1.0)
+        await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
         page = await other.read(ListStreams())
         found = {one.name: one for one in page.records}
         assert (name in found) == (what != "removed")
@@ -621,13 +640,13 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
 def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LISTING_SECONDS", 0.2)
+    monkeypatch.setattr(catalogue, "LISTING_SECONDS", 0.2)
 
     async def work() -> None:
         servers = new_servers()
         node = Node(servers, tmp_path, view=rocks_view)
         await node.stream(name_in(0))
-        monkeypatch.setattr(node.store._shard(0), "submit", passed_over)  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
         node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
         await asyncio.sleep(0.3)
         await node.die()
@@ -645,12 +664,12 @@ def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path)
         await node.stream(name_in(0))
-        catalogue = node.store._shard(0)  # pyright: ignore[reportPrivateUsage]
-        catalogue.refusal = StoreError("store.full", "")
+        first = node.store.shards[0]._writing  # pyright: ignore[reportPrivateUsage]
+        first.refusal = StoreError("store.full", "")
         made = await node.write(PutStream(record=StreamRecord(name=name_in(1))))
         assert code(made) == ""
-        catalogue.refusal = None
-        await asyncio.sleep(store.LISTING_SECONDS + 1.0)
+        first.refusal = None
+        await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
         names = [one.name for one in (await node.read(ListStreams())).records]
         assert sorted(names) == sorted([name_in(0), name_in(1)])
         await node.close()
@@ -659,6 +678,17 @@ def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
 
 
 # The end -------------------------------------------------------------------------------------
+
+
+def test_a_read_has_its_outcome_that_was_begun_as_the_store_was_closed(tmp_path: Path) -> None:
+    async def work() -> None:
+        node = Node(new_servers(), tmp_path)
+        reading = asyncio.ensure_future(node.read(GetRecord(key="k")))
+        await asyncio.sleep(0)
+        await node.store._close()  # pyright: ignore[reportPrivateUsage]
+        assert code(await reading) == "store.closed"
+
+    in_virtual_time(work())
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -1,0 +1,196 @@
+"""The catalogue: all streams as shard 0 lists them, and lists over all shards.
+
+What became of a stream is decided in its own shard; the node that has done it tells the catalogue.
+Where it does not live to do that, the others do, a while later.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from rillnode.actors.log import (
+    FindStream,
+    ListIndexes,
+    ListStreams,
+    LogExtent,
+    Operation,
+    PutStream,
+    ReadExtents,
+    RemoveStream,
+    StreamRecord,
+    logs_of,
+)
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.frames import PutListing, SharedOperation
+from rillnode.actors.log.shared.held import Held
+from rillnode.actors.log.shared.placement import CATALOGUE
+from rillnode.actors.log.shared.shards import Shards
+from rillnode.actors.log.shared.watching import Watching
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.log")
+
+LISTING_SECONDS: Final = 5.0
+"""A stream that another node has made or removed must be in the catalogue by then."""
+
+
+class Catalogue:
+    """Keeps the catalogue as the shards are, and lists.
+
+    Args:
+        shards: the store's.
+        held: what this node holds of them.
+        watching: who is told of streams.
+    """
+
+    def __init__(self, shards: Shards, held: Held, watching: Watching) -> None:
+        self._shards = shards
+        self._held = held
+        self._watching = watching
+
+    # What became of streams ------------------------------------------------------------------
+
+    def completed(
+        self, shard: int, operations: Sequence[SharedOperation], sequence: int
+    ) -> list[Operation]:
+        """Tell the catalogue of what this node has done to streams; return what is complete."""
+        done: list[Operation] = []
+        for operation in operations:
+            match operation:
+                case PutListing(token=original):
+                    if original is not None:
+                        done.append(original)
+                case PutStream() | RemoveStream() if (
+                    shard != CATALOGUE and (listing := _listing(operation, sequence)) is not None
+                ):
+                    listing.token = operation
+                    self._shards[CATALOGUE].submit(listing)
+                case _:
+                    done.append(operation)
+        return done
+
+    def refused(self, listing: PutListing, *, is_open: bool) -> Operation | None:
+        """Bring the catalogue up to it later, if it is open; return what it tells of, as done."""
+        original: Operation | None = listing.token
+        listing.token = None
+        if is_open:
+            self._shards.begin(self._list_later(replace(listing)))
+        return original
+
+    def landed(self, shard: int, frame: ApplyFrame, *, is_news: bool) -> None:
+        """Another node's frame was carried out."""
+        for operation in frame.operations:
+            if shard == CATALOGUE:
+                if is_news and isinstance(operation, PutListing) and operation.error is None:
+                    self._listed(operation)
+            elif isinstance(operation, PutStream | RemoveStream):
+                listing = _listing(operation, frame.sequence)
+                if listing is not None:
+                    self._shards.begin(self._list_later(listing))
+
+    def _listed(self, listing: PutListing) -> None:
+        """Another node has done something to a stream, of which a view of its own shard tells."""
+        shards, record = self._shards, listing.record or listing.was
+        if record is None or shards.is_ready(shards.place.of_stream_id(record.id)):
+            return
+        if listing.record is None:
+            self._watching.removed(record)
+        else:
+            self._watching.changed(record)
+
+    async def compare(self, number: int) -> None:
+        """Put into the catalogue the streams of a view that nobody has lived to put there."""
+        await asyncio.sleep(LISTING_SECONDS)
+        shards = self._shards
+        shard, page = shards[number], ListStreams(more=True)
+        try:
+            while page.more and shard.is_ready:
+                after = page.records[-1].name if page.records else ""
+                generation, page = shard.follows.applied, ListStreams(after=after, names_only=True)
+                await shards.ask(number, page)
+                for record in page.records:
+                    listed = FindStream(name=record.name)
+                    await shards.ask(CATALOGUE, listed)
+                    if listed.record != record:
+                        listing = PutListing(name=record.name, record=record, generation=generation)
+                        shards[CATALOGUE].submit(listing)
+        except StoreError as error:
+            extra = {"shard": number, "code": error.code}
+            logger.warning("listings_not_compared", extra=extra)
+
+    async def _list_later(self, listing: PutListing) -> None:
+        """Put into the catalogue what who has done it may not have come to put there."""
+        await asyncio.sleep(LISTING_SECONDS)
+        listed = FindStream(name=listing.name)
+        try:
+            await self._shards.ask(CATALOGUE, listed)
+        except StoreError:
+            return  # whoever else has seen it looks, too
+        if listed.record != listing.record:
+            # Where it is older than what is listed, it is passed over there.
+            self._shards[CATALOGUE].submit(listing)
+
+    # Lists -----------------------------------------------------------------------------------
+
+    async def list_streams(self, operation: ListStreams) -> None:
+        """A page of the catalogue, with the extents that the streams' own views know."""
+        after, more = operation.after, True
+        while more and not operation.full:
+            room = operation.limit - len(operation.records)
+            page = ListStreams(
+                after=after, prefix=operation.prefix, limit=room, names_only=operation.names_only
+            )
+            await self._shards.ask(CATALOGUE, page)
+            more = page.more
+            if page.records:
+                after = page.records[-1].name
+            if operation.names_only:
+                # No view but the catalogue's is needed for it.
+                for record in page.records:
+                    operation.take(record, [])
+            else:
+                await self._take(page.records, operation)
+        operation.more = more
+
+    async def _take(self, records: Sequence[StreamRecord], operation: ListStreams) -> None:
+        """Put streams into a page of those that this node serves, or has at hand."""
+        shards, asked = self._shards, dict[int, ReadExtents]()
+        for record in records:
+            number = shards.place.of_stream_id(record.id)
+            if self._held.serves(FindStream(name=record.name), number) and (
+                shards.is_ready(number) or not operation.at_hand
+            ):
+                logs = asked.setdefault(number, ReadExtents(logs=[])).logs
+                logs += logs_of(record.id, record.partitions)
+        await asyncio.gather(*(shards.ask(number, one) for number, one in asked.items()))
+        known = dict[int, LogExtent]()
+        for one in asked.values():
+            known.update(zip(one.logs, one.extents, strict=True))
+        for record in records:
+            logs = logs_of(record.id, record.partitions)
+            if logs[0] in known:
+                operation.take(record, [known[log] for log in logs])
+
+    async def list_indexes(self, operation: ListIndexes) -> None:
+        """The positions of all streams, in order."""
+        shards = self._shards
+        pages = {
+            number: ListIndexes(after=operation.after, limit=operation.limit)
+            for number in range(shards.place.shards)
+            if self._held.serves(operation, number)
+        }
+        await asyncio.gather(*(shards.ask(number, page) for number, page in pages.items()))
+        merged = heapq.merge(*(page.indexes for page in pages.values()), key=lambda one: one[0])
+        operation.indexes = [one for _, one in zip(range(operation.limit), merged, strict=False)]
+
+
+def _listing(operation: PutStream | RemoveStream, generation: int) -> PutListing | None:
+    """What the catalogue is told of a stream; None: nothing was done to it."""
+    record = operation.record
+    if operation.error is not None or record is None:
+        return None
+    kept = record if isinstance(operation, PutStream) else None
+    return PutListing(name=record.name, record=kept, generation=generation)

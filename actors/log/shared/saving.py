@@ -1,0 +1,126 @@
+"""When a snapshot of a shard is made, by which of the nodes, and when one is taken."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rillnode.actors.log import GetRecord, PutRecords
+from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log.rocks.tables import open_error
+from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.port import LogLost, SharedLog
+from rillnode.actors.log.shared.shard import Shard
+from rillnode.actors.log.shared.shards import Shards
+from rillnode.actors.log.shared.snapshots import Snapshots
+from rillnode.codecs.errors import StoreError
+
+logger = logging.getLogger("rillnode.actors.log")
+
+CLAIM: Final = "shared/snapshot"
+"""Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
+
+
+class Saving:
+    """Makes snapshots of the shards that this node has, and takes others'.
+
+    Args:
+        shards: the store's.
+        log: the engine, which is trimmed behind the oldest snapshot that is kept.
+        snapshots: where they are.
+        path: the directory of a shard's view.
+        entropy: gives random bytes.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        log: SharedLog,
+        snapshots: Snapshots,
+        path: Callable[[int], Path],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._shards = shards
+        self._log = log
+        self._snapshots = snapshots
+        self._path = path
+        self._entropy = entropy
+        # Shards of which a snapshot is being made.
+        self._under_way: set[int] = set()
+
+    async def restore(self, number: int, after: int) -> bool:
+        """Put the newest snapshot of a shard in the place of its view, if it reaches `after`.
+
+        Raises:
+            LogLost: it did not come whole.
+            StoreError: it cannot be used.
+        """
+        failure: StoreError | None = None
+        for sequence in await self._snapshots.sequences(number):
+            if sequence < after:
+                break
+            try:
+                await self._snapshots.restore(number, sequence, self._path(number))
+                return True
+            except OSError as error:
+                raise open_error(self._path(number), error) from error
+            except StoreError as error:
+                failure = failure or error
+                extra = {"shard": number, "sequence": sequence, "code": error.code}
+                logger.error("snapshot_not_taken", extra=extra)
+        if failure is not None:
+            raise failure
+        return False
+
+    def landed(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
+        """Make a snapshot where the log has grown, unless another node has said that it does."""
+        shard = self._shards[number]
+        if not is_own and any(
+            isinstance(one, PutRecords) and one.records[:1] and one.records[0][0] == CLAIM
+            for one in frame.operations
+            if one.error is None
+        ):
+            shard.follows.unsaved_bytes = 0
+        is_due = shard.follows.unsaved_bytes >= self._shards.options.snapshot_bytes
+        if is_due and number not in self._under_way:
+            self._under_way.add(number)
+            self._shards.begin(self._save(shard))
+
+    async def _save(self, shard: Shard) -> None:
+        """Store a snapshot, unless another node does, and drop the log that is behind it."""
+        options, number = self._shards.options, shard.number
+        await asyncio.sleep(self._entropy(1)[0] / 256 * options.snapshot_seconds)
+        path, follows = self._path(number), shard.follows
+        copy = path.with_suffix(".copy")
+        try:
+            if follows.unsaved_bytes < options.snapshot_bytes or not await self._claims(shard):
+                return
+            follows.unsaved_bytes = 0
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+            sequence = follows.handed
+            await self._shards.wait_for(Checkpoint(path=copy), shard.checkpoint)
+            await self._snapshots.put(number, sequence, path, copy)
+            oldest = await self._snapshots.prune(number)
+            if oldest is not None:
+                await self._log.trim(number, oldest + 1)
+        except (LogLost, StoreError, OSError) as error:
+            # The log grows until the next one.
+            logger.warning("snapshot_not_made", extra={"shard": number, "reason": str(error)})
+        finally:
+            self._under_way.discard(number)
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def _claims(self, shard: Shard) -> bool:
+        """Whether this node is the one that makes a snapshot now; the others see it in the log."""
+        claim = GetRecord(key=CLAIM)
+        await self._shards.ask(shard.number, claim)
+        put = PutRecords(records=[(CLAIM, self._entropy(8))], seen=[(CLAIM, claim.version)])
+        try:
+            await self._shards.wait_for(put, shard.submit)
+        except StoreError as error:
+            if error.code != "store.fenced":
+                raise
+            return False
+        return True
