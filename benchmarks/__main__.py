@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks import jetstream, machine, workloads
+from benchmarks import asks, jetstream, jetstream_streams, machine, workloads
 from benchmarks.fanout import fan_out
 from benchmarks.figures import Figures, show, show_summary
 from benchmarks.profile import profile, show_profile
@@ -35,7 +35,20 @@ _WORKLOADS: Final = {
 }
 
 _APART: Final = {
+    asks.CASE: ("asks and answers beside NATS, Ray and pykka; idle actors", asks.asks),
     jetstream.CASE: ("a node on NATS JetStream beside nats-py", jetstream.jetstream),
+    jetstream_streams.CASE_STREAMS: (
+        "one message to each of many streams (--streams), likewise",
+        jetstream_streams.jetstream_streams,
+    ),
+    jetstream_streams.CASE_IDLE: (
+        "what streams cost that are followed and idle, likewise",
+        jetstream_streams.jetstream_idle,
+    ),
+    jetstream_streams.CASE_BACK: (
+        "the first confirm after a majority is back, likewise",
+        jetstream_streams.jetstream_back,
+    ),
     jetstream.CASE_NODES: ("several nodes on NATS JetStream", jetstream.jetstream_nodes),
 }
 """Cases that run only where they are asked for."""
@@ -45,6 +58,7 @@ _PARTS: Final = {
     "against": "this checkout and another by turns: has anything become slower?",
     "check": "is anything slower than the stored baseline? (make bench-check)",
     "floods": "latency of good clients while a listener is flooded with useless connections",
+    "growth": "a shared log on 1 to 8 nodes and 3 and 5 servers, shown by counting",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "simulation": "seeds and copies a second, beside other simulators",
@@ -66,7 +80,7 @@ def _arguments() -> argparse.Namespace:
         prog="python -m benchmarks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run benchmarks: rillnode beside the servers that one would pick instead.",
-        epilog="cases:\n" + "".join(f"  {name:<14} {text}\n" for name, text in cases.items()),
+        epilog="cases:\n" + "".join(f"  {name:<17} {text}\n" for name, text in cases.items()),
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all workloads")
     parser.add_argument("--quick", action="store_true", help="small and short: does it work?")
@@ -74,6 +88,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, metavar="N", help="w6; default: 5, with --quick 2")
     parser.add_argument(
         "--systems", nargs="+", default=[], metavar="PART", help="only those with it in their name"
+    )
+    parser.add_argument(
+        "--streams", type=int, nargs="+", metavar="N", help="of jetstream_streams; default: 1000"
     )
     parser.add_argument("--window", type=int, default=1_024, metavar="N", help="of the profile")
     parser.add_argument(
@@ -143,6 +160,7 @@ def _settings(arguments: argparse.Namespace, directory: Path) -> workloads.Setti
         rounds=arguments.rounds or (1 if quick else 3),
         kills=arguments.kills or (2 if quick else 5),
         systems=arguments.systems,
+        streams=arguments.streams or ((200,) if quick else (1_000,)),
     )
 
 

@@ -1,9 +1,9 @@
 """A node on NATS JetStream beside nats-py alone: same servers, replicas, settings, same run.
 
-W1, W2 and W4 as in `workloads`, with one server and with three (`jetstream`), W1 also by nats-py
-through a relay, since a node is one more process between a client and the servers; what several
-nodes on the same three servers confirm together, and for how long pushes at one pause when another
-comes, goes or crashes (`jetstream_nodes`).
+W1 and W2 as in `workloads`, with one server and with three (`jetstream`), W1 also by nats-py
+through a relay, since a node is one more process between a client and the servers, and W2 also by a
+node with a store of its own; what several nodes on the same three servers confirm together, and for
+how long pushes at one pause when another comes, goes or crashes (`jetstream_nodes`).
 """
 
 import json
@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.figures import Sink
 from benchmarks.generator import LoadGenerator, run
-from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob, StreamsJob
+from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
@@ -31,6 +31,9 @@ NATS_PY: Final = "nats-py"
 RELAYED: Final = "nats-py-relayed"
 """Through a process that only passes bytes on: as many processes on the way as with a node."""
 
+EMBEDDED: Final = "embedded"
+"""A node with a store of its own, on the same disk."""
+
 _KIB: Final = 1_024
 _NODES: Final = 3
 _PARTITIONS: Final = 12
@@ -38,20 +41,21 @@ _PARTITIONS: Final = 12
 
 def jetstream(settings: Settings, sink: Sink) -> None:
     """One node beside nats-py; each part begins with empty servers."""
-    if _can_run(sink):
-        for part in (_push_confirm, _replay, _streams):
+    if can_run(sink):
+        for part in (_push_confirm, _replay):
             for replicas in (1, 3):
                 part(settings, sink, replicas)
 
 
 def jetstream_nodes(settings: Settings, sink: Sink) -> None:
     """Several nodes on three servers."""
-    if _can_run(sink):
+    if can_run(sink):
         _growth(settings, sink)
         _pauses(settings, sink)
 
 
-def _can_run(sink: Sink) -> bool:
+def can_run(sink: Sink) -> bool:
+    """Whether there is a server; a note says so where there is none."""
     reason = missing("nats")
     if reason:
         sink.note(f"without JetStream: {reason}")
@@ -64,13 +68,13 @@ def _can_run(sink: Sink) -> bool:
 def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
     for turn in range(settings.rounds):
         with (
-            _beside(settings, replicas) as (_, endpoints),
+            beside(settings, replicas) as (_, endpoints),
             _relayed(settings, dict(endpoints)[NATS_PY]) as relayed,
         ):
             endpoints.append(relayed)
             for message_bytes in (_KIB, 100):
                 for window in (1_024, 64, 1):
-                    workload = f"W1, {_kept(replicas)}, {message_bytes} B, window {window}"
+                    workload = f"W1, {kept(replicas)}, {message_bytes} B, window {window}"
                     for system, endpoint in _in_turn(endpoints, turn):
                         job = PushJob(
                             endpoint=endpoint,
@@ -84,7 +88,11 @@ def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
 
 def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
     count = 10_000 if settings.quick else 100_000
-    with _beside(settings, replicas) as (_, endpoints):
+    with (
+        beside(settings, replicas) as (_, endpoints),
+        start_rillnode(settings.directory / CASE / EMBEDDED) as embedded,
+    ):
+        endpoints.append((EMBEDDED, embedded.endpoint))
         for system, endpoint in endpoints:
             fill = FillJob(endpoint=endpoint, stream=system, message_bytes=_KIB, count=count)
             run(fill)
@@ -94,41 +102,22 @@ def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
                     endpoint=endpoint,
                     stream=system,
                     count=count,
-                    mode="tail" if system == RILLNODE else "ordered",
+                    mode="ordered" if system == NATS_PY else "tail",
                     batch=0,
                     consumer="",
                 )
-                sink.add(CASE, f"W2, {_kept(replicas)}, replay of {count:,}", system, run(job))
-
-
-def _streams(settings: Settings, sink: Sink, replicas: int) -> None:
-    """A node's are rows of its shards, nats-py's are JetStream streams."""
-    # Three servers create a few of the latter in a second.
-    count = 200 if settings.quick or replicas > 1 else 1_000
-    for system in (RILLNODE, NATS_PY):
-        with _beside(settings, replicas) as (servers, endpoints):
-            job = StreamsJob(endpoint=dict(endpoints)[system], count=count, message_bytes=100)
-            with LoadGenerator(job) as generator:
-                generator.phase()
-                memory, live = servers.rss_bytes(), servers.live_bytes()
-                result = generator.phase() | generator.phase()
-                seconds = 1 / result["creates_per_second"] + 1 / result["first_pushes_per_second"]
-                result["created_and_pushed_per_second"] = 1 / seconds
-                result |= generator.phase()
-                result["servers_memory_bytes"] = (servers.rss_bytes() - memory) / count
-                result["servers_live_bytes"] = (servers.live_bytes() - live) / count
-        sink.add(CASE, f"W4, {_kept(replicas)}, {count:,} streams", system, result)
+                sink.add(CASE, f"W2, {kept(replicas)}, replay of {count:,}", system, run(job))
 
 
 @contextmanager
-def _beside(
+def beside(
     settings: Settings, replicas: int
 ) -> Generator[tuple[NatsServers, list[tuple[str, Endpoint]]]]:
     """Empty servers, as many as replicas, and both ways to push to them."""
     with (
-        _home(settings) as home,
+        make_home(settings) as home,
         start_nats_servers(home, replicas) as servers,
-        _node(home, 0, servers, replicas) as node,
+        start_node(home, 0, servers, replicas) as node,
     ):
         bare = Endpoint(kind="natspy", port=servers.ports[0], pid=servers.pid, replicas=replicas)
         yield servers, [(RILLNODE, node.endpoint), (NATS_PY, bare)]
@@ -145,7 +134,8 @@ def _in_turn(endpoints: list[tuple[str, Endpoint]], turn: int) -> list[tuple[str
     return endpoints[first:] + endpoints[:first]
 
 
-def _kept(replicas: int) -> str:
+def kept(replicas: int) -> str:
+    """How a workload is called by how many servers keep it."""
     return f"{replicas} replica" if replicas == 1 else f"{replicas} replicas"
 
 
@@ -156,10 +146,10 @@ def _growth(settings: Settings, sink: Sink) -> None:
     """Each node has a load of its own, on a stream of its own with several partitions."""
     workload = f"nodes together, {_KIB} B, {_PARTITIONS} x 256 unconfirmed at each"
     totals: dict[int, list[float]] = {}
-    with _three_servers(settings) as (home, servers), ExitStack() as stack:
+    with three_servers(settings) as (home, servers), ExitStack() as stack:
         nodes: list[Server] = []
         for count in range(1, _NODES + 1):
-            nodes.append(stack.enter_context(_node(home, count, servers, 3)))
+            nodes.append(stack.enter_context(start_node(home, count, servers, 3)))
             totals[count] = [
                 _together(settings, nodes, f"growth-{turn}-{count}")
                 for turn in range(settings.rounds)
@@ -188,14 +178,14 @@ def _pauses(settings: Settings, sink: Sink) -> None:
     """What a client of one node sees while another one joins, leaves in order, and is killed."""
     workload = f"longest pause of a partition, of {_PARTITIONS}"
     with (
-        _three_servers(settings) as (home, servers),
-        _node(home, 0, servers, 3) as stays,
+        three_servers(settings) as (home, servers),
+        start_node(home, 0, servers, 3) as stays,
         ExitStack() as stack,
     ):
         others: list[Server] = []
 
         def join() -> None:
-            others.append(stack.enter_context(_node(home, 1 + len(others), servers, 3)))
+            others.append(stack.enter_context(start_node(home, 1 + len(others), servers, 3)))
 
         def nothing() -> None: ...
 
@@ -232,13 +222,14 @@ def _spread(
 
 
 @contextmanager
-def _three_servers(settings: Settings) -> Generator[tuple[Path, NatsServers]]:
-    with _home(settings) as home, start_nats_servers(home, 3) as servers:
+def three_servers(settings: Settings) -> Generator[tuple[Path, NatsServers]]:
+    """Three empty servers, and where their nodes may be."""
+    with make_home(settings) as home, start_nats_servers(home, 3) as servers:
         yield home, servers
 
 
 @contextmanager
-def _home(settings: Settings) -> Generator[Path]:
+def make_home(settings: Settings) -> Generator[Path]:
     """An empty directory, which is removed afterwards."""
     home = settings.directory / CASE
     home.mkdir()
@@ -248,7 +239,7 @@ def _home(settings: Settings) -> Generator[Path]:
         shutil.rmtree(home)
 
 
-def _node(
+def start_node(
     home: Path, number: int, servers: NatsServers, replicas: int
 ) -> AbstractContextManager[Server]:
     """A node on the servers, which it finds in another order than the others do."""

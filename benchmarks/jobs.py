@@ -97,11 +97,51 @@ class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):
 
 
 class StreamsJob(msgspec.Struct, frozen=True, kw_only=True, tag="streams"):
-    """W4: create `count` streams with a message each, then push one more in random order."""
+    """W4: create `count` streams with a message each, then push one more in random order.
+
+    Attributes:
+        together: messages that are pushed before the first of them is waited for.
+        subjects: natspy: they are subjects of one stream.
+    """
 
     endpoint: Endpoint
     count: int
     message_bytes: int
+    together: int = 1_000
+    subjects: bool = False
+
+
+class FollowJob(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
+    """Follow `count` streams in which nothing happens; at last, a message comes in one of them.
+
+    The phases are all are followed, the message has come.
+    """
+
+    endpoint: Endpoint
+    count: int
+
+
+class DividedJob(msgspec.Struct, frozen=True, kw_only=True, tag="divided"):
+    """Push `count` messages to each stream; the phases are these are there, all is confirmed."""
+
+    endpoint: Endpoint
+    streams: list[str]
+    count: int
+    message_bytes: int
+
+
+class BackJob(msgspec.Struct, frozen=True, kw_only=True, tag="back"):
+    """Push one message after the other, and again what failed, until one is confirmed after a gap.
+
+    The phases are pushing has begun, a message is confirmed after a gap.
+
+    Attributes:
+        gap_seconds: the shortest time without a confirm that is one.
+    """
+
+    endpoint: Endpoint
+    stream: str
+    gap_seconds: float
 
 
 class LinksJob(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
@@ -168,6 +208,9 @@ Job = (
     | ReplayJob
     | FanoutJob
     | StreamsJob
+    | FollowJob
+    | DividedJob
+    | BackJob
     | LinksJob
     | CrashJob
     | CheckJob

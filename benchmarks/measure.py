@@ -1,20 +1,24 @@
 """Measures latencies and rates for load generators."""
 
+import asyncio
 import os
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import accumulate, islice
 from random import Random
 from typing import Final, Protocol
 
-from benchmarks.jobs import PushJob, Result
+from benchmarks.jobs import BackJob, PushJob, Result
 from benchmarks.processes import cpu_seconds
 
 _PAYLOADS: Final = 4_096
 _WARM_UP: Final = 0.25
 """Part of a job's time that runs before the measurement."""
+
+RETRY_SECONDS: Final = 0.5
+"""A push that has no outcome by then is made again, where it is looked for when one has."""
 
 
 def payloads(message_bytes: int, count: int = _PAYLOADS) -> list[bytes]:
@@ -121,6 +125,34 @@ async def push_window(
     while unconfirmed:
         unconfirmed -= await connection.confirms()
     return result
+
+
+async def until_back(
+    job: BackJob, push: Callable[[], Awaitable[object]], failures: tuple[type[Exception], ...]
+) -> AsyncGenerator[Result]:
+    """Push one message after the other until one is confirmed after a gap; the two phases.
+
+    The second tells when that was, on the clock that all processes of a machine have.
+    """
+    began = False
+    last = time.monotonic()
+    while True:
+        try:
+            await push()
+        except failures:
+            await asyncio.sleep(0.01)
+            continue
+        now = time.monotonic()
+        if not began:
+            began = True
+            yield {}
+            last = time.monotonic()
+        elif now - last >= job.gap_seconds:
+            yield {"confirmed_at_seconds": now}
+            return
+        else:
+            last = now
+        await asyncio.sleep(0.005)
 
 
 class Reading:

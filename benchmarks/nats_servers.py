@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
-from benchmarks.processes import Process, free_port
+from benchmarks.processes import Process, cpu_seconds, free_port
 from benchmarks.servers import program_path
 
 _PROFILE_SECONDS_MAX: Final = 30.0
@@ -20,16 +21,22 @@ class NatsServers:
     Attributes:
         ports: where clients connect.
         monitors: where a node asks whether they sync.
+        directories: where each keeps its data.
     """
 
     def __init__(
         self,
-        processes: Sequence[Process],
+        starts: Sequence[Callable[[], Process]],
         ports: Sequence[int],
         monitors: Sequence[str],
         profilers: Sequence[int],
+        directories: Sequence[Path],
+        stack: ExitStack,
     ) -> None:
-        self._processes = processes
+        self.directories = directories
+        self._stack = stack
+        self._starts = starts
+        self._processes = [stack.enter_context(start()) for start in starts]
         self.ports = ports
         self.monitors = monitors
         self._profilers = profilers
@@ -43,6 +50,42 @@ class NatsServers:
     def pid(self) -> int:
         """The process of the first one."""
         return self._processes[0].pid
+
+    def wait(self) -> None:
+        """Wait until all listen."""
+        for process, port in zip(self._processes, self.ports, strict=True):
+            process.wait_for_port(port)
+
+    def kill(self, number: int) -> None:
+        """End one as a crash would."""
+        self._processes[number].kill()
+
+    def start(self, number: int) -> None:
+        """Start one again, on what it has stored, and wait until it listens."""
+        process = self._processes[number] = self._stack.enter_context(self._starts[number]())
+        process.wait_for_port(self.ports[number])
+
+    def client_messages(self, name: str) -> tuple[int, int]:
+        """Messages that clients of a name have sent, and been sent, on open connections."""
+        sent = received = 0
+        for monitor in self.monitors:
+            with urlopen(f"{monitor}/connz", timeout=_PROFILE_SECONDS_MAX) as answer:
+                for one in json.load(answer)["connections"]:
+                    if one.get("name", "") == name:
+                        sent, received = sent + one["in_msgs"], received + one["out_msgs"]
+        return sent, received
+
+    def requests(self) -> int:
+        """Questions to JetStream's interface that they have answered, whoever has asked."""
+        found = 0
+        for monitor in self.monitors:
+            with urlopen(f"{monitor}/jsz", timeout=_PROFILE_SECONDS_MAX) as answer:
+                found += json.load(answer)["api"]["total"]
+        return found
+
+    def cpu_seconds(self) -> float:
+        """Processor time that all have used so far."""
+        return sum(cpu_seconds(process.pid) for process in self._processes)
 
     def rss_bytes(self) -> int:
         """Resident memory of all now."""
@@ -62,9 +105,9 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
     monitors = [f"127.0.0.1:{free_port()}" for _ in range(count)]
     others = json.dumps([f"nats://127.0.0.1:{port}" for port in routes])
     with ExitStack() as stack:
-        processes: list[Process] = []
-        for number, (port, route) in enumerate(zip(ports, routes, strict=True)):
-            home = directory / f"nats-{number}"
+        starts: list[Callable[[], Process]] = []
+        homes = [directory / f"nats-{number}" for number in range(count)]
+        for number, (home, port, route) in enumerate(zip(homes, ports, routes, strict=True)):
             home.mkdir(parents=True)
             store = f"store_dir: {json.dumps(str(home / 'data'))}, sync_interval: always"
             lines = [
@@ -81,11 +124,11 @@ def start_nats_servers(directory: Path, count: int) -> Generator[NatsServers]:
             config = home / "nats.conf"
             config.write_text("\n".join(lines) + "\n")
             command = [program_path("nats-server"), "-c", str(config)]
-            processes.append(stack.enter_context(Process(command, home / "nats.log")))
-        for process, port in zip(processes, ports, strict=True):
-            process.wait_for_port(port)
+            starts.append(partial(Process, command, home / "nats.log"))
         shown = [f"http://{monitor}" for monitor in monitors]
-        yield NatsServers(processes, ports, shown, profilers)
+        servers = NatsServers(starts, ports, shown, profilers, homes, stack)
+        servers.wait()
+        yield servers
 
 
 def _live_bytes(profiler: int) -> int:

@@ -12,10 +12,13 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.jobs import (
+    BackJob,
     CheckJob,
     CrashJob,
+    DividedJob,
     Endpoint,
     FillJob,
+    FollowJob,
     LinksJob,
     PushJob,
     ReplayJob,
@@ -23,7 +26,14 @@ from benchmarks.jobs import (
     SpreadJob,
     StreamsJob,
 )
-from benchmarks.measure import Meter, NumberedPayloads, Reading, payloads
+from benchmarks.measure import (
+    RETRY_SECONDS,
+    Meter,
+    NumberedPayloads,
+    Reading,
+    payloads,
+    until_back,
+)
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, Stream, connect
@@ -136,19 +146,68 @@ async def streams(job: StreamsJob) -> AsyncGenerator[Result]:
             names = range(start, min(start + _TOGETHER, job.count))
             opened += await client.open_streams([f"w4-{n}" for n in names])
         yield {"creates_per_second": job.count / (perf_counter() - started)}
-        yield {"first_pushes_per_second": await _push_each(opened, message)}
+        yield {"first_pushes_per_second": await _push_each(job, opened, message)}
         random.shuffle(opened)
-        yield {"random_pushes_per_second": await _push_each(opened, message)}
+        yield {"random_pushes_per_second": await _push_each(job, opened, message)}
 
 
-async def _push_each(streams: Sequence[Stream], message: bytes) -> float:
+async def _push_each(job: StreamsJob, streams: Sequence[Stream], message: bytes) -> float:
     """Push one message to each stream; return the rate."""
     started = perf_counter()
-    for start in range(0, len(streams), _TOGETHER):
-        pushed = [stream.push_nowait(message) for stream in streams[start : start + _TOGETHER]]
+    for start in range(0, len(streams), job.together):
+        pushed = [stream.push_nowait(message) for stream in streams[start : start + job.together]]
         for confirm in pushed:
             await confirm
     return len(streams) / (perf_counter() - started)
+
+
+async def follow(job: FollowJob) -> AsyncGenerator[Result]:
+    """A subscription to each stream, over one link."""
+    async with await connect_to(job.endpoint) as client:
+        names = [f"follow-{number}" for number in range(job.count)]
+        opened: list[Stream] = []
+        for start in range(0, job.count, _TOGETHER):
+            some = names[start : start + _TOGETHER]
+            opened += await asyncio.gather(*(client.stream(name) for name in some))
+        started = perf_counter()
+        following = [asyncio.create_task(_first_of(stream)) for stream in opened]
+        await asyncio.sleep(0)
+        await opened[-1].pull(0, 1)  # answered after the subscriptions, which went before it
+        yield {"followed_per_second": job.count / (perf_counter() - started)}
+        started = perf_counter()
+        await opened[-1].push(b"news")
+        await following[-1]
+        yield {"news_ms": (perf_counter() - started) * 1e3}
+        for task in following:
+            task.cancel()
+
+
+async def _first_of(stream: Stream) -> list[Entry]:
+    return await anext(stream.batches(start=0))
+
+
+async def divided(job: DividedJob) -> AsyncGenerator[Result]:
+    """All streams at once."""
+    async with await connect_to(job.endpoint) as client:
+        opened = [await client.stream(name) for name in job.streams]
+        messages = payloads(job.message_bytes, 64)
+        yield {}
+        pushing = (one.push_many(islice(cycle(messages), job.count)) for one in opened)
+        await asyncio.gather(*pushing)
+        yield {}
+
+
+async def back(job: BackJob) -> AsyncGenerator[Result]:
+    """Pushes that are made again where they fail."""
+    async with await connect_to(job.endpoint) as client:
+        stream = await client.stream(job.stream)
+
+        async def push() -> None:
+            async with asyncio.timeout(RETRY_SECONDS):
+                await stream.push(b"x")
+
+        async for result in until_back(job, push, (RillnodeError, TimeoutError)):
+            yield result
 
 
 async def links(job: LinksJob) -> AsyncGenerator[Result]:

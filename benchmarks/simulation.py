@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks import simulation_flood
 from benchmarks.simulation_flood import DELAY_SECONDS, Flood, host_name
+from rillnode.node.overlay.simulation.spreading import Spreading
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.interpreter import deterministic_interpreter, one_by_one
 from rillnode.node.simulation.latency import ConstantLatency
@@ -36,8 +37,7 @@ from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, Scenario, load_scenario
-from rillnode.node.simulation.spreading import Spreading
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network as Application
 
 _CONFIGS: Final = Path(__file__).parent.parent / "configs"
 _PAGE_BYTES: Final = 4_096
@@ -83,12 +83,12 @@ def _model(nodes: int, messages: int) -> Found:
 
 def _nodes(count: int) -> Found:
     """Real nodes, started and idle for a virtual minute."""
-    with MemoryNetwork() as first:
+    with Application() as first:
         first.add_node("first")
         first.run(asyncio.sleep(1.0))
     gc.collect()
     before, began = _resident_bytes(), time.process_time()
-    with MemoryNetwork() as network:
+    with Application() as network:
         for number in range(count):
             network.add_node(f"n{number}")
         network.run(asyncio.sleep(60.0))

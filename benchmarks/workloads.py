@@ -34,6 +34,7 @@ class Settings:
         directory: where servers keep their data; removed after each.
         systems: parts of the names of those to run; empty: all.
         kills: crashes of W6.
+        streams: how many streams are made where that is what is measured, one after the other.
     """
 
     directory: Path
@@ -41,6 +42,7 @@ class Settings:
     rounds: int
     kills: int
     systems: Sequence[str] = ()
+    streams: Sequence[int] = (1_000,)
 
 
 def push_confirm(settings: Settings, sink: Sink) -> None:

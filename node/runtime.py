@@ -44,7 +44,7 @@ from rillnode.actors.core.streams.holds import Holds
 from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
-from rillnode.actors.core.threads import SystemThreads
+from rillnode.actors.core.threads import SystemThreads, Threads
 from rillnode.actors.engine.system import SETTLE_SECONDS, AsyncioSystemBase, Cell
 from rillnode.actors.engine.waiting import LINGER_SECONDS, last_of
 from rillnode.actors.log import (
@@ -113,6 +113,7 @@ class Node:
         commit_on_loop: write small groups to a quick disk on the loop's thread, and not on the
             store's: one after the other takes less time so, and the loop stands still meanwhile,
             for 2 ms at most but for one in ten seconds. `rillnode run` does.
+        threads: makes other threads than the operating system's.
 
     Attributes:
         client: a client in this process, without a socket, that may do everything.
@@ -131,6 +132,7 @@ class Node:
         channel_key: ChannelKey | None = None,
         tracer: Tracer | None = None,
         commit_on_loop: bool = False,
+        threads: Threads | None = None,
     ) -> None:
         check_config(config)
         self.config = config
@@ -138,7 +140,7 @@ class Node:
         self._entropy = entropy
         self._access = Access(table.grant() for table in config.grants)
         self._identity = identity or _identity_of(config, entropy)
-        self._threads = SystemThreads(self._on_thread_end)
+        self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(
             config, entropy, self._threads, self._at_turns_end if commit_on_loop else None
         )
@@ -457,7 +459,9 @@ class Node:
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
-        self._hosting = Hosting(system, router, self._access, self._entropy, self._threads, self)
+        self._hosting = Hosting(
+            system, router, self._access, self._entropy, self._threads, self, self._clock
+        )
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         appender = system.spawn(partial(AppenderService, context, partitions))
         router.register(APPENDER_ADDRESS, appender)

@@ -28,6 +28,13 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add how long random faults go on, and what they are drawn from."""
+    group = parser.getgroup("random faults")
+    group.addoption("--fault-seconds", type=float, default=120.0, help="how long they go on")
+    group.addoption("--fault-seed", type=int, default=0, help="0: another one in each run")
+
+
 def pytest_configure() -> None:
     """Have SIGTERM do what Ctrl-C does: servers and clients of tests end in their finalizers.
 

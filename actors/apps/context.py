@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thespian.actors import ActorAddress
@@ -63,6 +64,18 @@ class Context:
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
         """The logger `rillnode.app`, whose records say which actor has written them."""
         return logging.LoggerAdapter(_logger, {"actor": self.address})
+
+    @property
+    def random(self) -> Random:
+        """Chance, one source for all actors of the node; in a simulation the seed decides it.
+
+        It is no source of secrets.
+        """
+        return self._host.hosting.random
+
+    def now(self) -> float:
+        """Seconds since 1970 by the node's clock, which is a virtual one in a simulation."""
+        return self._host.hosting.clock.now_ms() / 1_000
 
     def reply(self, payload: bytes = b"", *, value: object = None) -> None:
         """Answer the message, as often as wanted; who asks once takes the first.
@@ -175,7 +188,16 @@ class Context:
         async def awaited() -> T:
             return await work
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self._host.hosting.loop).result()
+        def run() -> None:
+            task = hosting.loop.create_task(awaited())
+            task.add_done_callback(lambda _: over.set())
+            begun.append(task)
+
+        hosting, begun = self._host.hosting, list["asyncio.Task[T]"]()
+        over = hosting.threads.flag()
+        hosting.loop.call_soon_threadsafe(run)
+        over.wait()
+        return begun[0].result()
 
     def _required(self) -> Call:
         if self._call is None:
@@ -187,12 +209,15 @@ class Context:
         if self._host.hosting.system.on_loop_thread():
             return do()
         done: Future[T] = Future()
+        over = self._host.hosting.threads.flag()
 
         def run() -> None:
             try:
                 done.set_result(do())
             except Exception as error:
                 done.set_exception(error)
+            over.set()
 
         self._host.hosting.loop.call_soon_threadsafe(run)
+        over.wait()  # which a simulated thread can do, unlike `result`
         return done.result()

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
+from random import Random
 from typing import Any, Final, cast
 
 from thespian.actors import Actor as StockActor
@@ -36,7 +37,7 @@ from rillnode.actors.engine.outside import Reply
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.ports import Entropy
+from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import (
@@ -87,6 +88,7 @@ class Hosting:
         entropy: source of random bytes.
         threads: makes those of blocking actors.
         node: the node, as its application has it.
+        clock: tells actors the time.
 
     Attributes:
         loop: the loop that they are on.
@@ -100,8 +102,10 @@ class Hosting:
         entropy: Entropy,
         threads: Threads,
         node: object,
+        clock: Clock,
     ) -> None:
         self.system = system
+        self.clock = clock
         self.threads = threads
         self.node = node
         self.loop = asyncio.get_running_loop()
@@ -121,6 +125,11 @@ class Hosting:
         self._questions.cell = self._gate
         system.outcomes[Call] = self.not_handled
         system.sizes[Call] = Call.size
+
+    @cached_property
+    def random(self) -> Random:
+        """Chance for the application; made when it is asked for."""
+        return Random(self._entropy(32))
 
     # Coming ----------------------------------------------------------------------------------
 

@@ -91,6 +91,7 @@ NEXT_STEPS: Final = {
     "route.refused": _GRANT,
     "scenario": "docs/reference/simulation.md has every key of a scenario",
     "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
+    "scenario.function": "name it as `app.py:scenario`; it takes a `rillnode.testing.Network`",
     "serve": "serve fewer addresses over one link, or with fewer open calls",
     "serve.revoked": _GRANT,
     "serve.stopped": "serve anew, if that is still wanted",
@@ -98,6 +99,7 @@ NEXT_STEPS: Final = {
     "sim": "choose another file",
     "sim.faults": "leave --faults out: `faults` of what the run writes has all, with numbers",
     "sim.http": "leave --http out, or take a scenario with nodes, such as configs/sim-small.toml",
+    "sim.plots": "install matplotlib, or leave --html out",
     "sink": "`rillnode sink ls` lists the node's sinks, `sink show NAME` tells how one is",
     "sink.install": "`rillnode doctor -c FILE` tells what else Spark needs",
     "sink.none": "a [[sink.spark]] in node.toml makes one",
@@ -110,7 +112,7 @@ NEXT_STEPS: Final = {
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription.stopped": "follow anew, if that is still wanted",
     "subscription": "close subscriptions that are not read, or make another link",
-    "testing": "see the docstring of MemoryNetwork",
+    "testing": "see the docstring of `rillnode.testing.Network`",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

@@ -298,6 +298,7 @@ class Client(Correspondent):
                 def` beside others, while a plain function must not block.
             at: leads to another node, at which the address is then, such as `peer/hub`: both nodes
                 and their links are rillnode's, and what is granted is granted to the nearer one.
+                At an Ockam hub `hub(at).serve` has an alias.
             group: others may serve the same address: each call goes to the one with the fewest.
             calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
                 `actor.busy`.

@@ -66,16 +66,25 @@ class Messages:
         self._asked: dict[bytes, _Asked] = {}
         self._keepers: dict[bytes, Keeper] = {}
 
-    def attach(self, on_message: OnMessage, keeper: Keeper | None = None) -> bytes:
-        """Let messages come to a new local address, until `detach`; return the address.
+    def attach(
+        self, on_message: OnMessage, keeper: Keeper | None = None, *, address: bytes | None = None
+    ) -> bytes:
+        """Let messages come to a local address, until `detach`; return the address.
 
         It is the last hop of a return route: the node puts its end of the link before it.
 
         Args:
             on_message: takes what comes.
             keeper: is told of new links, and when the session ends before.
+            address: one that others know; None: a new one, which nobody can guess.
+
+        Raises:
+            RequestError: `address.taken`, it is attached already.
         """
-        address = fresh_address(self.entropy)
+        if address is None:
+            address = fresh_address(self.entropy)
+        elif address in self._receivers:
+            raise RequestError("address.taken", f"this end serves {address.decode()!r} already")
         self._receivers[address] = on_message
         if keeper is not None:
             self._keepers[address] = keeper

@@ -147,6 +147,8 @@ class Service:
         except TimeoutError:
             await self.stop(timeout_seconds=0.0)
             text = f"the node has not answered in {_BEGIN_SECONDS:.0f} s"
+            if self._at:
+                text += "; if it is an Ockam hub, use `client.hub(at).serve`"
             raise TransportError("request.timeout", text) from None
         except asyncio.CancelledError:
             await self.stop(timeout_seconds=0.0)
@@ -269,49 +271,18 @@ class Service:
     async def _handle(self, given: "_Given") -> None:
         """Have the handler's answer to a call, and send it where its caller still waits."""
         call = given.call
-        answer = native.AnswerRequest(_NO_ID, call.call_id, None)
-        try:
-            result: object = self._handler(
-                Message(
-                    payload=call.payload,
-                    principal=call.principal,
-                    address=self.address,
-                    onward_route=_route(call.onward_route),
-                    return_route=_route(call.return_route),
-                )
-            )
-            if isawaitable(result):
-                result = await result
-        except ActorReply as refusal:
-            answer.code, answer.text = refusal.code, refusal.text
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            stopped = task is not None and task.cancelling()
-            answer.code, answer.text = _STOPPED if stopped else ("actor.failed", _FAILED)
-        except Exception:  # it is anybody's code, and its caller is to have an outcome
-            logger.warning("handler_failed", exc_info=True, extra={"address": self.address})
-            answer.code, answer.text = "actor.failed", _FAILED
-        else:
-            self._put(answer, result)
-        self._send(given, answer)
+        message = Message(
+            payload=call.payload,
+            principal=call.principal,
+            address=self.address,
+            onward_route=_route(call.onward_route),
+            return_route=_route(call.return_route),
+        )
+        self._send(given, await answer_to(self._handler, message, call.call_id))
 
     def _send(self, given: "_Given", answer: native.AnswerRequest) -> None:
         if given.link == self._link:
             self._tell(given.route, answer)
-
-    def _put(self, answer: native.AnswerRequest, result: object) -> None:
-        """Make what a handler has returned its answer."""
-        if result is None:
-            return
-        if not isinstance(result, bytes | bytearray):
-            kind = type(result).__name__
-            logger.warning("handler_failed", extra={"address": self.address, "returned": kind})
-            answer.code, answer.text = "actor.failed", _FAILED
-        elif len(result) > ANSWER_BYTES_MAX:
-            text = f"The answer has {len(result):,} bytes, at most {ANSWER_BYTES_MAX:,} are sent"
-            answer.code, answer.text = "message.size", text
-        else:
-            answer.payload = bytes(result)
 
     # Its end ---------------------------------------------------------------------------------
 
@@ -351,6 +322,44 @@ class Service:
             else:
                 future.set_exception(error)
                 future.exception()  # perhaps nobody looks
+
+
+async def answer_to(
+    handler: Handler, message: Message, call_id: int = _NO_ID
+) -> native.AnswerRequest:
+    """What a handler makes of a message: an answer, none, or why there is none."""
+    answer = native.AnswerRequest(_NO_ID, call_id, None)
+    try:
+        result: object = handler(message)
+        if isawaitable(result):
+            result = await result
+    except ActorReply as refusal:
+        answer.code, answer.text = refusal.code, refusal.text
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        stopped = task is not None and task.cancelling()
+        answer.code, answer.text = _STOPPED if stopped else ("actor.failed", _FAILED)
+    except Exception:  # it is anybody's code, and its caller is to have an outcome
+        logger.warning("handler_failed", exc_info=True, extra={"address": message.address})
+        answer.code, answer.text = "actor.failed", _FAILED
+    else:
+        _put(answer, result, message.address)
+    return answer
+
+
+def _put(answer: native.AnswerRequest, result: object, address: str) -> None:
+    """Make what a handler has returned its answer."""
+    if result is None:
+        return
+    if not isinstance(result, bytes | bytearray):
+        kind = type(result).__name__
+        logger.warning("handler_failed", extra={"address": address, "returned": kind})
+        answer.code, answer.text = "actor.failed", _FAILED
+    elif len(result) > ANSWER_BYTES_MAX:
+        text = f"The answer has {len(result):,} bytes, at most {ANSWER_BYTES_MAX:,} are sent"
+        answer.code, answer.text = "message.size", text
+    else:
+        answer.payload = bytes(result)
 
 
 def _route(hops: list[native.Hop]) -> Route:

@@ -51,6 +51,8 @@ class Nextgraph(PlugIn):
         ConfigError: the key's file cannot be used.
     """
 
+    simulated = "rillnode.node.nextgraph.simulation.part:NextgraphPart"
+
     _context: BrokerContext
     _server: WebServer
 

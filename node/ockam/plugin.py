@@ -16,6 +16,8 @@ class Ockam(PlugIn):
         ConfigError: the file of the channels' key cannot be used.
     """
 
+    simulated = "rillnode.node.ockam.simulation.part:OckamPart"
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._channels = Channels(host.config, host.entropy, host.given.get("ockam"))

@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Final
+from pkgutil import resolve_name
+from typing import Final, Protocol, runtime_checkable
 
-from rillnode.node.nextgraph.simulation.audit import NextgraphAudit
-from rillnode.node.nextgraph.simulation.document import Document
-from rillnode.node.nextgraph.simulation.users import NextgraphUser
-from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
-from rillnode.node.ockam.simulation.channel_users import ChannelUser
-from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
-from rillnode.node.ockam.simulation.users import OckamUser
+from rillnode.node.plugin import SimulatedPart, Spreading
+from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.producers import Producer
@@ -22,10 +18,9 @@ from rillnode.node.simulation.clients.programs import (
     Share,
     SlowReader,
 )
+from rillnode.node.simulation.history import History
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.world import Machine
-from rillnode.node.streamr.simulation.messages import StreamrMessages
-from rillnode.node.streamr.simulation.users import StreamrUser
+from rillnode.node.simulation.world import Machine, World
 
 Cast = Callable[[Machine, str, int], Program]
 """Makes a program: its machine, the node that it talks to, its number among those of its kind."""
@@ -53,18 +48,71 @@ def clients_count(scenario: Scenario) -> int:
     return sum(getattr(scenario.clients, kind) for kind in PREFIXES)
 
 
-def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Program]:
+@runtime_checkable
+class SharedNodes(Protocol):
+    """The part of a plug-in that adds the nodes of a run, which share a stream."""
+
+    def add_nodes(self) -> None:
+        """Add them all to the world."""
+        ...
+
+    async def missing(self) -> list[str]:
+        """What is not as it should be yet."""
+        ...
+
+    async def repaired(self) -> list[str]:
+        """What is not as it should be yet between the nodes that run."""
+        ...
+
+    async def push_aside(self, machine: Machine) -> None:
+        """Push something at another node than one that is away."""
+        ...
+
+    def look_for_leftovers(self) -> None:
+        """Look for what nodes should have let go of."""
+        ...
+
+    async def probe(self) -> None:
+        """See how an entry of each node spreads, in quiet."""
+        ...
+
+
+def shared_nodes_of(parts: Sequence[SimulatedPart]) -> SharedNodes | None:
+    """The part that adds the nodes; None: each has streams of its own, or a log that all share."""
+    return next((one for one in parts if isinstance(one, SharedNodes)), None)
+
+
+def spreading_of(scenario: Scenario, seed: int) -> Spreading:
+    """The run that measures how messages spread through real nodes."""
+    where = next(one.spreading for one in every_plug_in() if one.spreading)
+    made: Spreading = resolve_name(where)(scenario, seed)
+    return made
+
+
+def parts_of(scenario: Scenario, world: World, history: History) -> list[SimulatedPart]:
+    """What plug-ins add to a run of a scenario."""
+    makers = [resolve_name(one.simulated) for one in every_plug_in() if one.simulated]
+    made: list[SimulatedPart | None] = [make(scenario, world, history) for make in makers]
+    return [one for one in made if one is not None]
+
+
+def cast(
+    scenario: Scenario, share: Share, names: Sequence[str], parts: Sequence[SimulatedPart]
+) -> dict[str, Program]:
     """Add a machine to the world for each client, and make its program.
 
     Args:
         scenario: says how many there are.
         share: what they have in common.
         names: of the nodes that have clients; clients are spread over them in turn.
+        parts: what plug-ins add, which make their own clients.
 
     Returns:
         The programs by name.
     """
     makers, world = _makers(scenario, share, names), share.world
+    for part in parts:
+        makers.update(part.clients(share, names))
     chance = world.network.random("whether it is examined").random()
     left_out = () if chance < scenario.clients.examined else ("examiners",)
     places = count(len(world.nodes))
@@ -83,31 +131,10 @@ def cast(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Pr
 def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:
     clients = scenario.clients
     shares = _spread(scenario.messages, clients.producers)
-    audit = ChannelAudit(share.history)
 
     def caller(machine: Machine, node: str, _: int) -> Program:
         following = names[(names.index(node) + 1) % len(names)]
         return RouteCaller(share, machine, node, through=following)
-
-    def channel_user(machine: Machine, node: str, number: int) -> Program:
-        following = names[(names.index(node) + 1) % len(names)]
-        return ChannelUser(share, machine, node, far=node if number % 2 else following, audit=audit)
-
-    documents: dict[str, Document] = {}
-    frames = NextgraphAudit(share.history)
-    if clients.nextgraph_users:
-        share.world.network.on_sent.append(frames.sent)
-
-    def nextgraph_user(machine: Machine, node: str, _: int) -> Program:
-        home = share.nodes[0] if share.nodes else node
-        if home not in documents:
-            documents[home] = Document(share.world, share.history, home)
-            frames.words.append(documents[home].inner.id)
-        return NextgraphUser(share, machine, node, documents[home])
-
-    messages = StreamrMessages(share.history)
-    share.world.network.on_harmed.append(messages.harmed_on)
-    share.history.excuses.append(messages.is_altered)
 
     def plain(kind: Callable[[Share, Machine, str], Program]) -> Cast:
         return lambda machine, node, _: kind(share, machine, node)
@@ -121,12 +148,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "slow_readers": plain(SlowReader),
         "readers": plain(Reader),
         "callers": caller,
-        "ockam_users": plain(OckamUser),
         "examiners": plain(Examiner),
-        "ockam_tcp_users": plain(OckamTcpUser),
-        "channel_users": channel_user,
-        "nextgraph_users": nextgraph_user,
-        "streamr_users": lambda machine, node, _: StreamrUser(share, machine, node, messages),
     }
 
 

@@ -28,18 +28,21 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "run", run,
         summary="run a scenario",
-        usage="SCENARIO.toml [options]",
+        usage="SCENARIO.toml | APP.py:FUNCTION [options]",
         text="The same scenario and seed give the same run, to the last event, and trace_hash.\n"
         "Every run is held to the rules of delivery and durability; when one is broken, the exit\n"
-        "code is 1, and the list of faults is shortened for as long as the rule still breaks.",
+        "code is 1, and the list of faults is shortened for as long as the rule still breaks.\n"
+        "A function is a scenario of your own: `async def scenario(network: Network)`, with\n"
+        "`Network` of rillnode.testing, which says what must hold.",
         examples=[
             "rillnode sim run configs/sim-power-cut.toml --seed 7",
             "rillnode sim run configs/sim-churn.toml --seeds 0..99",
+            "rillnode sim run order_service.py:scenario --seeds 0..99",
             "rillnode sim run configs/sim-partition.toml --seed 7 --html report.html",
             "rillnode sim run configs/sim-partition.toml --http 127.0.0.1:8090 --speed 1",
         ],
     )  # fmt: skip
-    parser.add_argument("scenario", metavar="SCENARIO.toml", type=Path, help="the scenario")
+    parser.add_argument("scenario", metavar="SCENARIO", type=Path, help="what is simulated")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
     which.add_argument("--seeds", type=seeds, metavar="A..B", help="all seeds from A to B")
@@ -70,12 +73,15 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run a scenario with one seed or many."""
+    from rillnode.node.simulation.trials import named
+
+    if target := named(str(args.scenario)):
+        return _run_application(*target, args, terminal)
     from rillnode.node.simulation.scenario import load_scenario
 
     scenario = load_scenario(args.scenario)
     _check_faults(scenario, args.faults)
-    for path in (args.html, args.csv):
-        _check_writable(path)
+    _check_outputs(args)
     chosen: Sequence[int] = args.seeds or (args.seed,)
     if scenario.spreads:
         if args.http is not None:
@@ -101,6 +107,40 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return _tell(scenario, documents, shown, args, terminal)
 
 
+def _run_application(path: Path, name: str, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run a scenario of the user's; each seed's document is written when it is over."""
+    from rillnode.node.simulation.interpreter import one_by_one
+    from rillnode.node.simulation.report import application_report
+    from rillnode.node.simulation.trials import Trial, document, load_play, try_out
+
+    if args.http is not None:
+        raise ConfigError("sim.http", "--http shows scenarios of TOML files only")
+    _check_outputs(args)
+    play = load_play(path, name)
+    chosen: Sequence[int] = args.seeds or (args.seed,)
+    documents: list[dict[str, Any]] = []
+    shown: Trial | None = None
+    for seed in one_by_one(_progress(chosen, terminal)):
+        with _quiet_nodes(args.verbose):
+            trial = try_out(play, seed, only=args.faults, shrinks=not args.no_shrink)
+        documents.append(document(f"{path}:{name}", trial))
+        if shown is None or trial.violations:
+            shown = trial
+        if not terminal.for_people:
+            terminal.document(documents[-1])
+            terminal.flush()
+        if trial.violations:
+            terminal.error(f"rillnode: {trial.told}")
+            terminal.error(f"  next: {documents[-1]['repeat']}")
+    if args.html is not None and shown is not None:
+        _write(args.html, application_report(f"{path}:{name}", shown, documents))
+    _write_csv(args.csv, documents)
+    failed = [one["seed"] for one in documents if one["violations"]]
+    if terminal.for_people:
+        terminal.record({"name": f"{path}:{name}", "seeds": len(documents), "failed_seeds": failed})
+    return Exit.FAILED if failed else Exit.OK
+
+
 def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
     """Without this a run that was to repeat another one would go well for want of faults."""
     count = scenario.faults_count if scenario.mode == "protocol" else 0
@@ -110,13 +150,18 @@ def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
         raise ConfigError("sim.faults", f"--faults: there is no fault {last}: {has}")
 
 
-def _check_writable(path: Path | None) -> None:
-    """Find out before the first seed, and not after the last."""
-    if path is not None:
-        try:
-            path.open("a", encoding="utf-8").close()
-        except OSError as error:
-            raise _unwritable(path, error) from None
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Find out before the first seed, and not after the last, whether all can be written."""
+    from rillnode.node.simulation.plots import check_installed
+
+    if args.html is not None:
+        check_installed()
+    for path in (args.html, args.csv):
+        if path is not None:
+            try:
+                path.open("a", encoding="utf-8").close()
+            except OSError as error:
+                raise _unwritable(path, error) from None
 
 
 def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Terminal) -> int:
@@ -175,9 +220,9 @@ def _run_spreading(
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
         if scenario.overlay and scenario.mode == "protocol":
-            from rillnode.node.simulation.spreading import Spreading
+            from rillnode.node.simulation.casting import spreading_of
 
-            spreading = Spreading(scenario, seed)
+            spreading = spreading_of(scenario, seed)
             with _quiet_nodes(args.verbose):
                 found = spreading.run()
             problems += [f"seed {seed}: {text}" for text in spreading.problems]
@@ -204,7 +249,9 @@ def _run_one(scenario: "Scenario", seed: int, args: argparse.Namespace) -> "Resu
     from rillnode.node.simulation.shrink import shrink
 
     result = Run(scenario, seed, only=args.faults).run()
-    return shrink(scenario, result) if result.violations and not args.no_shrink else result
+    if not result.violations or args.no_shrink:
+        return result
+    return shrink(result, lambda left: Run(scenario, seed, only=left).run())
 
 
 @contextmanager

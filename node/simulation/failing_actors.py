@@ -7,6 +7,7 @@ from typing import Final
 
 from thespian.actors import Actor
 
+from rillnode.actors.apps.handling import HostedActor
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
 from rillnode.node.testing.failing import PlantedFailure, actor_classes
@@ -39,18 +40,17 @@ def plant(
 
     Args:
         host: whose process.
-        living: the classes of actors that there are on it.
+        living: the classes of actors that there are on it; those of an application, if there are
+            any, rather than the node's.
         chance: decides what is left open.
         struck: called with each message that fails.
         actor: name of the class; None: any of the living.
         when: as in `rillnode.testing.fail`.
         times: how often.
     """
-    own = [
-        one
-        for one in living
-        if one is not None and issubclass(one, Worker) and one.__module__.startswith("rillnode.")
-    ]
+    workers = [one for one in living if one is not None and issubclass(one, Worker)]
+    own: list[type[Worker]] = [one for one in workers if issubclass(one, HostedActor)]
+    own = own or [one for one in workers if one.__module__.startswith("rillnode.")]
     known = own if actor is None else [one for one in own if _is_named(one, actor)]
     known = known or ([] if actor is None else classes_named(actor))
     place, failures = chance.random(), chance.randint(1, TIMES_MAX)

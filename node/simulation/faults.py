@@ -25,6 +25,7 @@
 Whether a fault is drawn or left out changes no other, so that a list of faults can be shortened.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -162,6 +163,19 @@ class Injector:
         if undo is not None:
             self._history.note(fault.host, "fault over", fault.kind)
             undo()
+
+    async def strike(self, faults: Sequence[Fault], seconds: float) -> None:
+        """Begin and end each fault in its time, for so many seconds from now."""
+        begin, end = self.begin, self.end
+        plan = [(one.at, 0, one.number, begin, one) for one in faults]
+        plan += [(one.at + one.seconds, 1, one.number, end, one) for one in faults]
+        start = self._world.scheduler.now
+        for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
+            if at > seconds:
+                break
+            await asyncio.sleep(start + at - self._world.scheduler.now)
+            act(fault)
+        await asyncio.sleep(start + seconds - self._world.scheduler.now)
 
     def heal(self) -> None:
         """Undo all that lasts, and what has not struck yet strikes no more."""

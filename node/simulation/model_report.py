@@ -6,7 +6,7 @@ from html import escape
 from math import log
 from typing import Any
 
-from rillnode.node.simulation import pictures, plots
+from rillnode.node.simulation import plots
 from rillnode.node.simulation.model import Propagation, means_by_nodes, model_summary
 from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
 from rillnode.node.simulation.scenario import Scenario
@@ -46,7 +46,7 @@ def model_report(
         _calibration(scenario, found.seed, figures),
         plots.bars("Hops that first copies took", hops, up="copies", across="hops"),
         plots.bars("Bytes that each node sent", _of_nodes(found.bytes_sent), up="bytes"),
-        pictures.topology("The overlay", found.neighbours, found.places),
+        plots.topology("The overlay", found.neighbours, found.places),
         scenario_section(scenario),
     ]
     return page(scenario.name, parts)

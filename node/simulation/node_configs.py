@@ -1,6 +1,5 @@
 """Configures simulated nodes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,12 +12,9 @@ from rillnode.node.config import (
     HttpListener,
     NoiseListener,
     PeerTable,
-    StreamrListener,
     StreamTable,
 )
 from rillnode.node.config.listener_tables import WebListener
-from rillnode.node.config.tables import ChannelTable, NextgraphListener, OckamListener
-from rillnode.node.simulation.scenario import ClientsTable
 
 Web = TypeVar("Web", bound=WebListener)
 
@@ -29,6 +25,9 @@ STREAMR_PORT: Final = 8_890
 
 CHANNEL_IDLE_SECONDS: Final = 30.0
 """After which, or up to twice as long, an idle secure channel ends."""
+
+SHARED_STREAM: Final = "events"
+"""The stream of nodes that all have the same."""
 
 READ_ONLY_STREAM: Final = "read-only"
 CLOSED_STREAM: Final = "closed"
@@ -72,62 +71,6 @@ def examined_config(name: str) -> Config:
         StreamTable(name=f"{KEPT_PREFIX}seconds-*", retain_seconds=KEPT_SECONDS),
     )
     return msgspec.structs.replace(node_config(name, *grants), streams=streams)
-
-
-def with_ockam(config: Config, clients: ClientsTable, keys: Sequence[str]) -> Config:
-    """A configuration with what such clients need: an `ockam` listener, or secure channels.
-
-    Args:
-        config: of the node.
-        clients: of the scenario; without any of these nothing is changed.
-        keys: which may open secure channels.
-    """
-    plain, channels = bool(clients.ockam_tcp_users), bool(clients.channel_users)
-    if not plain and not channels:
-        return config
-    may_use: tuple[Verb, ...] = ("create", "push", "pull")
-    grants = [
-        GrantTable(who=who, streams="events*", may=may_use)
-        for who, wanted in (("anonymous", plain), ("ockam:*", channels))
-        if wanted
-    ]
-    table = ChannelTable(enabled=channels, allow=tuple(keys), idle_seconds=CHANNEL_IDLE_SECONDS)
-    listen = f"{config.name}:{OCKAM_PORT}"
-    return msgspec.structs.replace(
-        config,
-        grants=(*config.grants, *grants),
-        ockam=OckamListener(listen=listen, allow_plain=True, channel=table),
-    )
-
-
-def with_nextgraph(config: Config, clients: ClientsTable) -> Config:
-    """A configuration with a `nextgraph` listener, where there are such clients.
-
-    What they publish may be read over other links, too.
-    """
-    if not clients.nextgraph_users:
-        return config
-    listen = f"{config.name}:{NEXTGRAPH_PORT}"
-    return msgspec.structs.replace(
-        config,
-        grants=(*config.grants, GrantTable(who="noise:*", streams="nextgraph/*", may=("pull",))),
-        nextgraph=NextgraphListener(listen=listen, registration="open", allow_plain=True),
-    )
-
-
-def with_streamr(config: Config, clients: ClientsTable) -> Config:
-    """A configuration with a `streamr` listener, where a scenario has clients for it."""
-    if not clients.streamr_users:
-        return config
-    grants = (
-        GrantTable(who="eth:*", streams="events*", may=("push", "pull", "subscribe")),
-        GrantTable(who="eth:*", streams=f"{MADE_PREFIX}*", may=("create",)),
-    )
-    return msgspec.structs.replace(
-        config,
-        grants=(*config.grants, *grants),
-        streamr=StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True),
-    )
 
 
 def moved_config(name: str, config: Config) -> Config:

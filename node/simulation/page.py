@@ -18,7 +18,7 @@ table {{ border-collapse: collapse; margin: 1rem 0 }}
 td, th {{ text-align: left; padding: .15rem 1.2rem .15rem 0; vertical-align: top }}
 th {{ font-weight: 600 }}
 figure {{ margin: 1.5rem 0 }} figcaption {{ font-weight: 600; margin-bottom: .4rem }}
-svg {{ width: 100%; font: 11px system-ui, sans-serif }}
+svg {{ width: 100%; height: auto; background: white }}
 code, pre {{ font-size: 13px; overflow-wrap: anywhere }} pre {{ overflow-x: auto }}
 summary {{ cursor: pointer }} .broken {{ color: #d1495b }} .kept {{ color: #2e8b57 }}
 </style></head><body>

@@ -1,39 +1,65 @@
-"""Plots as SVG texts, for reports that are one file: nothing is loaded, nothing runs."""
+"""Plots of reports, drawn by matplotlib as SVG texts: a report is one file that loads nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from math import ceil, log2
-from typing import Final
+from importlib.util import find_spec
+from io import StringIO
+from itertools import groupby
+from math import ceil, cos, degrees, pi, sin
+from typing import Any, Final
 
-from rillnode.node.simulation.drawing import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    breadth,
-    colour,
-    figure,
-    legend,
-    level,
-    short,
-    stretched,
-    text,
-    ticks,
-    upright,
-)
+from rillnode.codecs.errors import ConfigError
 
 POINTS_MAX: Final = 400
 DOTS_MAX: Final = 16
 """Points of a line that are each drawn as a dot."""
 
 LABELS_LEVEL_MAX: Final = 14
-"""Names below bars that have room side by side; more are turned."""
-TURNED_ROOM: Final = 13.0
-"""How far apart turned names stand at least; of more bars not each has its name below."""
+"""Names below bars that have room side by side; more are turned, and at most 60 are there."""
+LABELS_MAX: Final = 60
+
+ROWS_MAX: Final = 64
+"""Rows of a matrix or a time line that are drawn; what is left out is said."""
+SPELLED_MAX: Final = 16
+"""Columns of a matrix whose squares have room for a number."""
+NODES_MAX: Final = 256
+"""Nodes of an overlay that is drawn; of a larger one nothing could be seen."""
+
+COLOURS: Final = "tab20"
+"""As many as there are kinds of faults."""
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
+
+Span = tuple[str, str, float, float]
+"""Row, what, from, to."""
+
+
+def check_installed() -> None:
+    """See that plots can be drawn.
+
+    Raises:
+        ConfigError: `sim.plots`, matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        text = "--html draws with matplotlib, which is not installed: pip install 'rillnode[plots]'"
+        raise ConfigError("sim.plots", text)
+
+
+def _figure(title: str, draw: Callable[[Any], object], height: float = 2.8) -> str:
+    """A drawing under its title."""
+    # The plots extra; it takes a second to load, which only a report is worth.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    drawn = StringIO()
+    settings = {"svg.fonttype": "none", "svg.hashsalt": title, "font.size": 8}
+    with rc_context(settings):
+        figure = Figure(figsize=(6.6, height), layout="constrained")
+        draw(figure.add_subplot())
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    text = drawn.getvalue()
+    svg = text[text.index("<svg") :]
+    return f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>\n"
 
 
 def cumulative(values: Sequence[float]) -> list[tuple[float, float]]:
@@ -54,63 +80,141 @@ def lines(title: str, series: Series, *, across: str, up: str, doubling: bool = 
         up: what the axis on the left says.
         doubling: that each doubling is as far across as the next; from 0 otherwise.
     """
-    points = [point for line in series.values() for point in line]
-    if not points:
+    sizes = sorted({x for line in series.values() for x, _ in line})
+    if not sizes:
         return ""
-    names, room = legend(series, LEFT, 0)
-    base, high = HEIGHT - BOTTOM, ticks(max(y for _, y in points))
-    y = stretched(base, TOP + room, 0.0, high[-1])
-    if doubling:
-        values = sorted({x for x, _ in points})
-        labels = [(log2(value), short(value)) for value in values]
-        series = {name: [(log2(x), y) for x, y in line] for name, line in series.items()}
-        x = stretched(LEFT + 24, WIDTH - RIGHT - 24, labels[0][0], labels[-1][0])
-    else:
-        right = ticks(max(x for x, _ in points))
-        labels = [(value, short(value)) for value in right]
-        x = stretched(LEFT, WIDTH - RIGHT, 0.0, right[-1])
-    parts = [
-        names,
-        upright(high, y, right=WIDTH - RIGHT, title=up),
-        level(labels, x, y=base, title=across),
-    ]
-    for number, line in enumerate(series.values()):
-        path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in line)
-        parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour(number)}" stroke-width="2"/>'
-        )
-        if len(line) <= DOTS_MAX:
-            parts += [
-                f'<circle cx="{x(at):.1f}" cy="{y(value):.1f}" r="3.5" fill="{colour(number)}">'
-                f"<title>{value:,.4g}</title></circle>"
-                for at, value in line
-            ]
-    return figure(title, "".join(parts), HEIGHT)
+
+    def draw(axes: Any) -> None:
+        for name, line in series.items():
+            marker = "o" if len(line) <= DOTS_MAX else None
+            axes.plot([x for x, _ in line], [y for _, y in line], marker=marker, label=name)
+        if doubling:
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        else:
+            axes.set_xlim(left=0.0)
+        axes.set_ylim(bottom=0.0)
+        axes.set(xlabel=across, ylabel=up)
+        axes.legend()
+
+    return _figure(title, draw)
 
 
 def bars(title: str, values: Mapping[str, float], *, up: str, across: str = "") -> str:
     """One bar for each name."""
     if not values:
         return ""
-    high, base = ticks(max(values.values())), HEIGHT - BOTTOM
-    y = stretched(base, TOP, 0.0, high[-1])
-    room = (WIDTH - LEFT - RIGHT) / len(values)
-    turned = len(values) > LABELS_LEVEL_MAX
-    every = ceil(TURNED_ROOM / room) if turned else 1
-    deeper = max(0.0, max(map(breadth, values)) - 12) if turned else 0.0
-    parts = [
-        upright(high, y, right=WIDTH - RIGHT, title=up),
-        level((), lambda value: value, y=base + deeper, title=across),
+
+    def draw(axes: Any) -> None:
+        names = list(values)
+        axes.bar(range(len(names)), list(values.values()))
+        every = ceil(len(names) / LABELS_MAX)
+        turned = 90 if len(names) > LABELS_LEVEL_MAX else 0
+        axes.set_xticks(range(0, len(names), every), names[::every], rotation=turned)
+        axes.set(xlabel=across, ylabel=up)
+
+    return _figure(title, draw)
+
+
+def matrix(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """A square for each pair, the darker the more."""
+    names = list(rows)[:ROWS_MAX]
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))[:ROWS_MAX]
+    if not names or not columns:
+        return ""
+    values = [[rows[name].get(column, 0.0) for column in columns] for name in names]
+
+    def draw(axes: Any) -> None:
+        axes.pcolormesh(values, cmap="Blues", edgecolors="white", vmin=0.0)
+        axes.set_xticks([at + 0.5 for at in range(len(columns))], columns, rotation=90)
+        axes.set_yticks([at + 0.5 for at in range(len(names))], names)
+        axes.invert_yaxis()
+        if len(columns) <= SPELLED_MAX:
+            dark = 0.6 * max(map(max, values))
+            for line, row in enumerate(values):
+                for at, value in enumerate(row):
+                    if value:
+                        shade = "white" if value > dark else "black"
+                        place = (at + 0.5, line + 0.5)
+                        axes.text(*place, f"{value:g}", color=shade, ha="center", va="center")
+
+    return _figure(_cut(title, len(rows)), draw, 1.0 + 0.22 * len(names))
+
+
+def time_line(title: str, spans: Sequence[Span], *, seconds: float) -> str:
+    """Spans over the time of a run; those of one row that overlap stand below each other."""
+    rows = list(dict.fromkeys(row for row, _, _, _ in spans))
+    if not rows:
+        return ""
+    lanes = [
+        (row, lane) for row in rows[:ROWS_MAX] for lane in _lanes([s for s in spans if s[0] == row])
     ]
-    for number, (name, value) in enumerate(values.items()):
-        x = LEFT + number * room
-        parts.append(
-            f'<rect x="{x + room * 0.1:.1f}" y="{y(value):.1f}" width="{room * 0.8:.1f}" '
-            f'height="{base - y(value):.1f}" fill="{colour(0)}">'
-            f"<title>{escape(name)}: {value:,.6g}</title></rect>"
-        )
-        if turned and number % every == 0:
-            parts.append(text(x + room / 2 + 4, base + 8, name, "end", turned=-90))
-        elif not turned:
-            parts.append(text(x + room / 2, base + 14, name, "middle"))
-    return figure(title, "".join(parts), HEIGHT + deeper)
+    kinds = list(dict.fromkeys(what for _, what, _, _ in spans))
+
+    def draw(axes: Any) -> None:
+        from matplotlib import colormaps
+        from matplotlib.patches import Patch
+
+        colours = {kind: colormaps[COLOURS](number) for number, kind in enumerate(kinds)}
+        for at, (_, lane) in enumerate(lanes):
+            times = [(begin, end - begin) for _, _, begin, end in lane]
+            axes.broken_barh(times, (at - 0.4, 0.8), color=[colours[one[1]] for one in lane])
+        axes.set_yticks(range(len(lanes)), [row for row, _ in lanes])
+        axes.set_xlim(0.0, seconds)
+        axes.invert_yaxis()
+        axes.set(xlabel="virtual seconds")
+        shown = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
+        axes.legend(handles=shown, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    return _figure(_cut(title, len(rows)), draw, 1.4 + 0.2 * len(lanes))
+
+
+def _lanes(spans: Sequence[Span]) -> list[list[Span]]:
+    """Spans in as few lists as can be, so that in none of them two overlap."""
+    found: list[list[Span]] = []
+    for span in sorted(spans, key=lambda one: one[2]):
+        free = next((lane for lane in found if lane[-1][3] <= span[2]), None)
+        if free is None:
+            found.append([span])
+        else:
+            free.append(span)
+    return found
+
+
+def topology(title: str, neighbours: Sequence[Sequence[int]], places: Sequence[str]) -> str:
+    """Nodes on a circle, those at the same place side by side, and the links between them."""
+    count = len(neighbours)
+    if count > NODES_MAX:
+        return ""
+    order = sorted(range(count), key=lambda node: (places[node] if places else "", node))
+
+    def spot(at: float, out: float = 1.0) -> tuple[float, float]:
+        return out * cos(2 * pi * at / count), out * sin(2 * pi * at / count)
+
+    where = {node: spot(at) for at, node in enumerate(order)}
+
+    def draw(axes: Any) -> None:
+        for one, row in enumerate(neighbours):
+            for other in (other for other in row if one < other):
+                ends = zip(where[one], where[other], strict=True)
+                axes.plot(*ends, color="tab:blue", alpha=0.35, linewidth=0.8)
+        axes.plot(*zip(*where.values(), strict=True), "o", color="tab:red", markersize=4)
+        groups = groupby(enumerate(order), lambda one: places[one[1]]) if places else ()
+        for name, group in groups:
+            numbers = [at for at, _ in group]
+            at = (numbers[0] + numbers[-1]) / 2
+            turn = degrees(2 * pi * at / count)
+            left = 90 < turn < 270
+            axes.text(
+                *spot(at, 1.05), name, rotation=turn - 180 if left else turn,
+                rotation_mode="anchor", va="center", ha="right" if left else "left",
+            )  # fmt: skip
+        axes.set_aspect("equal")
+        axes.margins(0.25 if places else 0.05)
+        axes.axis("off")
+
+    return _figure(title, draw, 6.6)
+
+
+def _cut(title: str, rows: int) -> str:
+    return title if rows <= ROWS_MAX else f"{title} (the first {ROWS_MAX} of {rows:,})"

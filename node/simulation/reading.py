@@ -9,8 +9,7 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients.limited_stream import check_limited
 from rillnode.node.simulation.clients.programs import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.node_configs import KEPT_PREFIX
-from rillnode.node.simulation.shared_stream import STREAM
+from rillnode.node.simulation.node_configs import KEPT_PREFIX, SHARED_STREAM
 from rillnode.node.simulation.world import Machine, World
 
 READ_ENTRIES: Final = 1_000
@@ -73,7 +72,7 @@ class Reading:
         found: Contents = {}
         client = await self._world.client(reader, node)
         check_limited(self._history, node, await client.streams(KEPT_PREFIX))
-        for info in await client.streams(STREAM if self._shared else log_of(node)):
+        for info in await client.streams(SHARED_STREAM if self._shared else log_of(node)):
             stream = await client.stream(info.name)
             for partition in range(stream.partitions):
                 if not self._shared:

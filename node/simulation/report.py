@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from rillnode.node.simulation import pictures, plots
+from rillnode.node.simulation import plots
+from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
 from rillnode.node.simulation.run import Result
 from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.trials import Trial
 
 _HOSTS: Final = (
     "Hosts are called by what runs there: n nodes; p producers, f followers, s slow readers, "
@@ -43,8 +45,8 @@ def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[
             up="part of the entries",
         ),
         section("Hosts", paragraph(_HOSTS)),
-        _faults(result),
-        pictures.matrix(
+        _faults(result.faults, result.virtual_seconds),
+        plots.matrix(
             "Entries that each follower (across) got from each producer",
             _by_name({name: _by_name(row) for name, row in result.matrix.items()}),
         ),
@@ -53,6 +55,25 @@ def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[
         scenario_section(scenario),
     ]
     return page(scenario.name, parts)
+
+
+def application_report(name: str, trial: Trial, documents: Sequence[Mapping[str, Any]]) -> str:
+    """The page about one run of a scenario of the user's; see `html_report`."""
+    document = next(one for one in documents if one["seed"] == trial.seed)
+    about = (
+        f"The application ran on nodes with a virtual clock and network for "
+        f"{trial.virtual_seconds:.1f} virtual seconds. Seed {trial.seed} decided everything: every "
+        f"run with it has the trace hash <code>{trial.trace_hash}</code>."
+    )
+    happened = [(f"{one.at:.3f} s", one.who, f"{one.what} {one.text}") for one in trial.events]
+    parts = [
+        f"<p>{about}</p>",
+        _verdict(documents),
+        _violations(document),
+        _faults(trial.faults, trial.virtual_seconds),
+        section("What was done to hosts", table(happened)) if happened else "",
+    ]
+    return page(name, parts)
 
 
 def _about(scenario: Scenario, result: Result) -> str:
@@ -87,17 +108,15 @@ def _violations(document: Mapping[str, Any]) -> str:
     return section("What was broken", again, table(rows))
 
 
-def _faults(result: Result) -> str:
-    if not result.faults:
+def _faults(faults: Sequence[Fault], virtual_seconds: float) -> str:
+    if not faults:
         return ""
-    spans = [
-        (fault.host, fault.kind, fault.at, fault.at + fault.seconds) for fault in result.faults
-    ]
-    seconds = max([result.virtual_seconds, *(end for _, _, _, end in spans)])
+    spans = [(fault.host, fault.kind, fault.at, fault.at + fault.seconds) for fault in faults]
+    seconds = max([virtual_seconds, *(end for _, _, _, end in spans)])
     order = list(_by_name({host: 0 for host, *_ in spans}))
     spans.sort(key=lambda span: order.index(span[0]))
-    listed = table([tuple(text.split(": ", 1)) for text in map(str, result.faults)])
-    return pictures.time_line("Faults", spans, seconds=seconds) + (
+    listed = table([tuple(text.split(": ", 1)) for text in map(str, faults)])
+    return plots.time_line("Faults", spans, seconds=seconds) + (
         f"<details><summary>The list of faults, by number</summary>{listed}</details>"
     )
 

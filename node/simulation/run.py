@@ -10,9 +10,7 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.nextgraph.simulation.reading import read_documents
-from rillnode.node.nextgraph.simulation.users import documents_of
-from rillnode.node.simulation.casting import PREFIXES, cast, clients_count
+from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
@@ -22,22 +20,15 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import (
-    examined_config,
-    with_nextgraph,
-    with_ockam,
-    with_streamr,
-)
+from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_checks import check_views, keep_open
-from rillnode.node.simulation.shared_stream import STREAM, SharedStream
 from rillnode.node.simulation.starting_again import start_one_again
 from rillnode.node.simulation.strangers import see_strangers_off
 from rillnode.node.simulation.wire import WireAudit
-from rillnode.node.simulation.world import Machine, NodeMachine, World, channel_key_of
-from rillnode.node.streamr.simulation.users import messages_of
+from rillnode.node.simulation.world import Machine, NodeMachine, World
 from rillnode.node.testing.failing import PlantedFailure
 
 LOOK_SECONDS: Final = 0.25
@@ -96,6 +87,7 @@ class Run:
         only: numbers of the faults that happen; None: all.
 
     Attributes:
+        parts: what plug-ins add.
         on_settled: called when all has happened, before the nodes are stopped.
     """
 
@@ -119,19 +111,18 @@ class Run:
         self.world.network.on_sent.append(WireAudit(self.history).sent)
         self.world.network.on_delivered.append(self.history.delivered)
         self.history.shared = scenario.overlay
+        self.parts = parts_of(scenario, self.world, self.history)
         self.programs: dict[str, Program]
-        self._shared = (
-            SharedStream(scenario, self.world, self.history) if scenario.overlay else None
-        )
+        self._shared = shared_nodes_of(self.parts)
         self.on_settled: Callable[[], object] | None = None
         self._healed_at = 0.0
         self._add_nodes()
-        stream = "" if self._shared is None else STREAM
+        stream = "" if self._shared is None else SHARED_STREAM
         nodes = tuple(self._names) if scenario.is_shared else ()
         share = self._share = Share(
             self.world, self.history, scenario.partitions, scenario.seconds, stream, nodes
         )
-        self.programs = cast(scenario, share, self._names)
+        self.programs = cast(scenario, share, self._names, self.parts)
         drawn = draw_faults(
             scenario,
             seed,
@@ -176,12 +167,11 @@ class Run:
         else:
             self._shared.add_nodes()
         clients = self.scenario.clients
-        users = [f"{PREFIXES['channel_users']}{one}" for one in range(clients.channel_users)]
-        keys = [channel_key_of(world.network, user).public_hex for user in users]
         for name in names:
             machine = world.nodes[name]
-            config = with_ockam(machine.config, clients, keys)
-            config = with_nextgraph(with_streamr(config, clients), clients)
+            config = machine.config
+            for part in self.parts:
+                config = part.configured(config)
             machine.config = world.with_files(config)
         if clients.callers or clients.channel_users:
             for name, following in zip(names, islice(cycle(names), 1, None), strict=False):
@@ -215,7 +205,7 @@ class Run:
             await world.watched(node.start())
         for program in self.programs.values():
             program.start()
-        await self._strike()
+        await self._injector.strike(self.faults, self.scenario.seconds)
         self._injector.heal()
         for machine in world.machines.values():
             self._restart(machine)
@@ -252,31 +242,15 @@ class Run:
         )
         logs = await reader.read(self.scenario.heal_seconds)
         check_logs(self.history, logs, self.world.network.dials)
-        for messages in messages_of(self.programs.values()):
-            messages.check(logs)
-        if self._shared is not None:
-            self._shared.check(logs)
-        documents = documents_of(self.programs.values())
-        await read_documents(world, documents, self.scenario.heal_seconds)
+        for part in self.parts:
+            part.check(logs)
+        for part in self.parts:
+            await part.read(self.scenario.heal_seconds)
         if self.on_settled is not None:
             self.on_settled()
         await end_streams(world, self.history)
         for machine in world.nodes.values():
             await self._end(machine)
-
-    async def _strike(self) -> None:
-        """Begin and end each fault in its time, for as long as faults last."""
-        begin, end = self._injector.begin, self._injector.end
-        plan = [(fault.at, 0, fault.number, begin, fault) for fault in self.faults]
-        plan += [(fault.at + fault.seconds, 1, fault.number, end, fault) for fault in self.faults]
-        start = self.world.scheduler.now
-        last = start + self.scenario.seconds
-        for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
-            if start + at > last:
-                break
-            await asyncio.sleep(start + at - self.world.scheduler.now)
-            act(fault)
-        await asyncio.sleep(last - self.world.scheduler.now)
 
     async def _reached(self) -> list[str]:
         """Wait until everybody has what they must; what is missing when the time is over."""

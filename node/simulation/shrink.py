@@ -1,31 +1,51 @@
 """Shortening the list of faults of a run that broke a rule, as far as the rule still breaks."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
+from rillnode.node.simulation.faults import Fault
+from rillnode.node.simulation.history import Violation
 from rillnode.node.simulation.interpreter import one_by_one
-from rillnode.node.simulation.run import Result, Run
-from rillnode.node.simulation.scenario import Scenario
 
 RUNS_MAX: Final = 60
 """Runs that shortening may take: what is left then is short enough."""
 
 
-def shrink(scenario: Scenario, result: Result) -> Result:
+class Ran(Protocol):
+    """What is asked of the result of a run."""
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """What has happened."""
+        ...
+
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """What was broken."""
+        ...
+
+
+R = TypeVar("R", bound=Ran)
+
+
+def shrink(result: R, again: Callable[[Sequence[int]], R]) -> R:
     """Find a run with few faults that breaks the first rule that `result` has broken.
 
     Leaves out halves, then quarters, down to single faults (delta debugging), for as long as the
     rule still breaks. The answer may be `result` itself.
+
+    Args:
+        result: of the run with all faults.
+        again: repeats the run with the faults of these numbers only.
     """
     rule = result.violations[0].rule
     best, runs = result, 0
     parts = 1
     while len(best.faults) > 0 and parts <= len(best.faults) and runs < RUNS_MAX:
         numbers = [fault.number for fault in best.faults]
-        shorter: Result | None = None
+        shorter: R | None = None
         for chunk in one_by_one(_chunks(numbers, parts)):
-            left = [one for one in numbers if one not in chunk]
-            attempt = Run(scenario, result.seed, only=left).run()
+            attempt = again([one for one in numbers if one not in chunk])
             runs += 1
             if any(violation.rule == rule for violation in attempt.violations):
                 shorter = attempt

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rillnode.node.simulation.casting import SharedNodes
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.refusing import see_refused
-from rillnode.node.simulation.shared_stream import SharedStream
 from rillnode.node.simulation.world import World
 
 AWAY_SECONDS: Final = 1.5
@@ -25,7 +25,7 @@ OVERLAY_SECONDS: Final = 40.0
 LOOK_SECONDS: Final = 0.25
 
 
-async def start_one_again(world: World, history: History, shared: SharedStream | None) -> None:
+async def start_one_again(world: World, history: History, shared: SharedNodes | None) -> None:
     """End one node, start it again, and see that all is as before; where it is one of several."""
     has_peers = any(machine.config.peers for machine in world.nodes.values())
     if not has_peers and world.servers is None:

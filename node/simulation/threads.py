@@ -23,6 +23,16 @@ _SIGNAL_SECONDS: Final = 1.0
 """How soon a signal is noticed while a thread has its turn."""
 
 
+class ProcessThread(Thread):
+    """A thread of the interpreter that stands for one of a process.
+
+    Attributes:
+        process: the event loop of that process.
+    """
+
+    process: ProcessLoop
+
+
 class SimulatedThread:
     """One thread; all but `wait` is called by the process's own."""
 
@@ -36,7 +46,8 @@ class SimulatedThread:
         self._error: BaseException | None = None
         self._waits = 0
         self.ended = False
-        self._thread = Thread(target=self._live, name=name, daemon=True)
+        self._thread = ProcessThread(target=self._live, name=name, daemon=True)
+        self._thread.process = threads.loop
         self._thread.start()
 
     def _live(self) -> None:
@@ -111,11 +122,12 @@ class SimulatedThreads:
     """The threads of one process; satisfies `Threads`.
 
     Attributes:
+        loop: the process's.
         current: the one that has its turn; None: the process's own thread has.
     """
 
     def __init__(self, loop: ProcessLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._all: list[SimulatedThread] = []
         self.current: SimulatedThread | None = None
 
@@ -137,13 +149,13 @@ class SimulatedThreads:
 
     def wake(self, thread: SimulatedThread) -> None:
         """Give a thread its turn, soon."""
-        self._loop.call_soon(thread.waker())
+        self.loop.call_soon(thread.waker())
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass in the thread that calls; at once where its end is waited for."""
         thread = self.current
         if thread is not None and seconds > 0.0:
-            self._loop.call_later(seconds, thread.waker())
+            self.loop.call_later(seconds, thread.waker())
             thread.wait()
 
     def kill(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -32,6 +32,7 @@ from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, repla
 from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
+from rillnode.node.simulation.threads import SimulatedThreads
 from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
@@ -97,6 +98,7 @@ class NodeMachine(Machine):
         node: the node of the last process.
         started: whether a node was ever started.
         ready: whether the node of this process has started.
+        on_start: what is done with each node that has started, before it is ready; None: nothing.
     """
 
     node: Node
@@ -106,11 +108,14 @@ class NodeMachine(Machine):
         self.config = config
         self.disk = disk
         self.started = self.ready = False
+        self.on_start: Callable[[Node], Awaitable[object]] | None = None
+        self._threads: SimulatedThreads | None = None
 
     def start(self) -> "asyncio.Task[None]":
         """Start the node in the process that runs."""
         self.started = True
         disk, loop, clock = self.disk, self.loop, self.clock
+        self._threads = SimulatedThreads(loop)
         node = self.node = Node(
             self.config,
             make_store=partial(disk.make_store, loop, clock),
@@ -118,10 +123,13 @@ class NodeMachine(Machine):
             entropy=self.entropy,
             identity=self.identity,
             channel_key=self.channel_key if self.config.channel else None,
+            threads=self._threads,
         )
 
         async def run() -> None:
             await node.start()
+            if self.on_start is not None:
+                await self.on_start(node)
             self.ready = True
 
         return loop.create_task(run())
@@ -131,7 +139,13 @@ class NodeMachine(Machine):
         if self.runs:
             self.ready = False
             super().end(power=power)
+            self.end_threads()
             self.disk.crash()
+
+    def end_threads(self) -> None:
+        """End what blocks, where it waits."""
+        if self._threads is not None:
+            self._threads.kill()
 
 
 class World:
@@ -246,9 +260,12 @@ class World:
             machine.start().add_done_callback(partial(self._look_at_start, machine))
 
     def _look_at_start(self, machine: NodeMachine, start: "asyncio.Task[None]") -> None:
-        """Where a node cannot read its disk, its process ends, and the next one begins soon."""
+        """Where a node cannot read its disk, its process ends, and the next one begins soon.
+
+        So it does where the application's part is told that something cannot be done now.
+        """
         error = None if start.cancelled() else start.exception()
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError if machine.on_start is None else RillnodeError):
             machine.end()
             self._director.call_later(AGAIN_SECONDS, self._boot_again, machine)
         elif error is not None:
@@ -331,6 +348,11 @@ class World:
                 raise SimulationStuck(str(stuck)) from None
             return task.result()
 
+    @property
+    def refused(self) -> list[str]:
+        """What code has asked the machine for that no simulation has; it may have gone on."""
+        return self._libraries.refused
+
     async def on(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in a machine's process, and wait for its result."""
         return await self.watched(machine.loop.create_task(coroutine))
@@ -365,6 +387,7 @@ class World:
             for loop in (*self._loops, self._director):
                 loop.close()
         for machine in self.nodes.values():
+            machine.end_threads()
             machine.disk.close()
         self.network.close()
         if self._files is not None:

@@ -68,6 +68,8 @@ class Streamr(PlugIn):
         ConfigError: the key's file cannot be used.
     """
 
+    simulated = "rillnode.node.streamr.simulation.part:StreamrPart"
+
     _context: StreamrContext
     _catalogue: Catalogue
     _sessions: Sessions

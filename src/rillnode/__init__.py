@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rillnode.node.ockam.client.channel import SecureChannel
     from rillnode.node.ockam.client.hub import Hub
     from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
+    from rillnode.node.ockam.client.serving import HubService, PlainService
     from rillnode.node.runtime import Node
 
 __version__ = "0.1.0"
@@ -73,6 +74,7 @@ __all__ = [
     "HandshakeError",
     "Hub",
     "HubEntry",
+    "HubService",
     "HubStream",
     "Identity",
     "Iteration",
@@ -81,6 +83,7 @@ __all__ = [
     "Node",
     "NodeFailed",
     "PartitionInfo",
+    "PlainService",
     "RequestError",
     "RillnodeError",
     "SavedIndex",
@@ -132,6 +135,7 @@ _HOMES: Final = {
     "rillnode.node.ockam.client.channel": ("SecureChannel",),
     "rillnode.node.ockam.client.hub": ("Hub",),
     "rillnode.node.ockam.client.hub_stream": ("HubEntry", "HubStream"),
+    "rillnode.node.ockam.client.serving": ("HubService", "PlainService"),
     "rillnode.node.runtime": ("Node",),
 }
 

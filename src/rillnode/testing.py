@@ -1,6 +1,19 @@
-"""For the tests of applications: simulated nodes (`MemoryNetwork`), actors that fail (`fail`)."""
+"""For the tests of applications: simulated nodes (`Network`), actors that fail (`fail`)."""
 
-from rillnode.node.simulation.memory_network import MemoryNetwork
+from rillnode.node.simulation.application import InvariantBroken, Network, Program
+from rillnode.node.simulation.libraries import NotSimulated
+from rillnode.node.simulation.trials import ScenarioBroken, check
 from rillnode.node.testing.failing import PlantedFailure, actor_classes, fail, message_types
 
-__all__ = ["MemoryNetwork", "PlantedFailure", "actor_classes", "fail", "message_types"]
+__all__ = [
+    "InvariantBroken",
+    "Network",
+    "NotSimulated",
+    "PlantedFailure",
+    "Program",
+    "ScenarioBroken",
+    "actor_classes",
+    "check",
+    "fail",
+    "message_types",
+]

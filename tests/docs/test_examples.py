@@ -1,6 +1,8 @@
 """The small examples run against a real node."""
 
 import asyncio
+import json
+import os
 import re
 import signal
 import subprocess
@@ -11,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from doc_support import ROOT, Runner, running
+from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
+from ockam_worker import LEVELS, RELEASED, Level, ebins
+from ports import free_address
 
 EXAMPLES = ROOT / "examples"
+KINDS = (".py", ".js", ".ipynb", ".exs")
 
 
 def run(script: str, *arguments: str | Path) -> list[str]:
@@ -38,7 +44,7 @@ def node(tmp_path: Path) -> Iterator[Runner]:
 
 def test_the_page_names_every_example() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".js", ".ipynb")}
+    files = {path.name for path in EXAMPLES.iterdir() if path.suffix in KINDS}
     assert set(re.findall(r"\]\(([\w.]+)\)", text)) == files
 
 
@@ -149,6 +155,74 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
         finally:
             process.terminate()
     assert answers == [b"hello, Ada, number 1", b"hello, Bob, number 2"]
+
+
+@pytest.mark.skipif(not RELEASED, reason="no released Ockam node is installed")
+def test_an_elixir_node_is_greeted_and_greets(tmp_path: Path) -> None:
+    """Every release that is there; by hand the same messages are sent above."""
+    listen = free_address().rpartition(":")[2]
+    command: list[str | Path] = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().removesuffix(";greeter\n").rpartition(":")[2]
+            for nth, level in enumerate(LEVELS):
+                paths = [path for ebin in ebins(level) for path in ("-pa", str(ebin))]
+                script, names = EXAMPLES / "greeter.exs", ("Ada", "Bob")
+                elixir: list[str | Path] = ["elixir", *paths, script, port, *names]
+                with subprocess.Popen(
+                    elixir,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=os.environ | {"LISTEN": listen},
+                ) as greeting:
+                    try:
+                        assert greeting.stdout is not None
+                        lines = [greeting.stdout.readline() for _ in range(3)]
+                        numbered = enumerate(names, 2 * nth + 1)
+                        said = [f"hello, {name}, number {number}\n" for number, name in numbered]
+                        assert lines == [*said, "listening\n"]
+                        answer = asyncio.run(asked(f"127.0.0.1:{listen}", level))
+                        assert answer == b"hello from Elixir, Eve"
+                    finally:
+                        greeting.kill()
+        finally:
+            process.terminate()
+
+
+async def asked(address: str, level: Level) -> bytes:
+    peer_of = OckamPeer if level.dialect == "u16" else Ockam2024Peer
+    async with await peer_of.connect(address) as peer:
+        return (await peer.ask("greeter", b"Eve")).payload
+
+
+def test_an_application_of_thespians_says_on_a_node_what_it_said_before(tmp_path: Path) -> None:
+    before = ["{'pieces': 5}", "{'given': 2}", "{'given': 3}", "{'pieces': 2}"]
+    assert run("thespian_app.py") == before
+    assert run("thespian_app.py", tmp_path / "data") == before
+
+
+def test_replicas_are_replaced_one_by_one_and_no_call_fails(tmp_path: Path) -> None:
+    *replaced, first, second = run("replicas.py", tmp_path)
+    assert replaced == ["replaced one, which ended with 0"] * 3
+    for line, version in ((first, "v1"), (second, "v2")):
+        assert re.fullmatch(rf"[1-9]\d* calls were answered '{version} 24'", line)
+
+
+@pytest.mark.spark
+def test_twins_follow_their_devices_and_land_in_a_table(tmp_path: Path) -> None:
+    for runs in (1, 2):  # the second goes on where the first has ended
+        *twins, last = run("twins.py", tmp_path)
+        assert [json.loads(line) for line in twins] == [
+            {
+                "device": f"kettle-{number}",
+                "index": 200 * runs - 5 + number,
+                "readings": 40 * runs,
+                "celsius_max": 19.5 + number / 10,
+            }
+            for number in range(5)
+        ]
+        assert last == f"{200 * runs} states are in {tmp_path / 'tables'}"
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("embed*.py")), ids=lambda path: path.name)

@@ -14,6 +14,7 @@ from rillnode.node.simulation.scenario import FaultKind, load_scenario
 HOW_TO = ROOT / "docs/how-to/simulate.md"
 REPORT = ROOT / "docs/explanation/simulation.md"
 TUTORIAL = ROOT / "docs/tutorials/simulate.md"
+MISTAKE = ROOT / "docs/tutorials/find-a-mistake.md"
 SCENARIOS = [
     block
     for page in (HOW_TO, REPORT, TUTORIAL)
@@ -45,19 +46,19 @@ def test_the_scenario_to_be_written_keeps_all_rules(tmp_path: Path) -> None:
         runner.command("rillnode sim run outage.toml --seeds 0..1")
 
 
+def test_the_tutorial_shows_what_is_in_the_example() -> None:
+    text = (ROOT / "examples/order_service.py").read_text("utf-8")
+    shown = [block.text for block in blocks(MISTAKE) if block.language == "text"]
+    assert len(shown) > 3
+    assert not [one for one in shown if one not in text]
+
+
 def test_the_example_passes_with_several_seeds() -> None:
     for seed in (0, 3):
         done = subprocess.run(
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-p",
-                    "rillnode.node.simulation.pytest_plugin",
-                ),
-                *("examples/simulated_nodes.py", "--rillnode-seed", str(seed)),
+                *(sys.executable, "-m", "pytest", "-q", "examples/simulated_nodes.py"),
+                *("--rillnode-seed", str(seed)),
             ],
             cwd=ROOT,
             capture_output=True,

@@ -112,7 +112,7 @@ def test_faults_are_left_out_until_only_those_remain_that_matter(
         for result in (Run(scenario, seed).run() for seed in range(SEEDS_MAX))
         if any(one.rule == "no-progress" for one in result.violations)
     )
-    short = shrink(scenario, whole)
+    short = shrink(whole, lambda left: Run(scenario, whole.seed, only=left).run())
     assert any(one.rule == whole.violations[0].rule for one in short.violations)
     assert len(short.faults) == 1
     numbers = [fault.number for fault in short.faults]

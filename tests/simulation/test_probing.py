@@ -9,7 +9,7 @@ from rillnode.codecs.errors import TransportError
 from rillnode.node.config import Config
 from rillnode.node.config.tables import NextgraphListener
 from rillnode.node.nextgraph.broker import IDLE_SECONDS
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 
 USER = nextgraph.Identity.from_seed(b"user".ljust(32, b"."))
 CONFIG = Config(name="a", nextgraph=NextgraphListener(listen="127.0.0.1:1440", registration="open"))
@@ -22,19 +22,19 @@ GIVEN_UP_SECONDS = IDLE_SECONDS + 61.0
 """A connection ends a minute after the first probe that is not answered."""
 
 
-def network() -> MemoryNetwork:
-    made = MemoryNetwork(latency_ms=20.0)
+def network() -> Network:
+    made = Network(latency_ms=20.0)
     made.add_node("a", config=CONFIG)
     return made
 
 
-async def connect(world: MemoryNetwork) -> nextgraph.Client:
-    broker = bytes.fromhex(world.node("a").nextgraph_peer_id or "")
+async def connect(world: Network) -> nextgraph.Client:
+    broker = bytes.fromhex(world.running("a").nextgraph_peer_id or "")
     return await nextgraph.connect("ws://a:1440", broker=broker, user=USER)
 
 
-def connections(world: MemoryNetwork) -> int:
-    found: int = world.node("a").status()["nextgraph"]["connections"]
+def connections(world: Network) -> int:
+    found: int = world.running("a").status()["nextgraph"]["connections"]
     return found
 
 
@@ -47,7 +47,7 @@ def test_a_node_forgets_a_client_that_is_gone_without_a_word(cut: bool) -> None:
             await asyncio.sleep(1_000.0)
 
         async def watch() -> list[int]:
-            world.start(stay(), program="sensor")
+            world.start("sensor", stay)
             await asyncio.sleep(3 * IDLE_SECONDS)
             found = [connections(world)]
             if cut:

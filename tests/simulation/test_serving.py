@@ -12,7 +12,7 @@ from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import WireMessage
 from rillnode.node.client.messages import Answer
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 
 HUB: Final = "hub"
 FAR: Final = "far"
@@ -25,14 +25,14 @@ CODES: Final = {"call.lost", "peer.unreachable", "address.unknown", "actor.busy"
 """What a caller may be told while whoever serves comes and goes."""
 
 
-async def press(network: MemoryNetwork, random: Random, far: bool) -> None:
+async def press(network: Network, random: Random, far: bool) -> None:
     """Serve for ever, one of a group; `far`: through the node that is not the hub."""
 
     async def work(message: Message) -> bytes:
         await asyncio.sleep(random.expovariate(2.0))
         return b"printed " + message.payload
 
-    client = await network.connect(FAR if far else HUB)
+    client = await network.client(FAR if far else HUB)
     at = f"peer/{HUB}" if far else ""
     service = await client.serve("printer", work, at=at, group=True, calls_max=4, lease_seconds=5.0)
     await service.wait()
@@ -48,7 +48,7 @@ class Caller:
         self.sent = 0
         self.outcomes: dict[int, list[str]] = {}
 
-    async def call_for(self, network: MemoryNetwork, seconds: float) -> None:
+    async def call_for(self, network: Network, seconds: float) -> None:
         until = network.now + seconds
         while network.now < until:
             await self._send()
@@ -84,15 +84,15 @@ class Faults:
     """Kills, pauses and cuts off hosts, one after the other."""
 
     def __init__(
-        self, network: MemoryNetwork, random: Random, hosts: tuple[str, ...], *, far: bool
+        self, network: Network, random: Random, hosts: tuple[str, ...], *, far: bool
     ) -> None:
         self._network = network
         self._far = far
         self._random = random
         self._hosts = hosts
 
-    def run(self, host: str) -> "asyncio.Task[None]":
-        return self._network.start(press(self._network, self._random, self._far), program=host)
+    def run(self, host: str) -> None:
+        self._network.start(host, press, self._network, self._random, self._far)
 
     async def go_on_for(self, seconds: float) -> None:
         network, random = self._network, self._random
@@ -104,10 +104,7 @@ class Faults:
                 case "kill" | "power" as how:
                     (network.kill if how == "kill" else network.cut_power)(host)
                     await asyncio.sleep(random.expovariate(0.3))
-                    if host in PRESSES:
-                        self.run(host)
-                    else:
-                        network.restart(host)
+                    network.restart(host)
                 case "pause":
                     network.pause(host)
                     await asyncio.sleep(random.expovariate(0.5))
@@ -122,7 +119,7 @@ def run(seed: int, hosts: tuple[str, ...], *, far: bool = False) -> Caller:
 
     Either who calls or who serves (`far`) is behind another node than the hub, where that may fail.
     """
-    with MemoryNetwork(seed=seed, jitter_ms=2.0) as network:
+    with Network(seed=seed, jitter_ms=2.0) as network:
         network.add_node(HUB)
         network.add_node(FAR, peers=(HUB,))
         random = Random(seed)
@@ -133,7 +130,7 @@ def run(seed: int, hosts: tuple[str, ...], *, far: bool = False) -> Caller:
         async def application() -> Caller:
             for host in PRESSES:
                 faults.run(host)
-            client = await network.connect(HUB if near else FAR)
+            client = await network.client(HUB if near else FAR)
             caller = Caller(client, route, random)
             await asyncio.gather(
                 caller.call_for(network, FAULTY_SECONDS), faults.go_on_for(FAULTY_SECONDS)
@@ -184,12 +181,12 @@ async def asks(client: Client, count: int) -> list[Answer | BaseException]:
 
 def test_a_node_that_is_restarted_in_turn_loses_no_question() -> None:
     """Asked again over a new link, each has its answer or says why not; the address comes back."""
-    with MemoryNetwork(seed=3) as network:
+    with Network(seed=3) as network:
         network.add_node(HUB)
 
         async def application() -> Counter[str]:
             async with (
-                await network.connect(HUB) as client,
+                await network.client(HUB) as client,
                 await client.serve("printer", lambda message: message.payload),
             ):
                 codes: Counter[str] = Counter()

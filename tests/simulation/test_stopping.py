@@ -21,7 +21,7 @@ from rillnode.node.config import Config, NextgraphListener, StreamrListener
 from rillnode.node.runtime import DRAIN_SECONDS, ENDING_SECONDS
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.streamr.client.endpoints import endpoints_of
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 from streamr_keys_support import PUBLISHER, rsa_key
 
 STOPPING: Final = Config(
@@ -99,20 +99,20 @@ COMMITS: Final = {f"commit {number}": commit(b"%d" % number) for number in range
 class Clients:
     """One of each kind, connected to a node; they do not connect again."""
 
-    def __init__(self, network: MemoryNetwork, stack: AsyncExitStack) -> None:
+    def __init__(self, network: Network, stack: AsyncExitStack) -> None:
         self._network = network
         self._stack = stack
 
     async def open(self) -> None:
         network, stack = self._network, self._stack
-        self.native = await network.connect(NODE, reconnect=False)
+        self.native = await network.client(NODE, reconnect=False)
         stack.push_async_callback(self.native.close)
         self.streamr = streamr.Client(
             endpoints_of(streamr_url(NODE)), key=PUBLISHER, make_rsa_key=rsa_key
         )
         stack.push_async_callback(self.streamr.close)
         await self.streamr.open()
-        broker = bytes.fromhex(network.node(NODE).nextgraph_peer_id or "")
+        broker = bytes.fromhex(network.running(NODE).nextgraph_peer_id or "")
         self.nextgraph = await nextgraph.connect(broker_url(NODE), user=ALICE, broker=broker)
         stack.push_async_callback(self.nextgraph.close)
 
@@ -177,10 +177,10 @@ def reads_take(seconds: float) -> Delayed:
     return later
 
 
-async def stop(network: MemoryNetwork) -> float:
+async def stop(network: Network) -> float:
     """Stop the node, and return how long that has taken."""
     world, before = network._world, network.now  # pyright: ignore[reportPrivateUsage]
-    await world.on(world.nodes[NODE], network.node(NODE).stop())
+    await world.on(world.nodes[NODE], network.running(NODE).stop())
     return network.now - before
 
 
@@ -196,9 +196,9 @@ class Sleeper(Worker):
             self.send(sender, "slept")
 
 
-async def ask_inside(network: MemoryNetwork, asked: Asked, seconds: float) -> None:
+async def ask_inside(network: Network, asked: Asked, seconds: float) -> None:
     """Ask an application's actor in the node: two questions wait behind the first."""
-    world, system = network._world, network.node(NODE)._system  # pyright: ignore[reportPrivateUsage]
+    world, system = network._world, network.running(NODE)._system  # pyright: ignore[reportPrivateUsage]
 
     async def make() -> Cell:
         return system.spawn(Sleeper)
@@ -216,7 +216,7 @@ async def outcome(asking: Awaitable[object]) -> object:
 def stopped(seed: int, *, read_seconds: float, inside_seconds: float) -> tuple[Asked, float, str]:
     """Stop a node while everybody waits, and start it again: all that was confirmed is there."""
     asked, random = Asked(), Random(seed)
-    with MemoryNetwork(seed=seed, jitter_ms=1.0) as network:
+    with Network(seed=seed, jitter_ms=1.0) as network:
         network.add_node(NODE, config=STOPPING)
 
         async def application() -> float:
@@ -269,7 +269,7 @@ def test_a_stop_does_not_wait_for_ever(seed: int) -> None:
 
 def test_a_stop_does_not_wait_for_who_may_wait_for_minutes() -> None:
     asked = Asked()
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node(NODE, config=STOPPING)
 
         async def application() -> float:
@@ -278,7 +278,7 @@ def test_a_stop_does_not_wait_for_who_may_wait_for_minutes() -> None:
                 await clients.open()
                 await clients.make()
                 await stack.enter_async_context(clients.stream.batches(start="end"))
-                broker = bytes.fromhex(network.node(NODE).nextgraph_peer_id or "")
+                broker = bytes.fromhex(network.running(NODE).nextgraph_peer_id or "")
                 fetching = nextgraph.fetch_wallet(
                     broker_url(NODE), broker=broker, rendezvous=bytes(32)
                 )

@@ -1,4 +1,4 @@
-"""The initiator of a secure channel as a released node is one.
+"""An end of a secure channel as a released node is one.
 
 It takes nothing from rillnode: Noise XX is written out, and the three levels are as they look on
 the wire.
@@ -27,7 +27,10 @@ def data(content: bytes) -> bytes:
 
 
 class ChannelPeer:
-    """One channel: three messages, then `seal` and `open`."""
+    """One channel: three messages, then `seal` and `open`.
+
+    The initiator writes messages 1 and 3, the responder 2, and `read_message_3` is its end.
+    """
 
     def __init__(self, level: Name, private: bytes | None = None) -> None:
         self.level = level
@@ -71,6 +74,31 @@ class ChannelPeer:
         self._sealer, self._opener = AESGCM(second), AESGCM(first)
         self._beside = self._h if self.level == "elixir-2021" else b""
         return message
+
+    def message_2(self, message_1: bytes, payload: bytes = b"") -> bytes:
+        """Read message 1, write message 2."""
+        if self.level != "elixir-2021":
+            message_1 = message_1[1 : 1 + message_1[0]]  # its optional follows
+        ephemeral = message_1[:32]
+        self._mix_hash(ephemeral)
+        self._mix_hash(message_1[32:])
+        own = _public(self._e)
+        self._mix_hash(own)
+        self._mix_key(self._e, ephemeral)
+        static = self._encrypt(_public(self._s), 0)
+        self._mix_key(self._s, ephemeral)
+        return self._wrap(own + static + self._encrypt(payload, 0))
+
+    def read_message_3(self, message_3: bytes) -> None:
+        """Read message 3: the channel is open."""
+        message = self._unwrap(message_3)
+        remote = self._decrypt(message[:48], 1)
+        self.remote_key = remote.hex()
+        self._mix_key(self._e, remote)
+        self._decrypt(message[48:], 0)
+        first, second = _hkdf(self._ck, b"")
+        self._sealer, self._opener = AESGCM(first), AESGCM(second)
+        self._beside = self._h if self.level == "elixir-2021" else b""
 
     def seal(self, plaintext: bytes, nonce: int | None = None) -> bytes:
         """Seal a message under the next nonce, or a given one."""

@@ -58,7 +58,7 @@ from rillnode.node.plugins import make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.spark import process
 from rillnode.node.telemetry.telemetry import Tracing
-from rillnode.testing import MemoryNetwork, PlantedFailure, actor_classes, fail, message_types
+from rillnode.testing import Network, PlantedFailure, actor_classes, fail, message_types
 from span_support import Kept
 
 FORGOTTEN_SECONDS: Final = 130.0
@@ -203,7 +203,7 @@ async def run_all(rounds: list[Round], times: int) -> None:
         await asyncio.gather(*(one.run() for one in rounds))
 
 
-async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
+async def contract_holds(rounds: list[Round], network: Network) -> None:
     """All clients come again, are served, and find what was confirmed; the nodes are well."""
     for one in rounds:
         one.strict = True
@@ -214,7 +214,7 @@ async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
     links = world.network.connections()
     assert all(number == 1 and world.nodes.keys() >= {*ends} for ends, number in links.items())
     for name in world.nodes.keys() & {NODE, MEMBER, OTHER}:
-        node = network.node(name)
+        node = network.running(name)
         assert [check for check in node.checks() if not check.ok] == []
         sockets = sum(number for ends, number in links.items() if name in ends)
         assert list(leftovers(node.observed, sockets=sockets)) == []
@@ -223,24 +223,28 @@ async def contract_holds(rounds: list[Round], network: MemoryNetwork) -> None:
 class Spans(PlugIn):
     """Has a node make spans, whatever its configuration says."""
 
+    def __init__(self, host: Host, kept: Kept) -> None:
+        super().__init__(host)
+        self._kept = kept
+
     @property
     def variants(self) -> Variants:
-        return Tracing(Kept().tracer)
+        return Tracing(self._kept.tracer)
 
 
-def with_spans(host: Host) -> list[PlugIn]:
-    return [Spans(host), *make_plug_ins(host)]
+def with_spans(kept: Kept, host: Host) -> list[PlugIn]:
+    return [Spans(host, kept), *make_plug_ins(host)]
 
 
 def with_node(
-    program: Callable[[list[Round], MemoryNetwork], Awaitable[None]],
+    program: Callable[[list[Round], Network], Awaitable[None]],
     load: Load,
     *,
     traced: bool = False,
 ) -> None:
     with (
         pytest.MonkeyPatch.context() as patch,
-        MemoryNetwork(seed=7, shared=load.shared) as network,
+        Network(seed=7, shared=load.shared) as network,
     ):
         for module in (bidirectional_consumer, bidirectional_publisher):
             patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
@@ -250,7 +254,8 @@ def with_node(
         patch.setattr(process, "launcher", contract_sink.launcher)
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
         if traced:
-            patch.setattr(runtime, "make_plug_ins", with_spans)
+            # OpenTelemetry starts threads to make one, which simulated nodes cannot.
+            patch.setattr(runtime, "make_plug_ins", partial(with_spans, Kept()))
         if load.shared:
             add_shared_nodes(network)
         else:
@@ -278,7 +283,7 @@ def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[s
 
     noting = [Fault(*one, 1, "before", PlantedFailure, partial(note, id_of(one))) for one in CASES]
 
-    async def noted(rounds: list[Round], _: MemoryNetwork) -> None:
+    async def noted(rounds: list[Round], _: Network) -> None:
         FAULTS.extend(noting)
         try:
             with failing_first(after):
@@ -333,7 +338,7 @@ def costs_what_it_must(
 ) -> None:
     """Have an actor fail once under a load: the contract holds."""
 
-    async def once(rounds: list[Round], network: MemoryNetwork) -> None:
+    async def once(rounds: list[Round], network: Network) -> None:
         with failing_first(id_of(case)), fail(*case, when=when) as fault:
             await run_all(rounds, TIMES)
         assert fault.hits == 1, "the load has not come to it"

@@ -66,7 +66,7 @@ from rillnode.node.simulation.disk import Disk
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.rest import Rest
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 from streamr_keys_support import PUBLISHER, SUBSCRIBER, rsa_key
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ CHANGES: Final = 40
 """How often grants change, 0.1 s for each: while everybody else has something under way."""
 
 
-def add_nodes(network: MemoryNetwork, sink: SinkTables) -> None:
+def add_nodes(network: Network, sink: SinkTables) -> None:
     """Add the node that all of this is about, its peer, and two that share streams with it.
 
     It has this sink, and so has a node that is stopped.
@@ -203,7 +203,7 @@ class Round(ABC):
 
     lossy = False
 
-    def __init__(self, network: MemoryNetwork, *, much: bool, second: str = NODE) -> None:
+    def __init__(self, network: Network, *, much: bool, second: str = NODE) -> None:
         self.network = network
         self.much = much
         self.second = second
@@ -219,14 +219,14 @@ class Round(ABC):
 
     def broker_of(self, node: str) -> bytes:
         """The key of a node's NextGraph broker."""
-        return bytes.fromhex(self.network.node(node).nextgraph_peer_id or "")
+        return bytes.fromhex(self.network.running(node).nextgraph_peer_id or "")
 
     async def broker_client(
         self, user: nextgraph.Identity, kind: str = "unique", *, node: str = NODE
     ) -> nextgraph.Client:
         """Come to a broker as a user, who is invited first."""
         request = msgspec.json.encode({"kind": kind})
-        async with await self.ask("connect", self.network.connect(NODE)) as native:
+        async with await self.ask("connect", self.network.client(NODE)) as native:
             asking = native.ask("nextgraph", request, timeout_seconds=5.0)
             answer = msgspec.json.decode((await self.ask("invite", asking)).payload)
         if answer["error"] is not None:
@@ -263,7 +263,7 @@ class Round(ABC):
 
     def there(self, asked: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         """Do something where the node's own application is: hosts have a loop each."""
-        hosting = self.network.node(NODE)._hosting  # pyright: ignore[reportPrivateUsage]
+        hosting = self.network.running(NODE)._hosting  # pyright: ignore[reportPrivateUsage]
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, hosting.loop))
 
     async def either(
@@ -300,9 +300,9 @@ class Native(Round):
     """Pushes, pulls, follows, saves its position, and calls services."""
 
     async def talk(self) -> None:
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
-            other = await self.ask("connect", self.network.connect(self.second))
+            other = await self.ask("connect", self.network.client(self.second))
             try:
                 await self._talk(client, other)
             finally:
@@ -344,7 +344,7 @@ class Native(Round):
         if limited is not None:
             await self.once("push there", limited.push(data))
         app = f"app-{self.number}"
-        spawning = self.network.node(NODE).spawn(answer_all, address=app, allow=["noise:*"])
+        spawning = self.network.running(NODE).spawn(answer_all, address=app, allow=["noise:*"])
         if (spawned := await self.once("spawn", self.there(spawning))) is not None:
             await self.once("ask there", client.ask(app, data, timeout_seconds=5.0))
             await self.once("ask it", self.there(spawned.ask(data, timeout_seconds=5.0)))
@@ -375,7 +375,7 @@ class Native(Round):
         await asyncio.sleep(LEFT_SECONDS)
 
     async def check(self) -> None:
-        async with await self.network.connect(self.second) as client:
+        async with await self.network.client(self.second) as client:
             found: set[bytes] = set()
             for name in ("events", *SEVERAL):
                 stream = await client.stream(name)
@@ -391,7 +391,7 @@ class Ockam(Round):
     """Speaks Ockam's stream protocols, as its workers do."""
 
     async def talk(self) -> None:
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
             await self._talk(client)
         finally:
@@ -430,7 +430,7 @@ class Ockam(Round):
             self.saved(found[0].index or 0)
 
     async def check(self) -> None:
-        async with await self.network.connect(NODE) as client:
+        async with await self.network.client(NODE) as client:
             found = [bytes(one.data) for one in await (await client.stream("ockam")).pull(0, 1_000)]
             assert set(self.confirmed) <= set(found), "what was confirmed is lost"
             await self._index(client)
@@ -512,7 +512,7 @@ class Streamr(Round):
                     await self.ask("be told", _next(following))
         finally:
             await self.ask("close", other.close())
-        async with await self.ask("connect", self.network.connect(NODE)) as native:
+        async with await self.ask("connect", self.network.client(NODE)) as native:
             await self.once("remove", native.remove(stream))
         if own is not None:
             await self.once("unsubscribe", own.close())
@@ -549,7 +549,7 @@ class Overlay(Round):
     async def talk(self) -> None:
         self.network.restart(GUEST)
         clients = {
-            name: await self.ask("connect", self.network.connect(name))
+            name: await self.ask("connect", self.network.client(name))
             for name in (NODE, MEMBER, GUEST)
         }
         try:
@@ -588,7 +588,7 @@ class Overlay(Round):
 
     async def _change_grants(self) -> None:
         """Change grants while one node tells another what it has missed, if it does."""
-        node = self.network.node(NODE)
+        node = self.network.running(NODE)
         until = self.network.now + LINKED_SECONDS
         while not _exist(node, "ResendingActor") and self.network.now < until:
             await asyncio.sleep(0.002)
@@ -609,7 +609,7 @@ class Overlay(Round):
 
     async def _has_all(self, name: str) -> None:
         """Wait until a node has all that was confirmed at either."""
-        async with await self.network.connect(name) as client:
+        async with await self.network.client(name) as client:
             stream = await client.stream("shared")
             for _ in range(SHARED_SECONDS):
                 found = [bytes(entry.data) for entry in await stream.pull(0, 1_000)]
@@ -708,7 +708,7 @@ class Channel(Round):
     lossy = True
 
     async def talk(self) -> None:
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
             opening = client.secure_channel("SC_listener", timeout_seconds=5.0)
             channel = await self.ask("open", opening)
@@ -743,7 +743,7 @@ class Hub(Round):
     @asynccontextmanager
     async def _channel(self) -> AsyncGenerator[tuple[Client, SecureChannel]]:
         """A channel of the same peer over a new link."""
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
             key = ChannelKey(b"%032d" % self.number)
             opening = client.secure_channel("SC_listener", key=key, timeout_seconds=5.0)
@@ -826,7 +826,7 @@ class Peer(Round):
     lossy = True
 
     async def talk(self) -> None:
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
             await self._talk(client)
         finally:
@@ -878,20 +878,20 @@ class Operator(Round):
     """Changes grants and streams while clients are connected, and asks for a copy of the store."""
 
     async def talk(self) -> None:
-        node = self.network.node(NODE)
+        node = self.network.running(NODE)
         grants = node.config.grants
         one = GrantTable(who=f"noise:{self.number:064x}", streams="*", may=("pull",))
-        async with await self.ask("connect", self.network.connect(NODE)) as client:
+        async with await self.ask("connect", self.network.client(NODE)) as client:
             await self._change(client, (*grants, one), grants)
         table = StreamTable(name="configured", partitions=self.number)
         node.reload(replace(node.config, streams=(*CONFIG.streams, table)))
-        async with await self.ask("connect", self.network.connect(NODE)) as client:
+        async with await self.ask("connect", self.network.client(NODE)) as client:
             await self.once("open", client.stream("configured"))
             await self.once("copy", self._copied(client))
 
     async def _change(self, client: Client, *changes: tuple[GrantTable, ...]) -> None:
         """Change grants while many have something under way; then the store fails for a moment."""
-        node = self.network.node(NODE)
+        node = self.network.running(NODE)
         stream = await self.ask("create", client.stream("operated"))
         async with stream.batches(start="end") as batches:
             following = asyncio.ensure_future(anext(batches))
@@ -923,7 +923,7 @@ class Operator(Round):
                 raise
 
     async def check(self) -> None:
-        async with await self.network.connect(NODE) as client:
+        async with await self.network.client(NODE) as client:
             made = await client.describe("configured")
             assert len(made.partitions) == self.number
 
@@ -942,8 +942,8 @@ class Stopped(Round):
             self.network.kill(STOPPED)  # also where it could not start
 
     async def _talk(self, stack: AsyncExitStack) -> None:
-        node = self.network.node(STOPPED)
-        client = await self.ask("connect", self.network.connect(STOPPED))
+        node = self.network.running(STOPPED)
+        client = await self.ask("connect", self.network.client(STOPPED))
         stack.push_async_callback(client.close)
         endpoints = endpoints_of(streamr_url(STOPPED))
         other = streamr.Client(endpoints, key=PUBLISHER, make_rsa_key=rsa_key)
@@ -966,7 +966,7 @@ class Stopped(Round):
 
     async def check(self) -> None:
         self.network.restart(STOPPED)
-        async with await self.network.connect(STOPPED) as client:
+        async with await self.network.client(STOPPED) as client:
             found = [bytes(one.data) for one in await (await client.stream("events")).pull(0, 99)]
             assert set(self.confirmed) <= set(found), "what was confirmed is lost"
         self.network.kill(STOPPED)

@@ -108,7 +108,7 @@ class Removed(Round):
                 await self.ask("pin", one.pin(REPO, ACCESS, publish=[topic]))
             await self._have_much(client, device, topic)
             await self._fail(client, topic)
-            async with await self.ask("connect", self.network.connect(NODE)) as native:
+            async with await self.ask("connect", self.network.client(NODE)) as native:
                 stream = topic_stream(INNER.id, topic.public_key)
                 await self.once("remove", native.remove(stream))
             await self.either("publish", self._publish(client, topic, b"too late"))

@@ -20,7 +20,7 @@ class Released(Round):
 
     async def talk(self) -> None:
         stream = f"shared-released-{self.number}"
-        async with await self.ask("connect", self.network.connect(NODE)) as client:
+        async with await self.ask("connect", self.network.client(NODE)) as client:
             await self.ask("create", client.stream(stream))
             await asyncio.sleep(FORMED_SECONDS)
             await self._join(stream)

@@ -19,9 +19,9 @@ class Served(Round):
     """Serves addresses, alone and in a group, is called, cut off, and does not come back."""
 
     async def talk(self) -> None:
-        client = await self.ask("connect", self.network.connect(NODE))
+        client = await self.ask("connect", self.network.client(NODE))
         try:
-            other = await self.ask("connect", self.network.connect(NODE))
+            other = await self.ask("connect", self.network.client(NODE))
             try:
                 await self._alone(client, other)
                 await self._together(client, other)
@@ -35,7 +35,7 @@ class Served(Round):
         address = f"alone-{self.number}"
         service = await self.ask("serve", client.serve(address, lambda one: one.payload))
         await self._call(other, address)
-        self._revise(self.network.node(NODE))
+        self._revise(self.network.running(NODE))
         cut(client)
         await asyncio.sleep(AGAIN_SECONDS)
         await self._call(other, address)
@@ -51,7 +51,7 @@ class Served(Round):
 
     async def _away(self, other: Client) -> None:
         address = f"away-{self.number}"
-        leaving = await self.ask("connect", self.network.connect(NODE, reconnect=False))
+        leaving = await self.ask("connect", self.network.client(NODE, reconnect=False))
         serving = leaving.serve(address, lambda one: one.payload, lease_seconds=LEASE_SECONDS)
         await self.once("serve for a while", serving)
         cut(leaving)

@@ -12,7 +12,7 @@ from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.rest import Rest
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 from streamr_keys_support import PUBLISHER
 
 OTHER: Final = "o"
@@ -21,7 +21,7 @@ BACK_SECONDS: Final = 2.0
 """Virtual time in which a node hears again of what others do."""
 
 
-def add_shared_nodes(network: MemoryNetwork) -> None:
+def add_shared_nodes(network: Network) -> None:
     """Add the node that all of this is about, and another one of its store."""
     config = replace(CONFIG, overlay=None, streamr_network=None, ockam=None)
     for name in (NODE, OTHER):
@@ -37,7 +37,7 @@ class Away(Round):
         store = disk.store
         store._refuse_all(unreachable("as told"))  # pyright: ignore[reportPrivateUsage]
         try:
-            async with await self.ask("connect", self.network.connect(NODE)) as client:
+            async with await self.ask("connect", self.network.client(NODE)) as client:
                 await self.once("create", client.stream(f"kept-{self.number}"))
                 await self.once("create another", client.stream("removed"))
                 await self.once("remove", client.remove("removed"))
@@ -52,7 +52,7 @@ class Away(Round):
         await asyncio.sleep(BACK_SECONDS)
 
     async def check(self) -> None:
-        async with await self.network.connect(OTHER) as client:
+        async with await self.network.client(OTHER) as client:
             names = {stream.name for stream in await client.streams()}
             assert f"kept-{self.number}" in names
             assert "removed" not in names

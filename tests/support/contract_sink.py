@@ -12,7 +12,7 @@ from rillnode.codecs.entries import entries_of
 from rillnode.node.client.session import Session
 from rillnode.node.config import Config, FilesSink, SinkTables
 from rillnode.node.keys.files import read_key
-from rillnode.node.simulation.memory_network import PROGRAM
+from rillnode.node.simulation.application import PROGRAM
 from rillnode.node.spark.process import Keys
 from rillnode.node.spark.sinks import Sinks
 
@@ -70,7 +70,7 @@ class Sink(Round):
     """Pushes, and lands what was pushed, as a sink's job does, which is killed then and paused."""
 
     async def talk(self) -> None:
-        async with await self.ask("connect", self.network.connect(NODE)) as client:
+        async with await self.ask("connect", self.network.client(NODE)) as client:
             stream = await self.ask("create", client.stream(STREAM))
             data = b"landed %d" % self.number
             if await self.once("push", stream.push(data)) is not None:
@@ -86,7 +86,7 @@ class Sink(Round):
 
     @property
     def _sinks(self) -> Sinks:
-        sinks = self.network.node(NODE).observed.plug_in(Sinks)
+        sinks = self.network.running(NODE).observed.plug_in(Sinks)
         assert sinks is not None
         return sinks
 
@@ -100,7 +100,7 @@ class Sink(Round):
         world = self.network._world  # pyright: ignore[reportPrivateUsage]
         machine = world.machines[PROGRAM]
         key = read_key(self._sinks.key_path(SINK))
-        expected = self.network.node(NODE).identity
+        expected = self.network.running(NODE).identity
         session = world.session(machine, NODE, identity=key, expected=expected)
         await session.open()
         return session
@@ -152,7 +152,7 @@ class Sink(Round):
             assert set(self.confirmed) <= set(found), "what was confirmed is lost"
         finally:
             await session.close()
-        async with await self.network.connect(NODE) as client:
+        async with await self.network.client(NODE) as client:
             self.saved(await client.get_index(f"sink/{SINK}", STREAM) or 0)
 
 

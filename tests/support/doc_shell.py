@@ -55,7 +55,17 @@ NOT_RUN: Final[dict[Name, str]] = {
     ): _IS_TESTS,
     (
         "docs/how-to/power-cut-test.md",
-        '.venv/bin/python -m pytest -m "long or not long" tests/*/integration/test_power_cut.py',
+        '.venv/bin/python -m pytest -m "long or not long" '
+        "tests/kernel/integration/test_power_cut.py",
+    ): _IS_TESTS,
+    (
+        "docs/how-to/power-cut-test.md",
+        ".venv/bin/python -m pytest -m long tests/jetstream/integration/test_power_cut.py",
+    ): _IS_TESTS,
+    (
+        "docs/how-to/power-cut-test.md",
+        ".venv/bin/python -m pytest -m long -s "
+        "tests/jetstream/integration/test_random_faults.py \\",
     ): _IS_TESTS,
     (
         "docs/how-to/write-a-plugin.md",

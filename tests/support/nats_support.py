@@ -160,11 +160,15 @@ def running_nats(directory: Path) -> Generator[NatsServer]:
 class NatsCluster:
     """Three servers on one machine, of which any two are enough.
 
+    Args:
+        directory: of all that they keep.
+        sync: see `NatsServer`.
+
     Attributes:
         servers: the three.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, sync: str = "always") -> None:
         ports = [free_port() for _ in range(3)]
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self.servers = [
@@ -173,6 +177,7 @@ class NatsCluster:
                 f"server_name: n{number}",
                 f"server_tags: [n{number}]",
                 f"cluster {{ name: rill, listen: 127.0.0.1:{port}, routes: [{routes}] }}",
+                sync=sync,
             )
             for number, port in enumerate(ports)
         ]

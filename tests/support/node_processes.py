@@ -26,6 +26,7 @@ class NodeProcess:
         url: where its Noise listener is.
         identity: its identity, hex; its directory's name decides it.
         key_file: a key that may do everything at it.
+        data: its `data_dir`.
     """
 
     def __init__(
@@ -35,10 +36,13 @@ class NodeProcess:
         *,
         listen: str = "127.0.0.1:0",
         replicas: int = 1,
+        sync: str = "always",
         command: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "rillnode"),
         more: str = "",
     ) -> None:
         directory.mkdir(parents=True)
+        self.data = directory / "data"
         self.key_file = directory / "client.key"
         write_key(self.key_file, CLIENT)
         identity = Identity.from_seed(directory.name.encode().ljust(32, b"."))
@@ -46,20 +50,20 @@ class NodeProcess:
         self._config = directory / "node.toml"
         self._ports = directory / "ports.json"
         self.log = directory / "node.log"
-        self._command = command
+        self._command = (*command, sys.executable, *program)
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
         self.identity = identity.public_hex
         self._config.write_text(
             f'name = "{directory.name}"\n'
-            f'data_dir = "{directory / "data"}"\n'
+            f'data_dir = "{self.data}"\n'
             f'[identity]\nkey_file = "{directory / "node.key"}"\n'
             f'[noise]\nlisten = "{listen}"\n'
             "[http]\nenabled = false\n"
             '[store]\nengine = "jetstream"\n'
             f"servers = {json.dumps([server.url for server in servers])}\n"
             f"monitors = {json.dumps([server.monitor for server in servers])}\n"
-            f"replicas = {replicas}\nshards = {SHARDS}\nallow_plain = true\n"
+            f'replicas = {replicas}\nshards = {SHARDS}\nsync = "{sync}"\nallow_plain = true\n'
             f'[[grant]]\nwho = "noise:{CLIENT.public_hex}"\nstreams = "*"\n'
             'may = ["create", "push", "pull", "subscribe", "admin"]\n' + more
         )
@@ -69,13 +73,18 @@ class NodeProcess:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def listens(self) -> bool:
+        """Whether it has said where."""
+        return self._ports.exists()
+
     def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until it listens."""
         self._ports.unlink(missing_ok=True)
         arguments = ("run", "-c", str(self._config), "--ports-file", str(self._ports))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._command, sys.executable, "-m", "rillnode", *arguments],
+                [*self._command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -86,7 +95,7 @@ class NodeProcess:
     def wait(self) -> None:
         """Wait until it listens."""
         deadline = time.monotonic() + START_SECONDS
-        while not self._ports.exists():
+        while not self.listens:
             assert self.running, self.log.read_text()[-3_000:]
             assert time.monotonic() < deadline, self.log.read_text()[-3_000:]
             time.sleep(0.05)

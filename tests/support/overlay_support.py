@@ -10,7 +10,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.simulation.node_configs import node_config
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 
 TRACKER = "t"
 STREAM = "readings"
@@ -30,7 +30,7 @@ def member_config(name: str, *, storage: bool = False) -> Config:
 
 
 def add_overlay(
-    network: MemoryNetwork, names: Sequence[str], *, storage: Sequence[str] = (), degree: int = 4
+    network: Network, names: Sequence[str], *, storage: Sequence[str] = (), degree: int = 4
 ) -> None:
     """Add a tracker and nodes of these names; the tracker takes part if it is among them."""
     config = tracker_config(degree=degree, takes_part=TRACKER in names)
@@ -58,14 +58,14 @@ async def push(client: Client, *items: bytes, stream: str = STREAM) -> None:
 
 
 async def all_have(
-    network: MemoryNetwork, names: Sequence[str], expected: Sequence[bytes], *, within: float = 120
+    network: Network, names: Sequence[str], expected: Sequence[bytes], *, within: float = 120
 ) -> dict[str, list[bytes]]:
     """Wait until each node has everything, each entry once; return what each has."""
     deadline = network.now + within
     while True:
         found: dict[str, list[bytes]] = {}
         for name in names:
-            client = await network.connect(name)
+            client = await network.client(name)
             found[name] = await entries(client)
             await client.close()
         if all(Counter(has) == Counter(expected) for has in found.values()):

@@ -7,8 +7,8 @@ partition from its beginning, also at changing nodes.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,9 @@ TOGETHER: Final = 8
 """Entries that a producer has unconfirmed at one time."""
 
 ENTRY_BYTES: Final = 200
+
+NEVER: Final = ("store.lost", "store.incomplete", "store.corrupt", "store.foreign", "store.differs")
+"""What nobody may be told, whatever happens to machines."""
 
 PATIENCE_SECONDS: Final = 25.0
 """Without an answer for so long a node is left for the next one."""
@@ -43,10 +46,16 @@ class Record:
 
 
 class Load:
-    """Pushes and reads until `stop`; `check` then compares everything with the log."""
+    """Pushes and reads until `stop`; `check` then compares everything with the log.
 
-    def __init__(self, nodes: Sequence[NodeProcess]) -> None:
+    Args:
+        nodes: where.
+        pause_seconds: of each producer, after what it has pushed together.
+    """
+
+    def __init__(self, nodes: Sequence[NodeProcess], *, pause_seconds: float = 0.0) -> None:
         self._nodes = nodes
+        self._pause_seconds = pause_seconds
         self._records = [Record(number % PARTITIONS) for number in range(PRODUCERS)]
         self._seen: list[list[list[bytes]]] = []
         self._stop = asyncio.Event()
@@ -60,7 +69,7 @@ class Load:
 
     async def start(self) -> None:
         """Create the stream; begin."""
-        async with _connected(self._nodes[0]) as client:
+        async with connected(self._nodes[0]) as client:
             await client.stream(STREAM, partitions=PARTITIONS)
         self._producing = [
             asyncio.create_task(self._produce(number, record))
@@ -144,7 +153,7 @@ class Load:
         async with asyncio.timeout(120.0):
             while True:
                 try:
-                    async with _connected(node) as client:
+                    async with connected(node) as client:
                         await _read_to(client, partition, last, found)
                     return found
                 except RillnodeError as error:
@@ -157,8 +166,8 @@ class Load:
     async def _produce(self, number: int, record: Record) -> None:
         at, first = number, 0
         while not self._stop.is_set():
-            with suppress(RillnodeError, TimeoutError):
-                async with _connected(self._nodes[at % len(self._nodes)]) as client:
+            with _bearable():
+                async with connected(self._nodes[at % len(self._nodes)]) as client:
                     first = await self._push(client, number, record, first)
             at += 1
             await asyncio.sleep(0.1)
@@ -186,18 +195,20 @@ class Load:
                     assert future.result() > last, "the order of one producer's pushes"
                     last = future.result()
                     record.confirms.setdefault(one, last)
-                elif isinstance(error, RillnodeError) and error.code != "store.lost":
+                elif isinstance(error, RillnodeError) and error.code not in NEVER:
                     failed = True
                 else:
                     raise error
             while first in record.confirms:
                 first += 1
+            if self._pause_seconds:
+                await asyncio.sleep(self._pause_seconds)
         return first
 
     async def _consume(self, at: int, partition: int, seen: list[bytes]) -> None:
         while True:
-            with suppress(RillnodeError, TimeoutError):
-                async with _connected(self._nodes[at % len(self._nodes)]) as client:
+            with _bearable():
+                async with connected(self._nodes[at % len(self._nodes)]) as client:
                     await self._read(client, partition, seen)
             at += 1
             await asyncio.sleep(0.1)
@@ -243,8 +254,20 @@ def _check_producer(number: int, record: Record, log: list[bytes]) -> None:
         assert times <= tries, "an entry is there more often than it was pushed"
 
 
+@contextmanager
+def _bearable() -> Generator[None]:
+    """Pass over what a fault may do to a client."""
+    try:
+        yield
+    except TimeoutError:
+        pass
+    except RillnodeError as error:
+        if error.code in NEVER:
+            raise
+
+
 @asynccontextmanager
-async def _connected(node: NodeProcess) -> AsyncGenerator[Client]:
+async def connected(node: NodeProcess) -> AsyncGenerator[Client]:
     """A client of one node, which is given up where it does not answer."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         client = await connect(

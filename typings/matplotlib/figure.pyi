@@ -1,5 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 class Axes:
     def bar(self, x: Sequence[float], height: Sequence[float], *, color: str = ...) -> object: ...
@@ -12,4 +13,11 @@ class Axes:
 class Figure:
     def __init__(self, *, figsize: tuple[float, float] = ..., layout: str = ...) -> None: ...
     def add_subplot(self) -> Axes: ...
-    def savefig(self, fname: str | Path, *, dpi: int = ...) -> None: ...
+    def savefig(
+        self,
+        fname: str | Path | TextIO,
+        *,
+        dpi: int = ...,
+        format: str = ...,
+        metadata: Mapping[str, str | None] = ...,
+    ) -> None: ...

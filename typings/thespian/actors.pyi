@@ -1,6 +1,7 @@
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from thespian.system.messages.status import Thespian_ActorStatus as Thespian_ActorStatus
 from thespian.system.messages.status import Thespian_StatusReq as Thespian_StatusReq
@@ -88,6 +89,8 @@ class Actor:
 class ActorTypeDispatcher(Actor):
     SUPER: int
 
+_RequiringActor = TypeVar("_RequiringActor", bound=type[Actor])
+
 class ActorSystem:
     _systemBase: Any
     capabilities: dict[str, Any]
@@ -116,3 +119,7 @@ class ActorSystem:
     def loadActorSource(self, fname: Any) -> str: ...
     def unloadActorSource(self, sourceHash: str) -> None: ...
     def private(self) -> AbstractContextManager[ActorSystem]: ...
+
+def requireCapability(
+    cap: str, value: Any = ...
+) -> Callable[[_RequiringActor], _RequiringActor]: ...

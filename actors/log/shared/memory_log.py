@@ -185,7 +185,7 @@ class MemoryLog:
         await self._answer()
         data = self._servers.blobs.get(name)
         if data is None:
-            raise StoreError("store.unknown", f"there is no blob {name}")
+            raise StoreError("store.unknown", f"there is no blob {name}", retryable=False)
         path.write_bytes(data)
 
     async def list(self, prefix: str) -> Sequence[Blob]:

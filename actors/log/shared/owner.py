@@ -19,7 +19,9 @@ class SharedOptions:
     Attributes:
         shards: how many are made, where there are none yet.
         frame_bytes_max: writes that make one frame; at most what the engine takes.
+        frame_bytes_min: writes that are worth a frame while others of their shard are under way.
         frames_max: frames of a shard that are under way at one time.
+        frames_free: frames of all shards that are under way while fewer writes make one as well.
         read_bytes_max: frames that are read at one time.
         pending_bytes_max: writes are refused while so much waits.
         patience_seconds: writes wait so long for the engine before they are refused: longer than
@@ -34,7 +36,9 @@ class SharedOptions:
 
     shards: int = 16
     frame_bytes_max: int = 524_288
+    frame_bytes_min: int = 16_384
     frames_max: int = 4
+    frames_free: int = 8
     read_bytes_max: int = 4_194_304
     pending_bytes_max: int = 268_435_456
     patience_seconds: float = 15.0
@@ -91,6 +95,11 @@ class Owner(Protocol):
     @property
     def options(self) -> SharedOptions:
         """How it is used."""
+        ...
+
+    @property
+    def under_way(self) -> int:
+        """Frames of all shards that are not carried out yet."""
         ...
 
     def entropy(self, count: int, /) -> bytes:

@@ -58,7 +58,8 @@ class Saving:
             StoreError: it cannot be used.
         """
         failure: StoreError | None = None
-        for sequence in await self._snapshots.sequences(number):
+        sequences = await self._snapshots.sequences(number)
+        for sequence in sequences:
             if sequence < after:
                 break
             try:
@@ -71,6 +72,8 @@ class Saving:
                 extra = {"shard": number, "sequence": sequence, "code": error.code}
                 logger.error("snapshot_not_taken", extra=extra)
         if failure is not None:
+            if await self._snapshots.sequences(number) != sequences:
+                raise LogLost("other snapshots have taken the place of those that were fetched")
             raise failure
         return False
 

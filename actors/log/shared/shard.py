@@ -80,6 +80,11 @@ class Shard:
         return self._writing.is_open
 
     @property
+    def under_way(self) -> int:
+        """Frames of this node that are not carried out yet."""
+        return self._writing.under_way
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return self._writing.is_idle
@@ -181,7 +186,7 @@ class Shard:
         if sequence <= before:
             raise lost_frames(self.number, before)
         follows.found(sequence, frame)
-        while self._writing.has_sent:
+        while self._writing.under_way:
             # It may have failed before this waits.
             if follows.failed is not None:
                 raise follows.failed

@@ -162,6 +162,11 @@ class SharedLogStore:
         """Bytes submitted and not yet completed."""
         return sum(shard.pending_bytes for shard in self.shards)
 
+    @property
+    def under_way(self) -> int:
+        """Frames that are not carried out yet."""
+        return sum(shard.under_way for shard in self.shards)
+
     def open(self) -> None:
         """Connect, and open the view of shard 0; on the loop's own thread it does not wait.
 

@@ -122,6 +122,7 @@ class Writing:
         self._fail = fail
         self._loop = asyncio.get_running_loop()
         self._queue: deque[SharedOperation] = deque()
+        self._queued_bytes = 0
         self._waiters: list[Waiter] = []
         self._sent: dict[int, Sent] = {}
         self._session = Session(b"\0" * WRITER_BYTES, 0, 0)
@@ -139,16 +140,18 @@ class Writing:
         return self._repairing is not None
 
     @property
-    def has_sent(self) -> bool:
-        """Whether frames are under way."""
-        return bool(self._sent)
+    def under_way(self) -> int:
+        """How many frames are not carried out yet."""
+        return len(self._sent)
 
     # Taking writes ---------------------------------------------------------------------------
 
     def submit(self, operation: SharedOperation) -> None:
         """Queue a write."""
         self._queue.append(operation)
-        self.pending_bytes += written_bytes(operation)
+        size = written_bytes(operation)
+        self.pending_bytes += size
+        self._queued_bytes += size
         self.pump_soon()
 
     async def fresh(self) -> None:
@@ -185,9 +188,24 @@ class Writing:
         self._is_pumping = False
         if not self.is_open or self._repairing is not None:
             return
-        while (self._queue or self._waiters) and len(self._sent) < self._owner.options.frames_max:
+        while (self._queue or self._waiters) and self._may_send:
             for frame in self._next_frames():
                 self._send(frame)
+
+    @property
+    def _may_send(self) -> bool:
+        """Whether what waits makes a frame now, and not with what comes while others are under way.
+
+        A frame costs the servers and every node more than what is in it, where that is little.
+        """
+        under_way, options = len(self._sent), self._owner.options
+        return not under_way or (
+            under_way < options.frames_max
+            and (
+                self._queued_bytes >= options.frame_bytes_min
+                or self._owner.under_way < options.frames_free
+            )
+        )
 
     # Frames ----------------------------------------------------------------------------------
 
@@ -201,6 +219,7 @@ class Writing:
             if operations and size > size_max:
                 break
             operations.append(queue.popleft())
+        self._queued_bytes -= sum(map(written_bytes, operations))
         return self._framed(operations, self._take_waiters())
 
     def _framed(
@@ -362,6 +381,7 @@ class Writing:
         self.refusal = error
         queue = list(self._queue)
         self._queue.clear()
+        self._queued_bytes = 0
         _settle(self._take_waiters(), error)
         if not self.is_open:
             self._end(list(self._sent.values()), error)

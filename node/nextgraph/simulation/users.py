@@ -6,7 +6,7 @@ confirmed. Every event says what it comes after, so that nothing can be missed u
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
@@ -272,9 +272,3 @@ class NextgraphUser(Program):
                 return
             if encoded_blocks(blocks) != encoded_blocks(one.commit.blocks):
                 document.broken("block-id", self.name, "gets a commit with other blocks")
-
-
-def documents_of(programs: Iterable[Program]) -> list[Document]:
-    """The documents that programs write."""
-    found = [one.document for one in programs if isinstance(one, NextgraphUser)]
-    return list(dict.fromkeys(found))

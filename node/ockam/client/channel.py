@@ -20,6 +20,8 @@ from rillnode.node.client.messages import (
     failure_of,
     fresh_address,
 )
+from rillnode.node.client.serving import CALLS_MAX, Handler
+from rillnode.node.ockam.client.serving import PlainService
 
 logger = logging.getLogger("rillnode.node.ockam.client.channel")
 
@@ -60,6 +62,30 @@ class SecureChannel(Correspondent):
     async def close(self) -> None:
         """Forget the channel; questions that are open fail."""
         self._end(TransportError("channel.closed", "the channel is closed"))
+
+    async def serve(
+        self, address: str, handler: Handler, *, calls_max: int = CALLS_MAX
+    ) -> PlainService:
+        """Have an address at this end of the channel: only who is at the other end reaches it.
+
+        The other end sends to the channel, then to `address`; it has learned the way there from a
+        message of this end, such as `send(route, b"here", return_address=b"printer")`. Where there
+        is no answer it is told nothing: Ockam has no word for it.
+
+        Args:
+            address: a name of at most 512 bytes.
+            handler: as of `Client.serve`; the principal is `ockam:` and the other end's key.
+            calls_max: calls that are open at a time, 1 to 4,096; others are dropped and counted.
+
+        Raises:
+            RequestError: `address.taken`, this end serves it already; `address.invalid`, nobody
+                can; `serve.limit`, wrong numbers.
+            TransportError: the channel is closed.
+        """
+        principal = f"ockam:{self.remote_key}"
+        return PlainService(
+            self.messages, address, handler, principal=principal, calls_max=calls_max
+        )
 
     def _send(self, frame: bytes, needs_link: bool) -> None:
         if self._error is not None:

@@ -1,4 +1,4 @@
-"""Any Ockam node's stream and index services, at the end of a route.
+"""Any Ockam node's stream, index and forwarding services, at the end of a route.
 
 Hubs are asked as their released clients ask them, so that both may share streams and positions.
 A hub may be away, or come back with its streams at other addresses or with nothing left. Then a
@@ -11,15 +11,17 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.messages import ANSWER_SECONDS, Messages, as_route
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler
 from rillnode.node.ockam.client.hub_calls import HubCalls, HubServices
 from rillnode.node.ockam.client.hub_index import HubIndex
 from rillnode.node.ockam.client.hub_stream import HubStream, create
+from rillnode.node.ockam.client.serving import HubService
 
 PATIENCE_SECONDS: Final = 60.0
 
 
 class Hub:
-    """The stream and index services at the end of a route; no connection of its own.
+    """The services of an Ockam node at the end of a route; no connection of its own.
 
     Made by `Client.hub` and `SecureChannel.hub`, and there as long as those are.
 
@@ -44,9 +46,12 @@ class Hub:
         answer_seconds: float = ANSWER_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
+        self._messages = messages
+        self._route = as_route(route)
+        self._answer_seconds = answer_seconds
         self._calls = HubCalls(
             messages,
-            as_route(route),
+            self._route,
             services=services,
             answer_seconds=answer_seconds,
             patience_seconds=patience_seconds,
@@ -102,3 +107,42 @@ class Hub:
         """
         position = HubIndex(self._calls, client_id, stream, partition)
         return await self._calls.persist(lambda: position.save(index))
+
+    async def serve(
+        self,
+        name: str | None,
+        handler: Handler,
+        *,
+        calls_max: int = CALLS_MAX,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> HubService:
+        """Have an alias at the hub: what is sent to it comes here, and is answered from here.
+
+        It lasts over lost links and restarts of the hub, until `HubService.stop` or the end of
+        the client. Who asks is told nothing where there is no answer: Ockam has no word for it,
+        nor for who asks, so each message's principal is `anonymous`.
+
+        Args:
+            name: the alias is `forward_to_<name>`, by the service `static_forwarding`: released
+                hubs have it since 2022-02, and from 2023-10 for proved identities only. None: the
+                hub makes up a name, by `forwarding`.
+            handler: as of `Client.serve`.
+            calls_max: calls that are open at a time, 1 to 4,096; others are dropped and counted.
+            lease_seconds: an alias that is lost is asked for again within this time.
+
+        Raises:
+            RequestError: `address.invalid`, nobody can have that name; `serve.limit`, wrong
+                numbers; or a node on the way could not hand the request on (`peer.unreachable`).
+            ActorError: `hub.timeout`, the hub has not given it.
+            TransportError: the client or its channel is closed.
+        """
+        service = HubService(
+            self._messages,
+            self._route,
+            name,
+            handler,
+            calls_max=calls_max,
+            lease_seconds=lease_seconds,
+        )
+        await service.begin(self._answer_seconds)
+        return service

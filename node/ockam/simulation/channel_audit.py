@@ -99,8 +99,10 @@ class Interceptor(Messages):
         self._begun = False
         self._last = b""
 
-    def attach(self, on_message: OnMessage, keeper: Keeper | None = None) -> bytes:
-        """Let messages come to a new address, and copies of them."""
+    def attach(
+        self, on_message: OnMessage, keeper: Keeper | None = None, *, address: bytes | None = None
+    ) -> bytes:
+        """Let messages come to an address, and copies of them."""
 
         def came(wire: WireMessage) -> None:
             self._in.message(wire.payload)
@@ -108,7 +110,7 @@ class Interceptor(Messages):
             for payload in self._copies(wire.payload):
                 on_message(wire._replace(payload=payload))
 
-        return self._messages.attach(came, keeper)
+        return self._messages.attach(came, keeper, address=address)
 
     def send_over(self, messages: Messages) -> None:
         """Send over another link from now on; what comes back comes over the first."""

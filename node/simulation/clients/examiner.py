@@ -13,7 +13,6 @@ from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
-from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.routing.routes import local
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, encode_request
 from rillnode.node.client.client import Client
@@ -21,7 +20,13 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients.limited_stream import LimitedStream
 from rillnode.node.simulation.clients.own_stream import OwnStream
 from rillnode.node.simulation.clients.own_subscription import OwnSubscription
-from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, CALL_SECONDS, Program, Share
+from rillnode.node.simulation.clients.programs import (
+    AGAIN_SECONDS,
+    CALL_SECONDS,
+    TEXT,
+    Program,
+    Share,
+)
 from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
 from rillnode.node.simulation.world import Machine, NodeMachine
 

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final
 
 from rillnode.actors.core.streams.subscription import CHUNK_BYTES
+from rillnode.codecs.bare import Codec
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import MESSAGE_SECONDS_MAX
@@ -27,6 +28,9 @@ from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
 """Begins each payload, so that it is recognised where it must not be seen."""
+
+TEXT: Final[Codec[str]] = Codec(str)
+"""How services of a node are sent a text."""
 
 _FILLING_AHEAD: Final = 251
 

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from rillnode.codecs import native
-from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.session import Session
+from rillnode.node.simulation.clients.programs import TEXT
 from rillnode.node.simulation.history import History
 
 QUIET_SECONDS: Final = 0.5

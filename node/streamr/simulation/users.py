@@ -5,7 +5,7 @@ the node's log by index beside it, to know what stands there.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
@@ -252,9 +252,3 @@ class StreamrUser(Program):
             if not pulled:
                 return found
             found += pulled
-
-
-def messages_of(programs: Iterable[Program]) -> list[StreamrMessages]:
-    """What such programs have published and were sent: one for all of them, if there are any."""
-    found = {id(one.messages): one.messages for one in programs if isinstance(one, StreamrUser)}
-    return list(found.values())

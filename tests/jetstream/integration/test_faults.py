@@ -17,17 +17,17 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nats_replicas import different_messages
-from nats_support import NatsServer, needs_nats
-from netns_support import Machine, Network, network, small_disk
+from nats_support import needs_nats
+from netns_support import network, small_disk
 from node_processes import NodeProcess
 from rillnode.codecs.errors import RillnodeError
+from shared_cluster import Cluster, make_cluster
 from shared_log_load import Load
 
 pytestmark = [needs_nats, pytest.mark.long]
@@ -41,64 +41,6 @@ FAULT_SECONDS = 12.0
 DISK_MEBIBYTES = 64
 
 
-@dataclass
-class Cluster:
-    """Three machines.
-
-    Attributes:
-        disk: where the last server has its data; small where it is to be filled.
-    """
-
-    disk: Path
-    machines: list[Machine] = field(default_factory=list[Machine])
-    servers: list[NatsServer] = field(default_factory=list[NatsServer])
-    nodes: list[NodeProcess] = field(default_factory=list[NodeProcess])
-
-    def start(self) -> None:
-        """Start all of them; the nodes wait until the servers have elected who leads."""
-        for server in self.servers:
-            server.start()
-        for node in self.nodes:
-            node.start(wait=False)
-        for node in self.nodes:
-            node.wait()
-
-    def kill(self) -> None:
-        """End all of them."""
-        for node in self.nodes:
-            node.kill()
-        for server in self.servers:
-            server.kill()
-
-
-def made(space: Network, directory: Path, disk: Path) -> Cluster:
-    """Three machines whose servers know each other, and whose nodes ask their own one first."""
-    cluster = Cluster(disk)
-    cluster.machines = [space.machine() for _ in range(3)]
-    routes = ", ".join(f'"nats://{machine.host}:6222"' for machine in cluster.machines)
-    for number, machine in enumerate(cluster.machines):
-        cluster.servers.append(
-            NatsServer(
-                directory / f"nats-{number}",
-                f"server_name: n{number}",
-                f"cluster {{ name: rill, listen: {machine.host}:6222, routes: [{routes}] }}",
-                host=machine.host,
-                command=machine.command,
-            )
-        )
-    for number, machine in enumerate(cluster.machines):
-        node = NodeProcess(
-            directory / f"node-{number}",
-            cluster.servers[number:] + cluster.servers[:number],
-            listen=f"{machine.host}:4100",
-            replicas=3,
-            command=machine.command,
-            more='[log]\nlevel = "info"\n',
-        )
-        cluster.nodes.append(node)
-    return cluster
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, fault: "Fault") -> Iterator[Cluster]:
     with ExitStack() as stack:
@@ -106,7 +48,7 @@ def cluster(tmp_path: Path, fault: "Fault") -> Iterator[Cluster]:
         disk = tmp_path / "nats-2" / "data"
         if fault is a_disk_is_full:
             stack.enter_context(small_disk(disk, DISK_MEBIBYTES))
-        cluster = made(space, tmp_path, disk)
+        cluster = make_cluster(space, tmp_path, disk)
         stack.callback(cluster.kill)
         cluster.start()
         yield cluster

@@ -187,6 +187,43 @@ def test_a_message_as_large_as_can_be_costs_nobody_else_anything(tmp_path: Path)
     with_running(tmp_path, test)
 
 
+def test_a_route_of_a_hundred_hops_costs_nobody_else_anything(tmp_path: Path) -> None:
+    async def test(node: Node, printer: Client, client: Client) -> None:
+        await printer.serve("printer", work)
+        assert await refusal(ask(client, to=";".join(["printer"] * 100))) == "codec.limit"
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            hop = b"\x00\x07printer"
+            peer.send_frame(b"\x01" + b"\x64" + 100 * hop + b"\x00" + b"\x04page")
+            with pytest.raises(asyncio.IncompleteReadError):  # it is told by the end of its link
+                await peer.receive()
+        # As many as there may be are no matter: what follows is the handler's.
+        assert await ask(client, to=";".join(["printer"] * 60)) == b"printed page"
+
+    with_running(tmp_path, test)
+
+
+def test_a_handler_that_never_returns_costs_its_own_callers_only(tmp_path: Path) -> None:
+    async def test(node: Node, printer: Client, client: Client) -> None:
+        async def never(call: Message) -> bytes | None:
+            if call.payload == b"page":
+                return b"printed"
+            await asyncio.Event().wait()
+            return None
+
+        service = await printer.serve("printer", never, calls_max=2)
+        with pytest.raises(ActorError) as late:
+            await client.ask("printer", b"stuck", timeout_seconds=0.1)
+        assert late.value.code == "message.timeout"
+        assert await ask(client) == b"printed"
+        stuck = asyncio.ensure_future(ask(client, b"stuck"))
+        await until(lambda: service.open_calls == 2)
+        assert await refusal(ask(client)) == "actor.busy"
+        await service.stop(timeout_seconds=0.1)
+        assert await refusal(stuck) == "call.lost"
+
+    with_running(tmp_path, test)
+
+
 def test_beyond_its_open_calls_a_service_is_busy(tmp_path: Path) -> None:
     async def test(node: Node, printer: Client, client: Client) -> None:
         go = asyncio.Event()

@@ -42,7 +42,7 @@ KERNEL_KNOWS: Final[dict[str, set[str]]] = {
 PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
     "nextgraph": {"simulation"},
     "ockam": {"simulation"},
-    "simulation": {"nextgraph", "ockam", "overlay", "streamr"},
+    "overlay": {"simulation"},
     "spark": {"nextgraph", "streamr"},
     "streamr": {"simulation"},
     "telemetry": {"nextgraph", "spark", "streamr"},

@@ -5,65 +5,79 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib import colormaps
 
-from rillnode.node.simulation import drawing, pictures, plots
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.simulation import plots
 from rillnode.node.simulation.scenario import FaultKind
-
-KINDS = get_args(FaultKind)
 
 
 def labels(figure: str) -> list[str]:
+    ElementTree.fromstring(figure)
     return re.findall(r"<text[^>]*>([^<]*)</text>", figure)
 
 
-@pytest.mark.parametrize(
-    ("right", "label"),
-    [(1.0, "0.25"), (16_704.1, "17.5 k"), (384_604_604.0, "400 M"), (4e9, "1 G"), (0.3, "0.15")],
-)
-def test_numbers_on_axes_are_round_and_have_a_unit(right: float, label: str) -> None:
-    figure = plots.lines("title", {"one": [(0.0, 0.5), (right, 1.0)]}, across="x", up="y")
-    assert label in labels(figure)
-    assert not [text for text in labels(figure) if "e+" in text]
-
-
-def test_lines_begin_and_end_at_the_axes() -> None:
-    figure = plots.lines("title", {"one": [(0.0, 0.0), (8.0, 2.0)]}, across="x", up="y")
-    line = ElementTree.fromstring(figure).find(".//polyline")
-    assert line is not None
-    begin, end = (tuple(map(float, point.split(","))) for point in str(line.get("points")).split())
-    assert begin == (drawing.LEFT, drawing.HEIGHT - drawing.BOTTOM)
-    assert end == (drawing.WIDTH - drawing.RIGHT, drawing.TOP + drawing.LEGEND_ROW)
-
-
-@pytest.mark.parametrize("top", [0.0, 1e-6, 0.25, 1.0, 3.0, 99.9, 100.0, 12_345.0, 1e12])
-def test_axes_end_at_a_round_number_that_is_not_below_what_they_show(top: float) -> None:
-    found = drawing.ticks(top)
-    assert found[0] == 0.0
-    assert found[-1] >= top * (1 - 1e-6)
-    assert 2 <= len(found) <= 9
+def test_lines_have_axes_names_and_a_title() -> None:
+    points = {"one": [(0.0, 0.5), (8.0, 1.0)], "other": [(0.0, 0.0)]}
+    figure = plots.lines("a <title>", points, across="x", up="y")
+    assert {"x", "y", "one", "other"} <= set(labels(figure))
+    assert "<figcaption>a &lt;title&gt;</figcaption>" in figure
 
 
 def test_an_axis_of_doublings_names_each_size() -> None:
     points = [(32.0, 145.0), (64.0, 178.0), (256.0, 244.0)]
     figure = plots.lines("title", {"one": points}, across="nodes", up="ms", doubling=True)
-    tree = ElementTree.fromstring(figure)
     assert {"32", "64", "256"} <= set(labels(figure))
-    at = [float(str(dot.get("cx"))) for dot in tree.iter("circle")]
-    assert at[2] - at[1] == pytest.approx(2 * (at[1] - at[0]), abs=0.2)
+
+
+@pytest.mark.parametrize("count", [3, 30, 300])
+def test_bars_are_named_as_far_as_there_is_room(count: int) -> None:
+    figure = plots.bars("title", {f"n{at}": float(at) for at in range(count)}, up="bytes")
+    named = [text for text in labels(figure) if text.startswith("n")]
+    assert "n0" in named
+    assert min(count, 30) <= len(named) <= plots.LABELS_MAX
+
+
+def test_a_matrix_has_its_numbers() -> None:
+    rows = {"p0": {"f0": 3.0, "f1": 17.0}, "p1": {"f1": 4.0}}
+    assert {"p0", "p1", "f0", "f1", "17", "4"} <= set(labels(plots.matrix("title", rows)))
+    many = {f"p{at}": {"f0": 1.0} for at in range(plots.ROWS_MAX + 1)}
+    assert "(the first 64 of 65)" in plots.matrix("title", many)
 
 
 def test_spans_that_overlap_stand_below_each_other() -> None:
     spans = [("n0", "kill", 1.0, 5.0), ("n0", "pause", 2.0, 3.0), ("n0", "clog", 6.0, 7.0)]
-    tree = ElementTree.fromstring(pictures.time_line("faults", spans, seconds=10.0))
-    drawn = [one for one in tree.iter("rect") if one.find("title") is not None]
-    heights = {str(one.findtext("title")).split()[0]: one.get("y") for one in drawn}
-    assert heights["kill"] == heights["clog"] != heights["pause"]
+    named = labels(plots.time_line("faults", spans, seconds=10.0))
+    assert named.count("n0") == 2
+    assert {"kill", "pause", "clog", "virtual seconds"} <= set(named)
 
 
 def test_places_are_named_once_around_an_overlay() -> None:
-    figure = pictures.topology("overlay", [[1], [0], []], ["Oslo", "Oslo", "Lima"])
+    figure = plots.topology("overlay", [[1], [0], []], ["Oslo", "Oslo", "Lima"])
     assert sorted(labels(figure)) == ["Lima", "Oslo"]
+    assert plots.topology("overlay", [[0]] * (plots.NODES_MAX + 1), []) == ""
+    assert labels(plots.topology("overlay", [[1], [0]], [])) == []
+
+
+def test_what_has_nothing_to_show_is_left_out() -> None:
+    assert plots.lines("title", {"one": []}, across="x", up="y") == ""
+    assert plots.bars("title", {}, up="y") == plots.matrix("title", {}) == ""
+    assert plots.time_line("title", [], seconds=1.0) == ""
+
+
+def test_a_plot_is_the_same_each_time() -> None:
+    assert plots.bars("title", {"a": 1.0}, up="y") == plots.bars("title", {"a": 1.0}, up="y")
 
 
 def test_each_kind_of_fault_has_a_colour_of_its_own() -> None:
-    assert len({drawing.colour(number) for number in range(len(KINDS))}) == len(KINDS)
+    kinds = range(len(get_args(FaultKind)))
+    assert len({colormaps[plots.COLOURS](number) for number in kinds}) == len(kinds)
+
+
+def test_without_matplotlib_a_report_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_: str) -> None:
+        """Nothing is installed."""
+
+    monkeypatch.setattr(plots, "find_spec", nothing)
+    with pytest.raises(ConfigError, match=r"rillnode\[plots\]"):
+        plots.check_installed()

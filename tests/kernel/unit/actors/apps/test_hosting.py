@@ -29,7 +29,13 @@ class Site:
         self.core = core
         entropy = core.context.entropy
         self.hosting = Hosting(
-            core.system, core.router, core.access, entropy, SYSTEM_THREADS, "the node"
+            core.system,
+            core.router,
+            core.access,
+            entropy,
+            SYSTEM_THREADS,
+            "the node",
+            core.context.clock,
         )
 
     async def spawn(

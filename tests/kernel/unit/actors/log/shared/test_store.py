@@ -258,6 +258,43 @@ def test_a_node_that_lacks_what_was_trimmed_takes_a_snapshot(tmp_path: Path, dam
     in_virtual_time(work())
 
 
+def test_a_snapshot_that_others_replace_while_it_is_fetched_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1", snapshot_bytes=2_000)
+        log = await one.stream(name_in(1))
+
+        async def grow(frames: int) -> None:
+            for _ in range(frames):
+                await one.push(log, b"entry")
+                await asyncio.sleep(0.002)
+
+        await grow(200)
+        await until(lambda: servers.shards[1].trimmed > 0)
+        other = Node(servers, tmp_path / "2")
+        get, gone = other.log.get, list[str]()
+
+        async def get_late(name: str, path: Path) -> None:
+            """Have two newer snapshots be made before the first file comes."""
+            if not name.endswith(".snapshot") and not gone:
+                gone.append(name)
+                trimmed = servers.shards[1].trimmed
+                while name in servers.blobs or servers.shards[1].trimmed == trimmed:
+                    await grow(10)
+            await get(name, path)
+
+        monkeypatch.setattr(other.log, "get", get_late)
+        await other.fresh(log)
+        assert gone
+        assert await other.texts(log) == await one.texts(log)
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(tmp_path: Path) -> None:
     async def work() -> None:
         servers = new_servers()
@@ -271,6 +308,30 @@ def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(tmp_path
         assert len(await other.texts(log)) == 20
         await one.close()
         await other.close()
+
+    in_virtual_time(work())
+
+
+@pytest.mark.parametrize(("bytes_min", "frames"), [(2**20, 2), (1, 5)])
+def test_little_writes_wait_for_each_other_where_many_frames_are_under_way(
+    tmp_path: Path, bytes_min: int, frames: int
+) -> None:
+    async def work() -> None:
+        servers = new_servers()
+        node = Node(servers, tmp_path, frames_free=0, frame_bytes_min=bytes_min)
+        log = await node.stream(name_in(1))
+        before = servers.shards[1].last
+        node.faults.seconds = lambda: 0.1
+        append = [Append(log=log, count=1, body=pack_body([b"%d" % n])) for n in range(8)]
+        pushed: list[asyncio.Task[Append]] = []
+        for one in append:
+            pushed.append(node.begin(one))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*pushed)
+        assert servers.shards[1].last - before == frames
+        assert await node.texts(log) == [b"%d" % n for n in range(8)]
+        await node.close()
 
     in_virtual_time(work())
 

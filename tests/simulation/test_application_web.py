@@ -27,7 +27,7 @@ from rillnode.node.overlay.config import (
     TrackerTable,
 )
 from rillnode.node.simulation.clock import EPOCH_MS
-from rillnode.testing import MemoryNetwork
+from rillnode.testing import Network
 from rillnode.transports.clock import SystemClock
 
 KEY = "11" * 32
@@ -46,7 +46,7 @@ URL = "ws://a:8890"
 
 
 def test_streamr_clients_survive_a_power_cut() -> None:
-    with MemoryNetwork(latency_ms=20.0) as network:
+    with Network(latency_ms=20.0) as network:
         network.add_node("a", config=CONFIG)
 
         async def application() -> list[object]:
@@ -61,7 +61,7 @@ def test_streamr_clients_survive_a_power_cut() -> None:
                 await client.publish("sensors", 2)
                 live = [(await anext(subscription)).content for _ in range(2)]
                 stored = [one.content async for one in client.resend("sensors", streamr.Last(5))]
-            native = await (await network.connect("a")).stream("sensors")
+            native = await (await network.client("a")).stream("sensors")
             texts = [entry.data.decode() for entry in await native.pull()]
             assert len(texts) == 2
             assert all(text.startswith('[32,["sensors",0,') for text in texts)
@@ -71,7 +71,7 @@ def test_streamr_clients_survive_a_power_cut() -> None:
 
 
 def test_what_was_lost_with_a_connection_is_not_taken_for_stored() -> None:
-    with MemoryNetwork(sync_ms=20.0) as network:
+    with Network(sync_ms=20.0) as network:
         network.add_node("a", config=CONFIG)
 
         async def application() -> int:
@@ -93,14 +93,14 @@ def test_what_was_lost_with_a_connection_is_not_taken_for_stored() -> None:
 
 
 def test_nextgraph_clients_meet_a_node_whose_key_outlives_it() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a", config=CONFIG)
         user = Identity.from_seed(b"u" * 32)
 
         async def application() -> set[str | None]:
             found: set[str | None] = set()
             for _ in range(2):
-                broker = network.node("a").nextgraph_peer_id
+                broker = network.running("a").nextgraph_peer_id
                 assert broker is not None
                 found.add(broker)
                 url = "ws://a:1440"
@@ -111,7 +111,7 @@ def test_nextgraph_clients_meet_a_node_whose_key_outlives_it() -> None:
             return found
 
         with pytest.raises(ConfigError):
-            network.node("a")
+            network.running("a")
         assert len(network.run(application())) == 1
 
 
@@ -130,27 +130,27 @@ def test_nodes_share_a_stream_as_released_streamr_nodes_do() -> None:
         overlay=OverlayTable(streams=("s",)),
         streamr_network=StreamrNetworkListener(trackers=("ws://t:30300",)),
     )
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("t", config=tracker)
         for name in ("a", "b"):
             network.add_node(name, config=replace(node, name=name))
 
         async def application() -> list[bytes]:
             await asyncio.sleep(20.0)
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 await (await client.stream("s")).push(b"hello")
             await asyncio.sleep(5.0)
-            overlays = [network.node(name).status()["overlay"] for name in ("a", "b")]
+            overlays = [network.running(name).status()["overlay"] for name in ("a", "b")]
             links = [link for one in overlays for link in one["links"].values()]
             assert [link["speaks"] for link in links] == ["streamr_network"]  # one has dialled
-            async with await network.connect("b") as client:
+            async with await network.client("b") as client:
                 return [bytes(entry.data) for entry in await (await client.stream("s")).pull()]
 
         assert network.run(application()) == [b"hello"]
 
 
 def test_pages_are_served_by_the_virtual_clock() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a", config=CONFIG)
 
         async def application() -> list[str]:
@@ -165,7 +165,7 @@ def test_pages_are_served_by_the_virtual_clock() -> None:
 
 
 def test_pages_have_no_listener_unless_they_are_asked_for() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a", config=Config(name="a", grants=EVERYBODY))
 
         async def application() -> None:
@@ -177,7 +177,7 @@ def test_pages_have_no_listener_unless_they_are_asked_for() -> None:
 
 
 def test_hosts_that_are_not_there_are_not_found() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a", config=CONFIG)
 
         async def application() -> None:
@@ -192,7 +192,7 @@ def test_hosts_that_are_not_there_are_not_found() -> None:
 
 def test_a_tls_listener_is_plain_in_simulations() -> None:
     table = StreamrListener(tls_cert="no/cert.pem", tls_key="no/key.pem")  # type: ignore[arg-type]
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a", config=Config(name="a", grants=EVERYBODY, streamr=table))
 
         async def application() -> None:
@@ -202,18 +202,18 @@ def test_a_tls_listener_is_plain_in_simulations() -> None:
 
 
 def test_programs_have_clocks_of_their_own() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
 
         async def program() -> int:
             return SystemClock(asyncio.get_running_loop()).now_ms()
 
         async def application() -> None:
             await asyncio.sleep(10.0)
-            other = network.start(program(), program="other")
-            assert await network.join(other) == EPOCH_MS + 10_000
+            other = network.start("other", program)
+            assert await other.wait() == EPOCH_MS + 10_000
             network.set_clock("other", 60.0)
-            other = network.start(program(), program="other")
-            assert await network.join(other) == EPOCH_MS + 70_000
+            other = network.start("other", program)
+            assert await other.wait() == EPOCH_MS + 70_000
             assert await program() == EPOCH_MS + 10_000
 
         network.run(application())
@@ -230,7 +230,7 @@ def test_chance_is_the_seeds_within_and_the_machines_outside() -> None:
     expected = random.Random(5).random()
     found: list[list[tuple[bytes, float]]] = []
     for seed in (1, 1, 2):
-        with MemoryNetwork(seed=seed) as network:
+        with Network(seed=seed) as network:
             found.append([network.run(drawn()), network.run(drawn())])
     assert found[0] == found[1]
     assert found[0] != found[2]
@@ -240,7 +240,7 @@ def test_chance_is_the_seeds_within_and_the_machines_outside() -> None:
 
 
 def _hash_of(seed: int) -> str:
-    with MemoryNetwork(seed=seed, jitter_ms=5.0, loss=0.05) as network:
+    with Network(seed=seed, jitter_ms=5.0, loss=0.05) as network:
         network.add_node("a", config=CONFIG)
 
         async def application() -> None:

@@ -16,14 +16,13 @@ from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.overlay.overlay import Overlay
+from rillnode.node.plugin import SimulatedPart
 from rillnode.node.simulation.clients.programs import payload_of
 from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.node_configs import examined_config
+from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
 from rillnode.node.simulation.scenario import TRACKER, Scenario
 from rillnode.node.simulation.world import NodeMachine, World
 from rillnode.node.streamr.simulation.messages import PUBLISHER
-
-STREAM: Final = "events"
 
 SPREAD_SECONDS: Final = 30.0
 """Within which an entry is everywhere, in quiet."""
@@ -37,7 +36,7 @@ PROBE_BYTES: Final = 64
 LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
 
 
-class SharedStream:
+class SharedStream(SimulatedPart):
     """The nodes of an overlay and their one stream."""
 
     def __init__(self, scenario: Scenario, world: World, history: History) -> None:
@@ -63,10 +62,10 @@ class SharedStream:
 
     def _config(self, name: str, storage: bool) -> Config:
         config = examined_config(name)
-        shared = StreamTable(name=STREAM, partitions=self._scenario.partitions)
+        shared = StreamTable(name=SHARED_STREAM, partitions=self._scenario.partitions)
         return replace(
             config,
-            overlay=OverlayTable(streams=(STREAM,), trackers=(TRACKER,), storage=storage),
+            overlay=OverlayTable(streams=(SHARED_STREAM,), trackers=(TRACKER,), storage=storage),
             streams=(*config.streams, shared),
         )
 
@@ -103,7 +102,7 @@ class SharedStream:
 
     async def _read_on(self, machine: NodeMachine) -> None:
         """Take note of what a node's logs hold behind what was read before."""
-        stream = await machine.node.stream(STREAM)
+        stream = await machine.node.stream(SHARED_STREAM)
         for partition in range(self._scenario.partitions):
             had = self._had.setdefault((log_of(machine.name), partition), Counter())
             while entries := await stream.pull(had.total(), PAGE_ENTRIES, partition=partition):
@@ -144,7 +143,7 @@ class SharedStream:
 
     def _graph(self, partition: int) -> dict[str, list[str]]:
         names = {machine.identity.public_hex: machine.name for machine in self._nodes}
-        key = stream_key(STREAM, partition)
+        key = stream_key(SHARED_STREAM, partition)
         return {
             machine.name: [names[one] for one in _overlay(machine)["neighbours"].get(key, ())]
             for machine in self._there
@@ -195,7 +194,7 @@ class SharedStream:
         history = self._history
         push = Push(PROBE, number, (log_of(machine.name), part), history.now(), attempts=1)
         history.pushed({payload: push})
-        stream = await machine.node.stream(STREAM)
+        stream = await machine.node.stream(SHARED_STREAM)
         history.confirmed([payload], [await stream.push(payload, partition=part)])
 
     async def push_aside(self, away: NodeMachine) -> None:
@@ -269,6 +268,11 @@ class SharedStream:
         """Those of native clients, which are in the order in which their node has taken them."""
         pushes, begin = self._history.pushes, f"{PUBLISHER} "
         return [one for one in payloads if not pushes[one].producer.startswith(begin)]
+
+
+def shared_stream(scenario: Scenario, world: World, history: History) -> SharedStream | None:
+    """The nodes of an overlay, where a scenario has one."""
+    return SharedStream(scenario, world, history) if scenario.overlay else None
 
 
 def _all_linked(names: Sequence[str], graph: Mapping[str, Sequence[str]]) -> bool:

@@ -8,17 +8,15 @@ import pytest
 from rillnode.codecs.errors import ConfigError, HandshakeError
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.testing import MemoryNetwork
-
-pytest_plugins = ["rillnode.node.simulation.pytest_plugin"]
+from rillnode.testing import Network
 
 
-def test_a_confirmed_entry_survives_a_power_cut(memory_network: MemoryNetwork) -> None:
-    network = memory_network
+def test_a_confirmed_entry_survives_a_power_cut(rillnode_network: Network) -> None:
+    network = rillnode_network
     network.add_node("a")
 
     async def application() -> list[bytes]:
-        client = await network.connect("a")
+        client = await network.client("a")
         stream = await client.stream("orders")
         await stream.push(b"first")
         network.cut_power("a")
@@ -34,18 +32,18 @@ def test_a_confirmed_entry_survives_a_power_cut(memory_network: MemoryNetwork) -
 
 def test_an_hour_takes_no_time() -> None:
     started = time.monotonic()
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.run(asyncio.sleep(3_600.0))
         assert network.now == pytest.approx(3_600.0)
     assert time.monotonic() - started < 60.0
 
 
 def test_delays_are_those_of_the_network() -> None:
-    with MemoryNetwork(latency_ms=50.0, sync_ms=0.0) as network:
+    with Network(latency_ms=50.0, sync_ms=0.0) as network:
         network.add_node("a")
 
         async def application() -> float:
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 stream = await client.stream("orders")
                 before = network.now
                 await stream.push(b"one")
@@ -55,12 +53,12 @@ def test_delays_are_those_of_the_network() -> None:
 
 
 def test_nodes_of_one_log_have_the_same_streams() -> None:
-    with MemoryNetwork(shared=True) as network:
+    with Network(shared=True) as network:
         network.add_node("a")
         network.add_node("b")
 
         async def application() -> list[bytes]:
-            async with await network.connect("a") as one, await network.connect("b") as other:
+            async with await network.client("a") as one, await network.client("b") as other:
                 stream = await one.stream("orders")
                 async with (await other.stream("orders")).batches() as batches:
                     await stream.push(b"first")
@@ -70,23 +68,23 @@ def test_nodes_of_one_log_have_the_same_streams() -> None:
 
 
 def test_messages_travel_through_peers() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a")
         network.add_node("b", peers=["a"])
 
         async def application() -> bytes:
-            async with await network.connect("b") as client:
+            async with await network.client("b") as client:
                 return bytes((await client.ask("peer/a;echo", b"hello")).payload)
 
         assert network.run(application()) == b"hello"
 
 
 def test_a_partition_stops_everything_until_it_is_over() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a")
 
         async def application() -> float:
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 stream = await client.stream("orders")
                 with network.partition("a"):
                     push = stream.push_nowait(b"late")
@@ -99,11 +97,11 @@ def test_a_partition_stops_everything_until_it_is_over() -> None:
 
 
 def test_a_client_that_closes_waits_for_what_was_pushed_just_before() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a")
 
         async def application() -> list[int]:
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 stream = await client.stream("orders")
                 pushes = [stream.push_nowait(b"%d" % number) for number in range(3)]
             return [await push for push in pushes]
@@ -112,35 +110,35 @@ def test_a_client_that_closes_waits_for_what_was_pushed_just_before() -> None:
 
 
 def test_two_programs_meet_at_a_node() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a")
 
         async def producer() -> None:
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 await (await client.stream("orders")).push(b"made")
 
         async def application() -> bytes:
-            other = network.start(producer(), program="producer")
-            await network.join(other)
-            async with await network.connect("a") as client:
+            other = network.start("producer", producer)
+            await other.wait()
+            async with await network.client("a") as client:
                 return bytes((await (await client.stream("orders")).pull())[0].data)
 
         assert network.run(application()) == b"made"
 
 
 def test_grants_name_programs_by_their_identity() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         known = GrantTable(
             who=f"noise:{network.program_identity('friend')}", streams="*", may=("admin",)
         )
         network.add_node("a", config=Config(name="a", grants=(known,)))
 
         async def friend() -> None:
-            await (await network.connect("a")).close()
+            await (await network.client("a")).close()
 
         async def stranger() -> None:
             with pytest.raises(HandshakeError):
-                await network.connect("a", reconnect=False)
+                await network.client("a", reconnect=False)
 
         network.run(friend(), program="friend")
         network.run(stranger(), program="stranger")
@@ -153,11 +151,11 @@ def test_a_seed_gives_the_same_run_again(seed: int) -> None:
 
 
 def _hash_of(seed: int) -> str:
-    with MemoryNetwork(seed=seed, jitter_ms=5.0, loss=0.05) as network:
+    with Network(seed=seed, jitter_ms=5.0, loss=0.05) as network:
         network.add_node("a")
 
         async def application() -> None:
-            async with await network.connect("a") as client:
+            async with await network.client("a") as client:
                 stream = await client.stream("orders", partitions=2)
                 for number in range(20):
                     await stream.push(b"%d" % number, partition=number % 2)
@@ -167,12 +165,12 @@ def _hash_of(seed: int) -> str:
 
 
 def test_a_program_that_waits_for_nothing_is_told_so() -> None:
-    with MemoryNetwork() as network, pytest.raises(SimulationStuck):
+    with Network() as network, pytest.raises(SimulationStuck):
         network.run(asyncio.Event().wait())
 
 
 def test_hosts_have_names_of_their_own() -> None:
-    with MemoryNetwork() as network:
+    with Network() as network:
         network.add_node("a")
         with pytest.raises(ConfigError):
             network.add_node("a")

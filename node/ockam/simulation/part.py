@@ -1,0 +1,64 @@
+"""Ockam's part of a run of the simulator: its clients, and the listeners that they need."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from rillnode.actors.core.access import Verb
+from rillnode.node.config import Config, GrantTable
+from rillnode.node.config.tables import ChannelTable, OckamListener
+from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
+from rillnode.node.ockam.simulation.channel_users import ChannelUser
+from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
+from rillnode.node.ockam.simulation.users import OckamUser
+from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulation.casting import PREFIXES, Cast
+from rillnode.node.simulation.clients.programs import Program, Share
+from rillnode.node.simulation.history import History
+from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS, OCKAM_PORT
+from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.world import Machine, World, channel_key_of
+
+
+class OckamPart(SimulatedPart):
+    """One run's."""
+
+    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
+        clients = scenario.clients
+        self._plain, self._channels = bool(clients.ockam_tcp_users), bool(clients.channel_users)
+        self._audit = ChannelAudit(history)
+        users = [f"{PREFIXES['channel_users']}{one}" for one in range(clients.channel_users)]
+        self._keys = tuple(channel_key_of(world.network, user).public_hex for user in users)
+
+    def configured(self, config: Config) -> Config:
+        """A configuration with an `ockam` listener or secure channels, where clients need them."""
+        plain, channels = self._plain, self._channels
+        if not plain and not channels:
+            return config
+        may_use: tuple[Verb, ...] = ("create", "push", "pull")
+        grants = [
+            GrantTable(who=who, streams="events*", may=may_use)
+            for who, wanted in (("anonymous", plain), ("ockam:*", channels))
+            if wanted
+        ]
+        table = ChannelTable(enabled=channels, allow=self._keys, idle_seconds=CHANNEL_IDLE_SECONDS)
+        listen = f"{config.name}:{OCKAM_PORT}"
+        return replace(
+            config,
+            grants=(*config.grants, *grants),
+            ockam=OckamListener(listen=listen, allow_plain=True, channel=table),
+        )
+
+    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
+        """Those who speak Ockam's protocols: over our links, plain TCP and secure channels."""
+
+        def channel_user(machine: Machine, node: str, number: int) -> Program:
+            following = nodes[(nodes.index(node) + 1) % len(nodes)]
+            far = node if number % 2 else following
+            return ChannelUser(share, machine, node, far=far, audit=self._audit)
+
+        return {
+            "ockam_users": lambda machine, node, _: OckamUser(share, machine, node),
+            "ockam_tcp_users": lambda machine, node, _: OckamTcpUser(share, machine, node),
+            "channel_users": channel_user,
+        }
