@@ -53,7 +53,11 @@ def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: floa
 
 
 SKIPPED_BY_DEFAULT = NOT_RUN | LONG
-QUICK_PAGES = [one for one in DOCUMENTS if one not in SPARK_PAGES and runs(one, SKIPPED_BY_DEFAULT)]
+QUICK_PAGES = [
+    pytest.param(one, marks=pytest.mark.needs("jq") if "| jq " in one.read_text("utf-8") else ())
+    for one in DOCUMENTS
+    if one not in SPARK_PAGES and runs(one, SKIPPED_BY_DEFAULT)
+]
 LONG_PAGES = [ROOT / one for one in sorted({page for page, _ in LONG})]
 
 

@@ -31,7 +31,7 @@ SCRIPT_SECONDS = 900.0
 KEY = "11" * 32
 OTHER_KEY = "22" * 32
 
-pytestmark = pytest.mark.npm
+pytestmark = pytest.mark.needs("node")
 
 
 @pytest.fixture(scope="session")

@@ -662,7 +662,7 @@ async def shared(node: Node, peers: Sequence[Peer]) -> None:
     assert all(len(peer.got) == len(expected) for peer in peers)
 
 
-@pytest.mark.npm
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("release", [13, 19, 22])
 def test_released_nodes_share_a_stream_with_this_one(
     release: int, package: Path, tmp_path: Path
@@ -676,7 +676,7 @@ def test_released_nodes_share_a_stream_with_this_one(
     run_with_peers(test)
 
 
-@pytest.mark.npm
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("release", [13, 19, 22])
 def test_this_node_shares_a_stream_where_a_released_tracker_says_so(
     release: int, package: Path, tmp_path: Path
@@ -752,7 +752,7 @@ def with_told(
     run_with_peers(whole)
 
 
-@pytest.mark.npm
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("release", [13, 19, 22])
 def test_a_released_node_that_has_come_is_not_dialled_as_well(
     release: int, package: Path, tmp_path: Path
@@ -767,7 +767,7 @@ def test_a_released_node_that_has_come_is_not_dialled_as_well(
     with_told(release, package, tmp_path, test)
 
 
-@pytest.mark.npm
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("release", [13, 19, 22])
 def test_a_link_is_left_where_both_are_told_to_dial(
     release: int, package: Path, tmp_path: Path
