@@ -34,6 +34,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+	$(BIN)/python -m pytest -q -m check
 
 format: setup
 	$(BIN)/ruff check --fix .

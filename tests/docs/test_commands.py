@@ -14,6 +14,9 @@ from doc_support import ROOT, blocks, documents
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS
 
+pytestmark = pytest.mark.check
+
+
 PARSER = build_parser()
 NAMES = {command.prog for command in PARSER.walk()}
 NOUNS = {name.rpartition(" ")[0] for name in NAMES if name.count(" ") == 2}

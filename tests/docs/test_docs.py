@@ -73,17 +73,20 @@ def test_blocks_that_take_minutes_run(page: Path, tmp_path: Path) -> None:
     run(page, tmp_path, NOT_RUN, LONG_SECONDS)
 
 
+@pytest.mark.check
 def test_each_block_that_is_left_out_is_there() -> None:
     assert not [one for one in SKIPPED_BY_DEFAULT if one not in SHELL_BLOCKS]
     assert not [page for page in STAGES if page not in map(name, DOCUMENTS)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_every_block_says_its_language(page: Path) -> None:
     unknown = {block.line: block.language for block in blocks(page)}
     assert set(unknown.values()) <= LANGUAGES, unknown
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     """Not every Markdown knows them otherwise, the one that makes the site among them."""
@@ -92,6 +95,7 @@ def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     assert not glued
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -104,6 +108,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(linked), f"{target}#{anchor}"
 
 
+@pytest.mark.check
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {
@@ -113,12 +118,14 @@ def test_the_index_names_every_page() -> None:
     assert linked == {page for page in ROOT.glob("docs/**/*.md") if page != index}
 
 
+@pytest.mark.check
 def test_the_site_has_every_page_in_its_menu() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
     assert set(re.findall(r": ([\w/.-]+\.md)$", text, re.MULTILINE)) == pages
 
 
+@pytest.mark.check
 def test_words_of_the_glossary_are_in_order() -> None:
     page = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")
     words = re.findall(r"^\| ([a-z][^|]*?) \| (?!is \|)", page, re.MULTILINE)
@@ -131,12 +138,14 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=lambda block: f"line {block.line}")
 def test_configurations_are_valid(block: Block, tmp_path: Path) -> None:
     text = block.text if "name" in tomllib.loads(block.text) else f'name = "doc"\n{block.text}'
     assert parse_config(text, tmp_path / "node.toml")
 
 
+@pytest.mark.check
 def test_make_targets_exist() -> None:
     asked = {
         words[1]
@@ -148,6 +157,7 @@ def test_make_targets_exist() -> None:
     assert asked <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+@pytest.mark.check
 def test_limits_are_those_of_the_code() -> None:
     page = (ROOT / "docs/explanation/runtime-semantics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([A-Z0-9_]+)` \| ([\d,]+) \|", page, re.MULTILINE)
@@ -156,6 +166,7 @@ def test_limits_are_those_of_the_code() -> None:
         assert getattr(limits, limit) == int(value.replace(",", "")), limit
 
 
+@pytest.mark.check
 def test_every_native_protocol_is_described() -> None:
     source = Path(str(native.__file__)).read_text(encoding="utf-8")
     page = (ROOT / "docs/protocols/noise-link.md").read_text(encoding="utf-8")
@@ -164,6 +175,7 @@ def test_every_native_protocol_is_described() -> None:
     assert names == set(re.findall(r"`(rillnode_\w+)`", page))
 
 
+@pytest.mark.check
 def test_every_dependency_is_named_with_its_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [one for group in project["optional-dependencies"].values() for one in group]
@@ -175,6 +187,7 @@ def test_every_dependency_is_named_with_its_licence() -> None:
     assert named == wanted - {"rillnode"}
 
 
+@pytest.mark.check
 def test_changelog_names_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -36,6 +36,7 @@ def node(tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
+@pytest.mark.check
 def test_the_page_names_every_example() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".js", ".ipynb")}
@@ -151,6 +152,7 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
     assert answers == [b"hello, Ada, number 1", b"hello, Bob, number 2"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("embed*.py")), ids=lambda path: path.name)
 def test_embedding_takes_less_than_60_lines(script: Path) -> None:
     assert len(script.read_text().splitlines()) < 60

@@ -5,9 +5,12 @@ import re
 import pytest
 
 import generate
-from error_codes import ErrorCode, error_codes
+from error_codes import error_codes
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.node.cli.failures import NEXT_STEPS, next_step, step_of
+
+pytestmark = pytest.mark.check
+
 
 CODES = {one.code: one for one in error_codes()}
 
@@ -40,9 +43,8 @@ def test_names_of_files_and_loggers_are_no_codes() -> None:
     assert not {"backup.json", "ockam.key", "spark.driver.host"} & set(CODES)
 
 
-@pytest.mark.parametrize("one", CODES.values(), ids=CODES)
-def test_every_code_has_a_meaning(one: ErrorCode) -> None:
-    assert one.meaning
+def test_every_code_has_a_meaning() -> None:
+    assert [one.code for one in CODES.values() if not one.meaning] == []
 
 
 def test_every_code_that_users_meet_has_a_next_step() -> None:

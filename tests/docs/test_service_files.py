@@ -14,6 +14,9 @@ from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.run import FAILED_SECONDS_MAX
 
+pytestmark = pytest.mark.check
+
+
 UNIT = ROOT / "configs" / "rillnode.service"
 CONTAINER = ROOT / "configs" / "Containerfile"
 

@@ -54,6 +54,7 @@ def default_of(key: msgspec.structs.FieldInfo) -> Any:
     return () if key.default_factory is not msgspec.NODEFAULT else key.default
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("heading", "struct"), tables(), ids=lambda one: str(one))
 def test_every_key_of_a_scenario_is_described(heading: str, struct: type[msgspec.Struct]) -> None:
     keys = {
@@ -68,16 +69,19 @@ def test_every_key_of_a_scenario_is_described(heading: str, struct: type[msgspec
             assert rows[name] == f"`{toml_value(default)}`", name
 
 
+@pytest.mark.check
 def test_every_kind_of_fault_is_described() -> None:
     text = HOW_TO.read_text("utf-8").partition("Kinds of faults:")[2].partition("\n## ")[0]
     assert first_cells(text) == list(get_args(FaultKind))
 
 
+@pytest.mark.check
 def test_every_rule_is_described() -> None:
     rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section(REPORT, "Rules"), re.M))
     assert rows == dict(RULES)
 
 
+@pytest.mark.check
 def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None:
     rows = re.findall(r"^\| (.*) \| (`.*`) \| \d+ \|$", section(REPORT, "Planted mistakes"), re.M)
     assert [what for what, _ in rows] == [str(one.patch.__doc__).rstrip(".") for one in ALL]
@@ -85,6 +89,7 @@ def test_every_planted_mistake_is_described_with_a_rule_that_it_breaks() -> None
         assert set(re.findall(r"`([\w-]+)`", rules)) <= set(planted.rules), planted.name
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("block", SCENARIOS, ids=lambda block: block.title)
 def test_scenarios_are_valid(block: Any, tmp_path: Path) -> None:
     file = tmp_path / block.title
