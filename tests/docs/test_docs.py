@@ -1,19 +1,26 @@
-"""The documentation is true: blocks run, links lead somewhere, figures are those of the code."""
+"""The documentation is true: blocks run, links lead somewhere, figures are those of the code.
+
+Programs of README and of the tutorials go on where they stopped when they run again.
+"""
 
 import re
 import tomllib
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from doc_shell import LONG, NOT_RUN, STAGES, Name, name_of, shell_blocks
-from doc_support import COMMAND_SECONDS, ROOT, Block, blocks, documents, matches, running
+from doc_support import COMMAND_SECONDS, ROOT, Block, Runner, blocks, documents, matches, running
 from rillnode.codecs import limits, native
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
 SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "how-to/notebook.md")]
+SLOW_PAGES = [ROOT / "docs" / name for name in ("how-to/simulate.md", "explanation/simulation.md")]
+"""They simulate at length; the tutorial does so in short."""
+
 LONG_SECONDS = 3_600
 SHELL_BLOCKS = shell_blocks()
 LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
@@ -38,8 +45,42 @@ def runs(page: Path, skipped: dict[Name, str]) -> bool:
     )
 
 
+Printed = Callable[[int], str]
+"""What a program prints in a round; each program of a page runs once in a round, in order."""
+
+RUNS = 3
+
+PROGRAMS: dict[str, tuple[Printed, ...]] = {
+    "README.md": (
+        # The page itself shows the second run as well.
+        lambda nth: f"stored at {nth}\n{nth} three pears\n",
+        lambda nth: f"stored at {nth}\n",
+    ),
+    "docs/tutorials/embed.md": (
+        # Beside what each round stores, the page has run app.py a second time.
+        lambda nth: f'stored at {2001 * (nth - 1) + 1}\n0 {{"item": "pear", "count": 3}}\n...\n',
+        lambda nth: f"1000 stored\nthe next entry gets {2001 * nth + 1}\n",
+        lambda nth: f"processed 2001\nsaved position {2001 * nth + 1}\n",
+    ),
+    "docs/tutorials/simulate.md": (lambda nth: "600 orders, cooked in 63.5 minutes\ntrace ...\n",),
+    "docs/tutorials/standalone.md": (
+        lambda nth: "1000 readings are stored\n",
+        lambda nth: "1000 readings processed\n",
+    ),
+}
+
+
+def run_again(runner: Runner, page: Path) -> None:
+    """Run a page's programs a second and a third time, in the place where they ran before."""
+    printed = PROGRAMS.get(name(page), ())
+    programs = [block for block in blocks(page) if block.language == "python"] if printed else []
+    for nth in range(2, RUNS + 1):
+        for program, text in zip(programs, printed, strict=True):
+            runner.python(program, text(nth), f"{page}:{program.line}, run {nth}")
+
+
 def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: float) -> None:
-    """Set a page's stage and run its blocks."""
+    """Set a page's stage and run its blocks, and its programs again."""
 
     def wanted(block: Block) -> bool:
         return name_of(name(page), block) not in skipped
@@ -50,15 +91,16 @@ def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: floa
             if set_stage is not None:
                 set_stage(runner, stack)
         runner.run(page, wanted)
+        run_again(runner, page)
 
 
 SKIPPED_BY_DEFAULT = NOT_RUN | LONG
 QUICK_PAGES = [
     pytest.param(one, marks=pytest.mark.needs("jq") if "| jq " in one.read_text("utf-8") else ())
     for one in DOCUMENTS
-    if one not in SPARK_PAGES and runs(one, SKIPPED_BY_DEFAULT)
+    if one not in SPARK_PAGES + SLOW_PAGES and runs(one, SKIPPED_BY_DEFAULT)
 ]
-LONG_PAGES = [ROOT / one for one in sorted({page for page, _ in LONG})]
+LONG_PAGES = sorted({*SLOW_PAGES, *(ROOT / page for page, _ in LONG)})
 
 
 @pytest.mark.parametrize("page", QUICK_PAGES, ids=name)
