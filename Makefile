@@ -24,7 +24,7 @@ demo: setup
 	$(BIN)/python examples/demo.py $(if $(DATA),--data $(DATA))
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-long: setup
 	$(BIN)/python -m pytest -m long

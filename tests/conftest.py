@@ -16,11 +16,14 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile(
     "explore",
@@ -46,6 +49,8 @@ def _may_mount() -> bool:
         return False
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
+
+SPARK: Final = Path(__file__).parent / "spark" / "integration"
 
 _SHELLS: Final = "tests/kernel/integration/shells/install.sh installs it"
 _BROWSER: Final = "tests/kernel/integration/browser/install.sh installs it"
@@ -79,7 +84,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here."""
+    """Leave out what cannot run here, and begin with what takes longest."""
     left_out = [
         item
         for item in items
@@ -88,6 +93,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path: Path) -> int:
+    """When a file's turn is; Spark's come first, of which one worker has all."""
+    parts = path.parts
+    if SPARK in path.parents:
+        return 0
+    return 1 if {"integration", "docs", "conformance", "jetstream"} & {*parts} else 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Share out files among workers; all that uses the one Java machine is as if it were a file."""
+
+    class OneJavaMachine(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
+
+    return OneJavaMachine(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_configure() -> None:
