@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/python examples/demo.py $(if $(DATA),--data $(DATA))
 
+# Tests start a hundred interpreters, each of which would compile the whole product again.
+test test-long check: export PYTHONDONTWRITEBYTECODE =
+
 test: setup
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
