@@ -113,7 +113,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             file = super()._split_scope(nodeid)
             return str(SPARK) if SPARK in (config.rootpath / file).parents else file
 
-    return OneJavaMachine(config, log) if config.getvalue("dist") == "loadfile" else None
+    return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure() -> None:
