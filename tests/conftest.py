@@ -45,7 +45,7 @@ def _finds(*programs: str) -> bool:
 def _may_mount() -> bool:
     """Whether this process may mount file systems, and make network namespaces."""
     tried = ("unshare", "--mount", "--net", "true")
-    if os.geteuid() != 0 or not _finds(tried[0]):
+    if os.geteuid() != 0 or not _finds("unshare", "mount", "ip"):
         return False
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
