@@ -509,7 +509,13 @@ def test_a_table_of_many_actors_is_gone_through_in_slices() -> None:
 def test_actors_of_an_application_tell_who_has_made_them() -> None:
     async def test(core: Core) -> None:
         hosting = Hosting(
-            core.system, core.router, core.access, core.context.entropy, SYSTEM_THREADS, None
+            core.system,
+            core.router,
+            core.access,
+            core.context.entropy,
+            SYSTEM_THREADS,
+            None,
+            core.clock,
         )
         ref = await hosting.spawn(lambda message, ctx: b"", address="app")
         info = await about(core.peer(), b"app")
