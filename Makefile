@@ -23,8 +23,11 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/python examples/demo.py $(if $(DATA),--data $(DATA))
 
+# Tests start a hundred interpreters, each of which would compile the whole product again.
+test test-long check: export PYTHONDONTWRITEBYTECODE =
+
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-long: setup
 	$(BIN)/python -m pytest -m long
@@ -34,6 +37,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+	$(BIN)/python -m pytest -q -m check
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -41,7 +41,7 @@ Result = dict[str, float]
 
 
 class Job(msgspec.Struct, kw_only=True, tag=True):
-    """What a process does."""
+    """The job of a process."""
 
     def encoded(self) -> bytes:
         """As the command line has it."""

@@ -50,7 +50,7 @@ Sequences = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What the same entries cost so many servers and nodes; all but the first three for one entry.
+    """The cost of the same entries to so many servers and nodes; all but three fields for one.
 
     Attributes:
         views_max: shards that the busiest node has.

@@ -27,7 +27,7 @@ class AppendRequest:
 
 @dataclass(slots=True)
 class AppendItem:
-    """What is added to one partition, by its address, as an AppendRequest says."""
+    """An append to one partition, by its address, as in an AppendRequest."""
 
     address: bytes
     count: UInt
@@ -450,7 +450,7 @@ class CallsResponse:
 
 @dataclass(slots=True)
 class NodeAddress:
-    """Where a node's `noise` listener is, as `host:port`, and the identity that it proves there."""
+    """The address of a node's `noise` listener, `host:port`, and the identity that it proves."""
 
     address: str
     identity: str

@@ -25,7 +25,7 @@ RESERVED_SECONDS = 0.2
 
 @dataclass
 class Order:
-    """What somebody wants: `put`, `take` or `reserve` so many of an item."""
+    """An order: to `put`, `take` or `reserve` so many of an item."""
 
     verb: str
     item: str

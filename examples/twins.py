@@ -23,7 +23,7 @@ DEVICES, READINGS, LAND_SECONDS = 5, 200, 300
 
 
 class State(msgspec.Struct):
-    """What is known of a device, and by which reading."""
+    """The known state of a device, and the reading that told it."""
 
     device: str
     index: int = -1

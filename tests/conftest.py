@@ -1,19 +1,31 @@
-"""Sets how property tests look for examples, and ends what a run has started.
+"""Sets how property tests look for examples, leaves out what cannot run here, and ends what ran.
 
 A run tests the same examples each time, so that what fails has to do with what was changed, and
 not with chance; and an example may take its time, for machines are busy. To look for new ones:
 `pytest --hypothesis-profile=explore`.
+
+A test that needs what this machine does not have is left out and not skipped: the header of the run
+names what is missing, and what installs it.
 """
 
 import logging
+import os
+import shutil
 import signal
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+from ockam_worker import RELEASED
 
 settings.register_profile(
     "explore",
@@ -33,6 +45,88 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random faults")
     group.addoption("--fault-seconds", type=float, default=120.0, help="how long they go on")
     group.addoption("--fault-seed", type=int, default=0, help="0: another one in each run")
+
+
+def _finds(*programs: str) -> bool:
+    return all(map(shutil.which, programs))
+
+
+def _may_mount() -> bool:
+    """Whether this process may mount file systems, and make network namespaces."""
+    tried = ("unshare", "--mount", "--net", "true")
+    if os.geteuid() != 0 or not _finds("unshare", "mount", "ip"):
+        return False
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+
+
+SPARK: Final = Path(__file__).parent / "spark" / "integration"
+
+_SHELLS: Final = "tests/kernel/integration/shells/install.sh installs it"
+_BROWSER: Final = "tests/kernel/integration/browser/install.sh installs it"
+
+NEEDS: Final[dict[str, tuple[Callable[[], bool], str]]] = {
+    "cc": (partial(_finds, "cc"), "it is a C compiler"),
+    "jq": (partial(_finds, "jq"), _SHELLS),
+    "fish": (partial(_finds, "fish"), _SHELLS),
+    "node": (
+        partial(_finds, "node", "npm"),
+        "tests/streamr/integration/streamr_clients/install-node.sh installs it, and npm",
+    ),
+    "released Ockam nodes": (
+        lambda: bool(RELEASED),
+        "RILLNODE_OCKAM_ELIXIR names a directory with their compiled modules",
+    ),
+    "promtool": (partial(_finds, "promtool"), _BROWSER),
+    "root": (_may_mount, "file systems are mounted and network namespaces made"),
+    "shellcheck": (partial(_finds, "shellcheck"), _SHELLS),
+    "systemd-analyze": (partial(_finds, "systemd-analyze"), "it comes with systemd"),
+    "zsh": (partial(_finds, "zsh"), _SHELLS),
+}
+"""What tests may need that `make setup` does not install: is it here, and what brings it."""
+
+
+@cache
+def _is_here(need: str) -> bool:
+    return NEEDS[need][0]()
+
+
+def pytest_report_header() -> list[str]:
+    """Say what is left out."""
+    missing = [need for need in NEEDS if not _is_here(need)]
+    return [f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here, and begin with what takes longest."""
+    left_out = [
+        item
+        for item in items
+        if not all(_is_here(need) for mark in item.iter_markers("needs") for need in mark.args)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path: Path) -> int:
+    """When a file's turn is; Spark's come first, of which one worker has all."""
+    parts = path.parts
+    if SPARK in path.parents:
+        return 0
+    return 1 if {"integration", "docs", "conformance", "jetstream"} & {*parts} else 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Share out files among workers; all that uses the one Java machine is as if it were a file."""
+
+    class OneJavaMachine(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
+
+    return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,4 @@
-"""What an actor says of itself to who looks up its address, beside what its cell shows."""
+"""Lets an actor describe itself to those who look it up, beside what its cell shows."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -12,7 +12,7 @@ address; or whose it is alone."""
 
 
 class Described(NamedTuple):
-    """What is at one address of an actor.
+    """A description of what is at one address of an actor.
 
     Attributes:
         kind: as `about` has it.

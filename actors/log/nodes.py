@@ -1,4 +1,4 @@
-"""What nodes with the same logs tell each other: where they are, and what they serve."""
+"""Lets nodes with the same logs tell each other where they are, and what they serve."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NODES: Final = "nodes/"
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself.
+    """A node's record about itself.
 
     Attributes:
         name: for people.

@@ -61,7 +61,7 @@ class ListRoutesRequest:
 
 @dataclass(slots=True)
 class RouteInfo:
-    """What is at an address.
+    """A description of what is at an address.
 
     Attributes:
         address: the local address on the node that answers: the last hop of its route.

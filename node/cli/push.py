@@ -80,7 +80,8 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
                 await _push_input(args, terminal, pusher, advance)
         except RillnodeError:
             await pusher.settle_rest()
-            terminal.error(f"stored before the error: {pusher.stored:,} entries")
+            count = "1 entry was" if pusher.stored == 1 else f"{pusher.stored:,} entries were"
+            terminal.error(f"{count} stored before the error")
             raise
     terminal.rows(
         [{"stream": stream.name, **row} for row in pusher.rows()],

@@ -63,7 +63,7 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """What is to be appended to a partition, and who is told of it."""
+    """A block to be appended to a partition, and who is told of it."""
 
     partition: Partition
     count: int

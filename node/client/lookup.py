@@ -1,4 +1,4 @@
-"""What a client asks the desk `about` of its node, or of one behind it: routes, looked up."""
+"""Asks the desk `about` of a client's node, or of one behind it, to look up routes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -32,7 +32,7 @@ _ID: Final = 0
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """What is at the end of a route.
+    """A description of what is at the end of a route.
 
     Attributes:
         route: leads to it from who asked.

@@ -1,4 +1,4 @@
-"""What has a route, page by page, as the desk of the node tells whoever may see everything."""
+"""Lists everything that has a route, page by page, as its desk tells administrators."""
 
 import asyncio
 from collections.abc import Callable

@@ -12,7 +12,7 @@ RUNS_MAX: Final = 60
 
 
 class Ran(Protocol):
-    """What is asked of the result of a run."""
+    """The result of a run, as far as shrinking asks."""
 
     @property
     def faults(self) -> Sequence[Fault]:

@@ -42,7 +42,7 @@ class ScenarioBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
         seed: decided everything.

@@ -1,4 +1,4 @@
-"""What everything that has a route promises to who looks it up: one set of tests over all kinds."""
+"""Tests the contract of everything that has a route, over all kinds."""
 
 import asyncio
 import time

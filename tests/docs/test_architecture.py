@@ -5,9 +5,14 @@ import pkgutil
 import re
 from collections.abc import Iterator
 
+import pytest
+
 import rillnode.actors
 from doc_support import ROOT
 from rillnode.actors.engine.worker import Worker
+
+pytestmark = pytest.mark.check
+
 
 PAGE = ROOT / "docs/explanation/architecture.md"
 FATES = {"resume": "goes on", "restart": "is restarted", "stop": "ends"}

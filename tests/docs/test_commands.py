@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +13,9 @@ from doc_shell import NOT_RUN, shell_blocks
 from doc_support import ROOT, blocks, documents
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS
+
+pytestmark = pytest.mark.check
+
 
 PARSER = build_parser()
 NAMES = {command.prog for command in PARSER.walk()}
@@ -83,10 +85,8 @@ def test_a_shell_reads_every_block(scripts: list[Path]) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.needs("shellcheck")
 def test_shellcheck_finds_nothing(scripts: list[Path]) -> None:
-    shellcheck = shutil.which("shellcheck")
-    if shellcheck is None:
-        pytest.skip("no shellcheck: tests/kernel/integration/shells/install.sh installs it")
     # A block may change the directory without asking whether that went well: a reader sees it.
     own = [
         *ROOT.glob("tests/**/*.sh"),
@@ -94,7 +94,7 @@ def test_shellcheck_finds_nothing(scripts: list[Path]) -> None:
         *(one for one in ROOT.glob(".ci/*") if not one.suffix),
     ]
     done = subprocess.run(
-        [shellcheck, "--exclude=SC2164", *scripts, *own],
+        ["shellcheck", "--exclude=SC2164", *scripts, *own],
         capture_output=True,
         text=True,
         check=False,

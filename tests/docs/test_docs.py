@@ -1,19 +1,26 @@
-"""The documentation is true: blocks run, links lead somewhere, figures are those of the code."""
+"""The documentation is true: blocks run, links lead somewhere, figures are those of the code.
+
+Programs of README and of the tutorials go on where they stopped when they run again.
+"""
 
 import re
 import tomllib
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from doc_shell import LONG, NOT_RUN, STAGES, Name, name_of, shell_blocks
-from doc_support import COMMAND_SECONDS, ROOT, Block, blocks, documents, matches, running
+from doc_support import COMMAND_SECONDS, ROOT, Block, Runner, blocks, documents, matches, running
 from rillnode.codecs import limits, native
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
 SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "how-to/notebook.md")]
+SLOW_PAGES = [ROOT / "docs" / name for name in ("how-to/simulate.md", "explanation/simulation.md")]
+"""They simulate at length; the tutorial does so in short."""
+
 LONG_SECONDS = 3_600
 SHELL_BLOCKS = shell_blocks()
 LANGUAGES = {"python", "console", "toml", "text", "sh", "javascript"}
@@ -38,8 +45,42 @@ def runs(page: Path, skipped: dict[Name, str]) -> bool:
     )
 
 
+Printed = Callable[[int], str]
+"""What a program prints in a round; each program of a page runs once in a round, in order."""
+
+RUNS = 3
+
+PROGRAMS: dict[str, tuple[Printed, ...]] = {
+    "README.md": (
+        # The page itself shows the second run as well.
+        lambda nth: f"stored at {nth}\n{nth} three pears\n",
+        lambda nth: f"stored at {nth}\n",
+    ),
+    "docs/tutorials/embed.md": (
+        # Beside what each round stores, the page has run app.py a second time.
+        lambda nth: f'stored at {2001 * (nth - 1) + 1}\n0 {{"item": "pear", "count": 3}}\n...\n',
+        lambda nth: f"1000 stored\nthe next entry gets {2001 * nth + 1}\n",
+        lambda nth: f"processed 2001\nsaved position {2001 * nth + 1}\n",
+    ),
+    "docs/tutorials/simulate.md": (lambda nth: "600 orders, cooked in 63.5 minutes\ntrace ...\n",),
+    "docs/tutorials/standalone.md": (
+        lambda nth: "1000 readings are stored\n",
+        lambda nth: "1000 readings processed\n",
+    ),
+}
+
+
+def run_again(runner: Runner, page: Path) -> None:
+    """Run a page's programs a second and a third time, in the place where they ran before."""
+    printed = PROGRAMS.get(name(page), ())
+    programs = [block for block in blocks(page) if block.language == "python"] if printed else []
+    for nth in range(2, RUNS + 1):
+        for program, text in zip(programs, printed, strict=True):
+            runner.python(program, text(nth), f"{page}:{program.line}, run {nth}")
+
+
 def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: float) -> None:
-    """Set a page's stage and run its blocks."""
+    """Set a page's stage and run its blocks, and its programs again."""
 
     def wanted(block: Block) -> bool:
         return name_of(name(page), block) not in skipped
@@ -50,11 +91,16 @@ def run(page: Path, directory: Path, skipped: dict[Name, str], seconds_max: floa
             if set_stage is not None:
                 set_stage(runner, stack)
         runner.run(page, wanted)
+        run_again(runner, page)
 
 
 SKIPPED_BY_DEFAULT = NOT_RUN | LONG
-QUICK_PAGES = [one for one in DOCUMENTS if one not in SPARK_PAGES and runs(one, SKIPPED_BY_DEFAULT)]
-LONG_PAGES = [ROOT / one for one in sorted({page for page, _ in LONG})]
+QUICK_PAGES = [
+    pytest.param(one, marks=pytest.mark.needs("jq") if "| jq " in one.read_text("utf-8") else ())
+    for one in DOCUMENTS
+    if one not in SPARK_PAGES + SLOW_PAGES and runs(one, SKIPPED_BY_DEFAULT)
+]
+LONG_PAGES = sorted({*SLOW_PAGES, *(ROOT / page for page, _ in LONG)})
 
 
 @pytest.mark.parametrize("page", QUICK_PAGES, ids=name)
@@ -69,17 +115,20 @@ def test_blocks_that_take_minutes_run(page: Path, tmp_path: Path) -> None:
     run(page, tmp_path, NOT_RUN, LONG_SECONDS)
 
 
+@pytest.mark.check
 def test_each_block_that_is_left_out_is_there() -> None:
     assert not [one for one in SKIPPED_BY_DEFAULT if one not in SHELL_BLOCKS]
     assert not [page for page in STAGES if page not in map(name, DOCUMENTS)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_every_block_says_its_language(page: Path) -> None:
     unknown = {block.line: block.language for block in blocks(page)}
     assert set(unknown.values()) <= LANGUAGES, unknown
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     """Not every Markdown knows them otherwise, the one that makes the site among them."""
@@ -88,6 +137,7 @@ def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     assert not glued
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -100,6 +150,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(linked), f"{target}#{anchor}"
 
 
+@pytest.mark.check
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {
@@ -109,12 +160,14 @@ def test_the_index_names_every_page() -> None:
     assert linked == {page for page in ROOT.glob("docs/**/*.md") if page != index}
 
 
+@pytest.mark.check
 def test_the_site_has_every_page_in_its_menu() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
     assert set(re.findall(r": ([\w/.-]+\.md)$", text, re.MULTILINE)) == pages
 
 
+@pytest.mark.check
 def test_words_of_the_glossary_are_in_order() -> None:
     page = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")
     words = re.findall(r"^\| ([a-z][^|]*?) \| (?!is \|)", page, re.MULTILINE)
@@ -127,12 +180,14 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=lambda block: f"line {block.line}")
 def test_configurations_are_valid(block: Block, tmp_path: Path) -> None:
     text = block.text if "name" in tomllib.loads(block.text) else f'name = "doc"\n{block.text}'
     assert parse_config(text, tmp_path / "node.toml")
 
 
+@pytest.mark.check
 def test_make_targets_exist() -> None:
     asked = {
         words[1]
@@ -144,6 +199,7 @@ def test_make_targets_exist() -> None:
     assert asked <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+@pytest.mark.check
 def test_limits_are_those_of_the_code() -> None:
     page = (ROOT / "docs/explanation/runtime-semantics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([A-Z0-9_]+)` \| ([\d,]+) \|", page, re.MULTILINE)
@@ -152,6 +208,7 @@ def test_limits_are_those_of_the_code() -> None:
         assert getattr(limits, limit) == int(value.replace(",", "")), limit
 
 
+@pytest.mark.check
 def test_every_native_protocol_is_described() -> None:
     source = Path(str(native.__file__)).read_text(encoding="utf-8")
     page = (ROOT / "docs/protocols/noise-link.md").read_text(encoding="utf-8")
@@ -160,6 +217,7 @@ def test_every_native_protocol_is_described() -> None:
     assert names == set(re.findall(r"`(rillnode_\w+)`", page))
 
 
+@pytest.mark.check
 def test_every_dependency_is_named_with_its_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [one for group in project["optional-dependencies"].values() for one in group]
@@ -171,6 +229,7 @@ def test_every_dependency_is_named_with_its_licence() -> None:
     assert named == wanted - {"rillnode"}
 
 
+@pytest.mark.check
 def test_changelog_names_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import pytest
 from doc_support import ROOT, Runner, running
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
-from ockam_worker import LEVELS, RELEASED, Level, ebins
+from ockam_worker import LEVELS, Level, ebins
 from ports import free_address
 
 EXAMPLES = ROOT / "examples"
@@ -42,6 +42,7 @@ def node(tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
+@pytest.mark.check
 def test_the_page_names_every_example() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix in KINDS}
@@ -157,7 +158,7 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
     assert answers == [b"hello, Ada, number 1", b"hello, Bob, number 2"]
 
 
-@pytest.mark.skipif(not RELEASED, reason="no released Ockam node is installed")
+@pytest.mark.needs("released Ockam nodes")
 def test_an_elixir_node_is_greeted_and_greets(tmp_path: Path) -> None:
     """Every release that is there; by hand the same messages are sent above."""
     listen = free_address().rpartition(":")[2]
@@ -225,6 +226,7 @@ def test_twins_follow_their_devices_and_land_in_a_table(tmp_path: Path) -> None:
         assert last == f"{200 * runs} states are in {tmp_path / 'tables'}"
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("embed*.py")), ids=lambda path: path.name)
 def test_embedding_takes_less_than_60_lines(script: Path) -> None:
     assert len(script.read_text().splitlines()) < 60

@@ -3,6 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.check
+
+
 TESTS = Path(__file__).parent.parent
 PAGE = TESTS.parent / "docs" / "explanation" / "security.md"
 _CITED = re.compile(r"`([a-z_/]+/test_\w+\.py)(?:::(test_\w+))?`")

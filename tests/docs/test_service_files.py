@@ -3,7 +3,6 @@
 import configparser
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,9 @@ from doc_support import ROOT
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.run import FAILED_SECONDS_MAX
+
+pytestmark = pytest.mark.check
+
 
 UNIT = ROOT / "configs" / "rillnode.service"
 CONTAINER = ROOT / "configs" / "Containerfile"
@@ -47,15 +49,13 @@ def test_the_command_of_the_unit_is_one(service: dict[str, str]) -> None:
     assert int(service["TimeoutStopSec"]) > 40
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("no systemd here")
     text = UNIT.read_text(encoding="utf-8")
     copy = tmp_path / UNIT.name
     copy.write_text(text.replace("/opt/rillnode/bin/rillnode", "/bin/true"))
     done = subprocess.run(
-        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=300
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, timeout=300
     )
     assert "rillnode.service" not in done.stderr, done.stderr
 

@@ -28,11 +28,13 @@ def first_cells(text: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", text, re.M)
 
 
+@pytest.mark.check
 def test_every_kind_of_fault_is_described() -> None:
     text = HOW_TO.read_text("utf-8").partition("Kinds of faults:")[2].partition("\n## ")[0]
     assert first_cells(text) == list(get_args(FaultKind))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("block", SCENARIOS, ids=lambda block: block.title)
 def test_scenarios_are_valid(block: Any, tmp_path: Path) -> None:
     file = tmp_path / block.title

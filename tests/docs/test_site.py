@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from doc_support import ROOT
+
+pytestmark = pytest.mark.check
+
 
 BUILD_SECONDS_MAX = 300
 # What a browser would ask for by itself; links that people follow are none of it.

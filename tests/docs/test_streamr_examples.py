@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -77,7 +76,7 @@ def test_reader_follows_what_is_published_encrypted(tmp_path: Path) -> None:
     assert (tmp_path / "alice.key").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node to read JavaScript")
+@pytest.mark.needs("node")
 def test_javascript_example_is_javascript() -> None:
     checked = subprocess.run(
         ["node", "--check", EXAMPLES / "streamr_client.js"], capture_output=True, text=True

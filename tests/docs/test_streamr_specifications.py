@@ -108,6 +108,7 @@ async def prepared(node: StreamrCore, row: Example) -> Client:
     return client
 
 
+@pytest.mark.check
 def test_the_table_has_every_example() -> None:
     assert {text: sum(row.text == text for row in ROWS) for text in EXAMPLES} == EXAMPLES
     kinds = ("taken", "answered `", "refused: ", "written", "read as ")

@@ -12,6 +12,9 @@ from rillnode.node.spark.job_config import JobConfig
 from rillnode.node.spark.silver_table import SILVER_STRUCT
 from rillnode.node.spark.tables import BRONZE_STRUCT
 
+pytestmark = pytest.mark.check
+
+
 TABLES = {
     "Bronze": BRONZE_STRUCT,
     "Silver": SILVER_STRUCT,

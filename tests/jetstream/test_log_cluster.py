@@ -42,7 +42,10 @@ async def write(
     return number
 
 
-@pytest.mark.parametrize("lost", ["leader", "connected", "paused"])
+@pytest.mark.parametrize(
+    "lost",
+    ["connected", *(pytest.param(lost, marks=pytest.mark.long) for lost in ("leader", "paused"))],
+)
 def test_logs_go_on_without_one_of_three_servers(
     cluster: NatsCluster, tmp_path: Path, lost: str
 ) -> None:

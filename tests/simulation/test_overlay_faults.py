@@ -80,7 +80,7 @@ def test_a_tracker_that_starts_anew_joins_the_pieces_that_it_hears_of() -> None:
     assert struck(result) == ["tracker", "n0", "n2"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_rule_is_broken(seed: int) -> None:
     result = Run(OVERLAY, seed).run()
     assert result.violations == []

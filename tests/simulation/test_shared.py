@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rillnode.actors.log import FindStream, ListStreams, ReadOperation
+from rillnode.actors.log import FindStream, ListStreams, ReadOperation, memory_tables
 from rillnode.actors.log.shared import applying
 from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.memory_view import MemoryView
@@ -151,7 +151,7 @@ def times_not_put_in_order(patch: pytest.MonkeyPatch) -> None:
     def careless(_: Any, __: Any) -> None:
         pass
 
-    patch.setattr(applying.Applier, "_put_behind", careless)
+    patch.setattr(memory_tables, "put_behind", careless)
 
 
 @pytest.mark.parametrize(

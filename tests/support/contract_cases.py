@@ -329,8 +329,23 @@ def each_of(cases: Iterable[Case]) -> pytest.MarkDecorator:
 
 
 def each_case_of(room: str) -> pytest.MarkDecorator:
-    """Call a test with each `case` of a file, and each time with `when` it fails."""
-    return each_of(cases_of(room))
+    """Call a test with each `case` of a file, and each time with `when` it fails.
+
+    The quick part has each case once, by turns before and after it has handled its message.
+    """
+    return pytest.mark.parametrize(
+        ("case", "when"),
+        [
+            pytest.param(
+                case,
+                when,
+                marks=() if turn == number % 2 else pytest.mark.long,
+                id=f"{id_of(case)}, {when}",
+            )
+            for number, case in enumerate(cases_of(room))
+            for turn, when in enumerate(get_args(When))
+        ],
+    )
 
 
 def costs_what_it_must(

@@ -127,7 +127,7 @@ class ElixirWorker:
 
 
 class HandWorker:
-    """What such a node says, written by hand."""
+    """A hand-written worker of such a node."""
 
     def __init__(self, level: Level) -> None:
         self._level = level

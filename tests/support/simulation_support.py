@@ -5,7 +5,9 @@ from typing import Final, get_args
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
     ClientsTable,
+    DiskTable,
     FaultKind,
+    LatencyTable,
     NetworkTable,
     RandomFaults,
     Scenario,
@@ -24,3 +26,45 @@ SMALL = Scenario(
     random_faults=RandomFaults(count=6),
 )
 """Everything at once, in little time."""
+
+OCKAM: Final = Scenario(
+    nodes=2,
+    messages=40,
+    seconds=8.0,
+    network=NetworkTable(jitter_ms=5.0, loss=0.02),
+    disk=DiskTable(store="memory"),
+    clients=ClientsTable(ockam_tcp_users=3, channel_users=3, readers=0, examiners=0),
+    random_faults=RandomFaults(count=5),
+)
+
+STREAMR: Final = Scenario(
+    nodes=2,
+    messages=40,
+    seconds=8.0,
+    partitions=2,
+    latency=LatencyTable(model="lognormal", mean_ms=10.0),
+    network=NetworkTable(jitter_ms=2.0, loss=0.01),
+    clients=ClientsTable(
+        producers=1,
+        followers=1,
+        consumers=0,
+        readers=0,
+        ockam_users=0,
+        examiners=0,
+        streamr_users=3,
+    ),
+    random_faults=RandomFaults(count=5),
+)
+
+NEXTGRAPH: Final = Scenario(
+    nodes=2,
+    messages=20,
+    seconds=8.0,
+    network=NetworkTable(jitter_ms=5.0, loss=0.02),
+    disk=DiskTable(store="memory"),
+    clients=ClientsTable(readers=0, examiners=0, nextgraph_users=5),
+    random_faults=RandomFaults(count=5),
+)
+
+BY_CLIENTS: Final = {"native": SMALL, "ockam": OCKAM, "streamr": STREAMR, "nextgraph": NEXTGRAPH}
+"""Runs with each protocol's clients."""

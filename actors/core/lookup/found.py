@@ -1,4 +1,4 @@
-"""What is found at an address, for one asker, and where such things are looked for."""
+"""Describes what is found at an address, for one asker, and the sources that find it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ENDED: Final = "ended"
 
 @dataclass(slots=True, eq=False)
 class Found:
-    """What is at an address.
+    """A thing found at an address.
 
     Attributes:
         info: what the asker is told of it.
@@ -35,7 +35,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who looks something up.
+    """The principal that looks something up.
 
     Attributes:
         origin: where the question has come from.
@@ -61,7 +61,7 @@ Wanted = Callable[[RouteInfo], bool]
 
 
 class Source(Protocol):
-    """Where things of some kinds are looked for.
+    """A source that finds things of some kinds.
 
     Attributes:
         kinds: of what there is here.

@@ -39,7 +39,7 @@ class Inserted(Struct, frozen=True):
 
 
 class Gathered:
-    """What becomes of the items of one AppendManyRequest.
+    """The outcomes of the items of one AppendManyRequest.
 
     Args:
         context: the node's parts.

@@ -30,7 +30,7 @@ CHECKS_KEPT: Final = 8
 
 
 class Following:
-    """How far a view is, and what comes next. All calls on the loop, but `completed`.
+    """The progress of a view, and its next frames. All calls on the loop, but `completed`.
 
     Args:
         number: of the shard.

@@ -1,4 +1,4 @@
-"""What this node holds of the log: which streams it serves, and which views it never closes."""
+"""Decides which streams of the log this node serves, and which views it never closes."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ NODES_MAX = 256
 
 
 class Held:
-    """What one node holds, as its configuration says.
+    """The streams and views that one node holds, as its configuration says.
 
     Args:
         shards: the store's.

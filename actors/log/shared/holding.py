@@ -36,7 +36,7 @@ class _Rule:
 
 
 class Holding:
-    """What one node holds; the first rule that fits counts."""
+    """The rules of what one node holds; the first rule that fits counts."""
 
     def __init__(self, rules: Iterable[str]) -> None:
         self._rules = [_Rule(text) for text in rules]

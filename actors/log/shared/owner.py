@@ -1,4 +1,4 @@
-"""What a shard needs of the store that it is of: options, a view, and whom it tells."""
+"""Declares what a shard needs of its store: options, a view, and whom it tells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""When a snapshot of a shard is made, by which of the nodes, and when one is taken."""
+"""Decides when a snapshot of a shard is made, by which node, and when one is taken."""
 
 import asyncio
 import logging

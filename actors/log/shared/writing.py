@@ -1,4 +1,4 @@
-"""What this node writes to a shard: a queue, frames under way, and what is sent again.
+"""Writes to a shard: a queue, frames under way, and what is sent again.
 
 A frame is known to be there when the engine says so, or when it comes back in what is read of the
 log; where neither happens it is sent again, and all but one are void.

@@ -22,7 +22,7 @@ from rillnode.node.runtime import Node
 TEST_SECONDS: Final = 600.0
 BROKER: Final = Identity.from_seed(b"broker".ljust(32, b"."))
 
-pytestmark = [pytest.mark.npm, pytest.mark.long, needs_nats]
+pytestmark = [pytest.mark.needs("node"), pytest.mark.long, needs_nats]
 
 
 def config_of(directory: Path, nats: NatsServer) -> Config:

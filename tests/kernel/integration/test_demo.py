@@ -43,7 +43,9 @@ def test_every_event_is_in_every_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "numbers"),
     [
-        ("unlanded", "pushed=13 consumed=13 table=12 duplicates=0"),
+        pytest.param(
+            "unlanded", "pushed=13 consumed=13 table=12 duplicates=0", marks=pytest.mark.long
+        ),
         pytest.param(
             "unpublished",
             "pushed=12 consumed=12 table=12 duplicates=0",

@@ -71,6 +71,7 @@ async def use(net: Network, directory: Path) -> None:
             printer.wait()
 
 
+@pytest.mark.needs("root")
 def test_a_printer_that_nobody_can_dial_answers_and_comes_back(tmp_path: Path) -> None:
     async def main(net: Network) -> None:
         async with asyncio.timeout(3 * SECONDS):

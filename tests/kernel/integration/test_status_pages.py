@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shutil
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -27,7 +26,6 @@ from rillnode.node.runtime import Node
 from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
 
 SECONDS = 60.0
-PROMTOOL = shutil.which("promtool")
 TOKEN = "0123456789abcdef" * 4
 
 
@@ -476,18 +474,15 @@ def test_metrics_are_described_once() -> None:
         assert one.text.endswith("."), one.name
 
 
-@pytest.mark.skipif(
-    PROMTOOL is None, reason="no promtool: tests/kernel/integration/browser/install.sh installs it"
-)
+@pytest.mark.needs("promtool")
 def test_promtool_finds_no_fault_with_the_metrics(tmp_path: Path) -> None:
     async def body(node: Node, session: aiohttp.ClientSession) -> None:
-        assert PROMTOOL is not None
         async with await connect_to(node) as client:
             await (await client.stream("s")).push(b"x")
             async with session.get("/metrics") as answer:
                 text = await answer.read()
         checking = await asyncio.create_subprocess_exec(
-            PROMTOOL, "check", "metrics",
+            "promtool", "check", "metrics",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip

@@ -7,6 +7,9 @@ import pytest
 
 import rillnode
 
+pytestmark = pytest.mark.check
+
+
 ROOT = Path(__file__).parents[3]
 LAYERS = ("node", "actors", "codecs", "transports")
 CHECKOUT = (ROOT / "src" / "rillnode").is_dir()

@@ -16,7 +16,10 @@ _PIN = re.compile(
     r"^([a-z0-9-]+)==(\S+)(?: ; [^\\]*)? \\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)+)", re.M
 )
 
-pytestmark = pytest.mark.skipif(not LOCK.exists(), reason="not part of a source distribution")
+pytestmark = [
+    pytest.mark.check,
+    pytest.mark.skipif(not LOCK.exists(), reason="not part of a source distribution"),
+]
 
 
 def asked_for() -> Iterator[Requirement]:

@@ -11,6 +11,9 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.check
+
+
 ROOT: Final = Path(__file__).parents[3]
 
 LAYERS: Final = {

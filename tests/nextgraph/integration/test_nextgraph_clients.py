@@ -38,7 +38,7 @@ SILENT_SECONDS: Final = 65.0
 
 ECHO: Final = "did:ng:z:echo"
 
-pytestmark = pytest.mark.npm
+pytestmark = pytest.mark.needs("node")
 
 
 def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(

@@ -64,26 +64,40 @@ def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_what_is_made_of_bronze_goes_on_after_a_delete_and_tells_of_a_change(
+def counted(pipeline: Pipeline) -> int:
+    """How many messages gold has counted."""
+    return sum(row["messages"] for row in pipeline.gold_rows(CHAINS))
+
+
+def test_what_is_made_of_bronze_goes_on_after_a_delete(
+    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
+    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived.start()
+    pipeline.land(*(make_message(at) for at in range(5)))
+    wait_for(derived, lambda: counted(pipeline) == 5)
+    DeltaTable(config.bronze_dir).delete("index < 2")
+    pipeline.land(*(make_message(at) for at in range(5, 8)))
+    wait_for(derived, lambda: counted(pipeline) == 8)
+    # Silver keeps what it had, until it is deleted there, too; gold counted what happened.
+    assert pipeline.indexes() == list(range(8))
+    assert {part["state"] for part in derived.report().values()} == {"running"}
+    (tmp_path / "drain").touch()
+    derived.finish()
+
+
+@pytest.mark.long
+def test_silver_is_deleted_from_and_tells_of_a_change_of_bronze(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
     monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.5,))
     monkeypatch.setattr(deriving, "LOOK_SECONDS", 0.1)
-    drain_file = tmp_path / "drain"
-
-    def counted() -> int:
-        return sum(row["messages"] for row in pipeline.gold_rows(CHAINS))
-
-    derived = Derived(pipeline.spark, config, drain_file)
+    derived = Derived(pipeline.spark, config, tmp_path / "drain")
     derived.start()
-    pipeline.land(*(make_message(at) for at in range(5)))
-    wait_for(derived, lambda: counted() == 5)
-    DeltaTable(config.bronze_dir).delete("index < 2")
-    pipeline.land(*(make_message(at) for at in range(5, 8)))
-    wait_for(derived, lambda: counted() == 8)
-    # Silver keeps what it had, until it is deleted there, too; gold counted what happened.
-    assert pipeline.indexes() == list(range(8))
+    pipeline.land(*(make_message(at) for at in range(8)))
+    wait_for(derived, lambda: counted(pipeline) == 8)
     DeltaTable(config.silver_dir).delete("index < 2")
     pipeline.land(make_message(8))
     wait_for(derived, lambda: pipeline.indexes() == list(range(2, 9)))
@@ -97,7 +111,7 @@ def test_what_is_made_of_bronze_goes_on_after_a_delete_and_tells_of_a_change(
     told = derived.report()["silver"]
     assert "rewrites rows (UPDATE)" in str(told["error"])
     assert "`rillnode pipeline replay NAME`" in str(told["error"])
-    drain_file.touch()
+    (tmp_path / "drain").touch()
     derived.finish()
 
 

@@ -91,6 +91,7 @@ def test_a_failure_is_told_and_tried_again(
     derived.finish()
 
 
+@pytest.mark.long
 def test_a_gold_table_that_fails_holds_up_no_other(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def fill(sink: FakeSink, blocks: int) -> int:
     return 500 * blocks
 
 
+@pytest.mark.long  # the demo does so, too
 def test_a_job_lands_what_comes_and_stops_after_its_batch(sink: FakeSink, runner: Runner) -> None:
     async def scenario() -> None:
         job = runner.start()

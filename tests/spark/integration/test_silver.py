@@ -34,6 +34,7 @@ def test_events_are_decoded_once_and_what_is_wrong_is_kept(pipeline: Pipeline) -
     assert [row["event_id"] for row in rows].count(rows[1]["event_id"]) == 2
 
 
+@pytest.mark.long
 def test_neither_a_lost_checkpoint_nor_a_lost_commit_skips_or_repeats(pipeline: Pipeline) -> None:
     for at in range(4):
         pipeline.land(make_message(10 * at), make_message(10 * at + 1))

@@ -128,6 +128,7 @@ def test_a_crash_between_the_two_commits_repeats_nothing(landing: Landing, sink:
     assert landing.versions() == 4
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_reads_everything_again(landing: Landing, sink: FakeSink) -> None:
     """Under a fixed application id its batch 0 would be taken for the old one and be skipped."""
     fill(sink, 0, 50)

@@ -5,7 +5,6 @@ the Node.js that is installed about many more.
 """
 
 import json
-import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -86,10 +85,8 @@ def test_text_outside_ascii_is_behind_all_of_it_by_code_point() -> None:
     assert all(compared(one, other) == -1 for one, other in pairwise(texts))
 
 
-@pytest.mark.npm
+@pytest.mark.needs("node")
 def test_node_itself_orders_many_pairs_so() -> None:
-    if shutil.which("node") is None:
-        pytest.skip("Node.js is not installed")
     pairs = random_pairs(Random(7), 40_000)
     ran = subprocess.run(
         ("node", "-e", SCRIPT),

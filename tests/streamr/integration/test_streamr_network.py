@@ -186,6 +186,8 @@ def test_who_does_not_name_itself_is_closed(
 DUPLICATE: Final = "streamr:endpoint:duplicate-connection"
 DUPLICATE_CODES: Final = {13: 1000, 19: 1002, 22: 1002}
 PATHS: Final = {13: "", 19: "/ws", 22: "/ws"}
+RELEASED: Final = (13, pytest.param(19, marks=pytest.mark.long), 22)
+"""The releases that are run; 19 says what 22 says."""
 GREATER, LESSER = "ws://zz.example:1", "ws://0.example:1"
 """URLs of a node that sort behind those of its peers, or before them."""
 
@@ -662,8 +664,8 @@ async def shared(node: Node, peers: Sequence[Peer]) -> None:
     assert all(len(peer.got) == len(expected) for peer in peers)
 
 
-@pytest.mark.npm
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("release", RELEASED)
 def test_released_nodes_share_a_stream_with_this_one(
     release: int, package: Path, tmp_path: Path
 ) -> None:
@@ -676,8 +678,8 @@ def test_released_nodes_share_a_stream_with_this_one(
     run_with_peers(test)
 
 
-@pytest.mark.npm
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("release", RELEASED)
 def test_this_node_shares_a_stream_where_a_released_tracker_says_so(
     release: int, package: Path, tmp_path: Path
 ) -> None:
@@ -752,8 +754,8 @@ def with_told(
     run_with_peers(whole)
 
 
-@pytest.mark.npm
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("release", RELEASED)
 def test_a_released_node_that_has_come_is_not_dialled_as_well(
     release: int, package: Path, tmp_path: Path
 ) -> None:
@@ -767,8 +769,8 @@ def test_a_released_node_that_has_come_is_not_dialled_as_well(
     with_told(release, package, tmp_path, test)
 
 
-@pytest.mark.npm
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("release", RELEASED)
 def test_a_link_is_left_where_both_are_told_to_dial(
     release: int, package: Path, tmp_path: Path
 ) -> None:

@@ -238,7 +238,7 @@ def test_push_tells_what_was_stored_before_an_error(client: FakeClient) -> None:
     stream = client.add("s", [])
     code, out, err = run("stream", "push", "s", "--format", "json", stdin=b"1\n2\noops\n3\n")
     assert (code, out) == (1, "")
-    assert "stored before the error: 2 entries" in err
+    assert "2 entries were stored before the error" in err
     assert "line 3 of the input: not JSON" in err
     assert stream.logs[0] == [b"1", b"2"]
 
@@ -247,7 +247,7 @@ def test_push_passes_a_refusal_on(client: FakeClient) -> None:
     client.held["s"] = FakeStream("s", 1, refuse=b"bad")
     code, _, err = run("stream", "push", "s", stdin=b"a\nbad\nb\n")
     assert code == 1
-    assert "stored before the error: 2 entries" in err
+    assert "2 entries were stored before the error" in err
     assert "too large" in err
     assert run("stream", "push", "s", "--partition", "3", stdin=b"a\n")[0] == 1
 

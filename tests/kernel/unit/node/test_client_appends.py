@@ -1,4 +1,4 @@
-"""What a client appends to many partitions in one turn goes together, and each in its order."""
+"""Tests that appends of one turn to many partitions go together, each in its order."""
 
 import asyncio
 from collections.abc import Sequence

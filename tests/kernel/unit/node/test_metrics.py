@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +30,6 @@ from rillnode.node.spark.sinks import Sinks, table_names
 ROOT: Final = Path(__file__).parents[4]
 DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"
 RULES: Final = ROOT / "configs" / "prometheus-rules.yml"
-PROMTOOL: Final = shutil.which("promtool")
 PROCESS: Final = {
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
@@ -270,10 +268,7 @@ def test_panels_do_not_overlap() -> None:
     assert len(ids) == len(json.loads(DASHBOARD.read_text())["panels"])
 
 
-@pytest.mark.skipif(
-    PROMTOOL is None, reason="no promtool: tests/kernel/integration/browser/install.sh installs it"
-)
+@pytest.mark.needs("promtool")
 def test_promtool_takes_the_rules() -> None:
-    assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, "check", "rules", RULES], capture_output=True, text=True)
+    done = subprocess.run(["promtool", "check", "rules", RULES], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

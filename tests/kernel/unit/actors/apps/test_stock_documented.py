@@ -1,4 +1,4 @@
-"""What Thespian's documentation shows beyond plain actors, on a node and as a program calls it.
+"""Tests what Thespian's documentation shows beyond plain actors, on a node.
 
 The programs are written as for any of Thespian's bases: they are given a system and block. On a
 node they run on another thread than its loop.

@@ -1,4 +1,4 @@
-"""What a node holds of a shared log, and to whom it sends who asks for the rest."""
+"""Tests what a node holds of a shared log, and to whom it sends others."""
 
 import asyncio
 from pathlib import Path
