@@ -15,7 +15,7 @@ import pytest
 
 SUITE = Path(__file__).parent / "thespian_suite"
 EXCLUDED = SUITE / "excluded.toml"
-SHARES = 8
+SHARES = 4
 SECONDS_MAX = 900
 
 pytestmark = pytest.mark.thespian
