@@ -74,7 +74,7 @@ def main() -> None:
                 found[row].append(_held_to(row, value, speed))
     ratios = {" / ".join(row): median(values) for row, values in found.items() if row[2] != LOAD}
     if arguments.store:
-        known = json.loads(_BASELINE.read_text()) if _BASELINE.exists() else {}
+        known: dict[str, float] = json.loads(_BASELINE.read_text()) if _BASELINE.exists() else {}
         _BASELINE.write_text(json.dumps(known | ratios, indent=1, sort_keys=True) + "\n")
         errors.print(f"written: {_BASELINE}")
         return

@@ -44,7 +44,7 @@ def test_all_are_looked_for_and_made_at_once() -> None:
             done.append([type(one) for one in operations])
             complete(operations)
 
-        core.store._complete = noting
+        core.store._complete = noting  # pyright: ignore[reportPrivateUsage]
         await core.settle()
         done.clear()
         names = [f"s{number}" for number in range(OPENS_MAX)]
