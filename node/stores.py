@@ -93,7 +93,7 @@ def shared_store(
         log,
         blobs,
         views,
-        partial(RocksView, threads=threads),
+        partial(RocksView, threads=threads, on_loop=True),
         entropy=entropy,
         complete=complete,
         on_health=on_health,

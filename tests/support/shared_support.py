@@ -220,7 +220,7 @@ class JetStreamDriver(OnLoopDriver):
 
 
 def rocks_view(path: Path, identity: bytes, shard: int, shards: int, **calls: Any) -> View:
-    return RocksView(path, identity, shard, shards, **calls)
+    return RocksView(path, identity, shard, shards, on_loop=True, **calls)
 
 
 def memory_view(path: Path, identity: bytes, shard: int, shards: int, **calls: Any) -> View:
