@@ -77,9 +77,9 @@ def refused(request: object, error: RillnodeError) -> bytes:
     request_id = getattr(request, "request_id", None)
     if request_id is not None:
         return failed(request_id, error)
-    # Who may not ask is told no more than by released nodes.
-    known = isinstance(error, RequestError)
-    return invalid_request(request) if known else invalid_request(request, error.text)
+    # No more than released nodes tell, but for where to ask instead.
+    elsewhere = error.code == "store.elsewhere"
+    return invalid_request(request, error.text) if elsewhere else invalid_request(request)
 
 
 def not_done(payload: bytes, speaks_native: bool, error: RillnodeError) -> bytes | None:
