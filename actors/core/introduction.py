@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
@@ -39,6 +39,7 @@ class IntroductionActor(Worker):
     """
 
     on_failure = "restart"
+    spare: ClassVar = {Leave: 1}
 
     def __init__(self, store: LogStore, introduce: Callable[[], NodeRecord]) -> None:
         self._store = store

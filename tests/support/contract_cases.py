@@ -40,8 +40,9 @@ from contract_load import (
 from contract_nextgraph import Registrar, Removed
 from contract_released import Released
 from contract_serving import Served
-from contract_shared import OTHER, Away, add_shared_nodes
+from contract_shared import OTHER, TELL_SECONDS, Away, Leaving, add_shared_nodes
 from contract_sink import Sink
+from rillnode.actors.core import introduction
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.kinds import RESTARTS_MAX
 from rillnode.actors.engine.worker import Worker
@@ -130,6 +131,7 @@ FURTHER: Final = (
     Load((Overlay,), much=True),
     Load((Removed,), much=True),
     Load((Away,), shared=True),
+    Load((Leaving,), shared=True),
     Load((Registrar,), shared=True),
     Load((Native,), shared=True),
     Load((Removed,), shared=True),
@@ -147,7 +149,14 @@ ROOMS: Final = {
     "ockam": ("ockam.",),
     "overlay": ("overlay.",),
     "streamr": ("streamr.",),
-    "streams": ("core.backup.", "core.status.", "core.streams.", "spark."),
+    "streams": (
+        "core.backup.",
+        "core.introduction.",
+        "core.lookup.",
+        "core.status.",
+        "core.streams.",
+        "spark.",
+    ),
     "telemetry": ("telemetry.",),
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
@@ -253,6 +262,7 @@ def with_node(
         patch.setattr(wallets, "_KEPT_MS", int(WALLET_SECONDS * 1_000))
         patch.setattr(process, "launcher", contract_sink.launcher)
         patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
+        patch.setattr(introduction, "TELL_SECONDS", TELL_SECONDS)
         if traced:
             # OpenTelemetry starts threads to make one, which simulated nodes cannot.
             patch.setattr(runtime, "make_plug_ins", partial(with_spans, Kept()))

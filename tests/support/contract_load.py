@@ -172,6 +172,11 @@ def answer_all(message: Message, ctx: Context) -> bytes:
     return message.payload
 
 
+def link_of(message: Message, ctx: Context) -> bytes:
+    """Answers with the address of the link by which it was asked."""
+    return message.return_route[0].value
+
+
 def broker_url(node: str) -> str:
     """Where a node's NextGraph broker is."""
     return f"ws://{node}:1440"
@@ -334,6 +339,8 @@ class Native(Round):
             self.saved(index)
         await self.once("indexes", client.indexes("events"))
         await self.once("status", client.status())
+        await self.once("look up", client.about("stream"))
+        await self._close_a_link(client)
         for service, payload in SERVICES:
             await self.once(service, client.ask(service, payload, timeout_seconds=5.0))
         several = [await self.once("open", client.stream(name)) for name in SEVERAL]
@@ -353,6 +360,18 @@ class Native(Round):
         there = await self.once("open", other.stream(f"own-{self.number}"))
         if own is not None and there is not None:
             await self._use(client, own, there)
+
+    async def _close_a_link(self, client: Client) -> None:
+        """Have the link of another client closed, which makes a new one."""
+        spawning = self.network.running(NODE).spawn(link_of, address=f"link-of-{self.number}")
+        spawned = await self.once("spawn", self.there(spawning))
+        async with await self.ask("connect", self.network.client(NODE)) as other:
+            if spawned is not None:
+                asking = other.ask(spawned.address, b"", timeout_seconds=5.0)
+                if (answer := await self.once("ask there", asking)) is not None:
+                    await self.once("close", client.stop(answer.payload.decode()))
+                await self.ask("stop", self.there(spawned.stop()))
+            await self.once("ask over another", other.describe("events"))
 
     async def _push_one_of(self, stream: Stream, data: bytes) -> None:
         """Push to a stream while others are pushed to."""

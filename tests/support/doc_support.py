@@ -113,6 +113,8 @@ class Runner:
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            # In an editable install pytest takes `codecs` of its list of files for a module.
+            "PYTEST_ADDOPTS": "-W ignore::pytest.PytestAssertRewriteWarning",
             "RILLNODE__NOISE__LISTEN": f"127.0.0.1:{noise}",
             "RILLNODE__HTTP__LISTEN": f"127.0.0.1:{http}",
         }
