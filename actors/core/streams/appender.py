@@ -145,7 +145,8 @@ class AppenderService(Worker):
             cell = origin.appender = self.system.spawn(partial(self._new, origin.principal))
             origin.attach(cell)
         message.again()
-        self.send(cell, message)
+        # Not by `send`: where there is no room who has asked is told, and this has not failed.
+        self.system.post(cell, message)
 
 
 class AppenderActor(Worker):

@@ -204,6 +204,36 @@ def test_a_stream_removed_while_it_is_looked_for_gets_nothing(again: bool) -> No
     with_core(test)
 
 
+def test_who_sends_too_much_at_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(core: Core) -> None:
+        monkeypatch.setattr(AppenderActor, "mailbox_messages_max", 2)
+        peer = await made(core, "a")
+        forget(core, "a")
+        held: list[FindStream] = []
+        read: Any = core.store.read
+
+        def holding(operation: Operation) -> bool:
+            if isinstance(operation, FindStream):
+                core.store.look(operation)
+                held.append(operation)
+                return False
+            answered: bool = read(operation)
+            return answered
+
+        core.store.read = holding  # type: ignore[method-assign]
+        peer.answers.clear()
+        for number in range(4):
+            peer.send(ADDRESS, native.encode(many(("a", [b"%d" % number]), number=number)))
+            await core.settle()
+        refused = [decode(one.payload) for one in peer.answers]
+        assert [(one.request_id, one.code) for one in refused] == [(3, "actor.busy")]
+        core.complete(held[0])
+        await core.settle()
+        assert stored(core, 1) == [b"0", b"1", b"2"]
+
+    with_core(test)
+
+
 def test_refusals_of_quotas_and_of_the_store_are_told_by_item() -> None:
     async def test(core: Core) -> None:
         peer = await made(core, "a", "b")
