@@ -177,17 +177,20 @@ class Writer:
     def _commit_here(self) -> None:
         """Commit what a turn has submitted; what it is not to commit goes to the thread."""
         self._left_to_submitter = False
+        failed: _Failed | None = None
         if self._committing.acquire(blocking=False):
             try:
                 commit = self._commit
                 small = 0 < len(self._writes) <= HERE_OPERATIONS_MAX
                 if commit is not None and small and self.pending_bytes <= HERE_BYTES_MAX:
                     # The tables are the thread's to close and to open again.
-                    self._failed_here = self._run_commit(commit, self._take_group())
+                    failed = self._failed_here = self._run_commit(commit, self._take_group())
             finally:
                 self._committing.release()
-        if self._writes or self._failed_here is not None:
+        if self._writes or failed is not None:
             self._wake_thread()
+        if failed is not None and isinstance(failed[1], KeyboardInterrupt):
+            raise failed[1]  # it was meant for whoever runs this thread
 
     def _run_commit(self, commit: GroupCommit, group: Sequence[Operation]) -> _Failed | None:
         """Commit a group and tell of it; or return what has failed.

@@ -10,7 +10,7 @@ import pytest
 from rillnode.actors.log import Append, Operation
 from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.rocks.tables import Tables, Tuning
-from store_support import SMALL, RocksDriver, append
+from store_support import SMALL, RocksDriver, append, wait_until
 
 
 class Clock:
@@ -114,6 +114,27 @@ def test_what_comes_in_streams_is_left_to_the_thread(driver: Driver) -> None:
     store._writer._spared_until = 0.0  # pyright: ignore[reportPrivateUsage]
     found = [driver.push() for _ in range(writer.OVERLAPS + 2)]
     assert (found[0], found[-1]) == (False, True)
+
+
+def test_ctrl_c_in_a_commit_is_a_failure_and_still_ctrl_c(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = driver.store._writer._commit  # pyright: ignore[reportPrivateUsage]
+
+    def interrupted(group: Sequence[Operation]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commit, "run", interrupted)
+    operation = append(b"x")
+    driver.store.submit(operation)
+    with pytest.raises(KeyboardInterrupt):
+        driver.end_turn()
+    driver.settle(1)
+    assert operation.error is not None
+    assert operation.error.code == "store.failed"
+    wait_until(lambda: driver.store.health.writable)
+    driver.write(append(b"after"))
+    assert driver.entries()[-1].data == b"after"
 
 
 def test_what_was_left_to_a_turn_that_does_not_end_is_done_at_the_stores_end(
