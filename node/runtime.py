@@ -111,8 +111,9 @@ class Node:
         channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
         commit_on_loop: write small groups to a quick disk on the loop's thread, and not on the
-            store's: one after the other takes less time so, and the loop stands still meanwhile,
-            for 2 ms at most but for one in ten seconds. `rillnode run` does.
+            store's. One push after the other takes less time so; what comes in streams makes more
+            and smaller groups, and the loop stands still meanwhile, for 2 ms at most but for one
+            in ten seconds.
         threads: makes other threads than the operating system's.
 
     Attributes:

@@ -187,7 +187,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number, stopping)
-    async with Node(config, commit_on_loop=True) as node:
+    async with Node(config) as node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
