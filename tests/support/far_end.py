@@ -11,15 +11,14 @@ from rillnode.transports.links import Link, LinkEvents
 from rillnode.transports.memory import connect_memory
 
 
-class FarEnd:
-    """A node's end of the link: notes requests, and answers when it is told to."""
+class FarLink:
+    """The far end of a client's links, in memory; a subclass says what becomes of messages."""
 
     def __init__(self) -> None:
-        self.requests: list[native.Request] = []
         self.links: list[Link] = []
-        self._back: dict[int, WireMessage] = {}
 
     async def connect(self, events: LinkEvents) -> object:
+        """Open a link from a session to here."""
         return connect_memory(
             events,
             self,
@@ -34,13 +33,33 @@ class FarEnd:
 
     def messages_received(self, messages: list[bytes]) -> None:
         for message in map(decode_message, messages):
-            request = native.decode_request(message.payload)
-            self.requests.append(request)
-            self._back[request.request_id] = message
+            self.received(message)
+
+    def received(self, message: WireMessage) -> None:
+        """Take one message."""
+        raise NotImplementedError
+
+    def send(self, message: WireMessage) -> None:
+        """Send one over the newest link."""
+        self.links[-1].send([encode_message(*message)])
 
     def link_drained(self) -> None: ...
 
     def link_closed(self, reason: str) -> None: ...
+
+
+class FarEnd(FarLink):
+    """A node's end of the link: notes requests, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[native.Request] = []
+        self._back: dict[int, WireMessage] = {}
+
+    def received(self, message: WireMessage) -> None:
+        request = native.decode_request(message.payload)
+        self.requests.append(request)
+        self._back[request.request_id] = message
 
     def ids(self) -> list[int]:
         """The requests that have come, which are forgotten then."""
@@ -50,7 +69,7 @@ class FarEnd:
 
     def answer(self, response: native.Response) -> None:
         route = self._back[response.request_id].return_route
-        self.links[-1].send([encode_message(route, (), native.encode(response))])
+        self.send(WireMessage(route, (), native.encode(response)))
 
     def refuse(self, *ids: int, code: str = "actor.busy", milliseconds: int = 1) -> None:
         for one in ids:

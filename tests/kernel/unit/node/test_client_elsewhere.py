@@ -2,65 +2,49 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from link_support import ManualClock, until
+from far_end import FarLink
+from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError, TransportError
-from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message, local
+from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import session as session_module
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.subscription import Follower
-from rillnode.transports.links import Link, LinkEvents
-from rillnode.transports.memory import connect_memory
+from rillnode.transports.links import LinkEvents
 
 STREAM = b"ST_S_0_s"
 
 
-@dataclass
-class FarNode:
+class FarNode(FarLink):
     """A node's end of links: notes requests, and answers by what `reply` makes of each."""
 
-    reply: Callable[[native.Request], native.Response | None]
-    requests: list[native.Request] = field(default_factory=list[native.Request])
-    links: list[Link] = field(default_factory=list[Link])
-    refusal: RillnodeError | None = None
+    def __init__(self, reply: Callable[[native.Request], native.Response | None]) -> None:
+        super().__init__()
+        self.reply = reply
+        self.requests: list[native.Request] = []
+        self.refusal: RillnodeError | None = None
 
     async def connect(self, events: LinkEvents) -> object:
         if self.refusal is not None:
             raise self.refusal
-        return connect_memory(
-            events,
-            self,
-            dialling_principal="client",
-            accepting_principal="node",
-            post=asyncio.get_running_loop().call_soon,
-            clock=ManualClock(),
-        )
+        return await super().connect(events)
 
-    def link_opened(self, link: Link) -> None:
-        self.links.append(link)
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        for message in map(decode_message, messages):
-            request = native.decode_request(message.payload)
-            self.requests.append(request)
-            response = self.reply(request)
-            if response is not None:
-                self.say(message, response)
+    def received(self, message: WireMessage) -> None:
+        request = native.decode_request(message.payload)
+        self.requests.append(request)
+        response = self.reply(request)
+        if response is not None:
+            self.say(message, response)
 
     def say(self, message: WireMessage, response: native.Response) -> None:
-        frame = encode_message(message.return_route, (local(b"SUB"),), native.encode(response))
-        self.links[-1].send([frame])
-
-    def link_drained(self) -> None: ...
-
-    def link_closed(self, reason: str) -> None: ...
+        payload = native.encode(response)
+        self.send(WireMessage(message.return_route, (local(b"SUB"),), payload))
 
     def drop(self) -> None:
         """Lose the link, as a node that dies does."""

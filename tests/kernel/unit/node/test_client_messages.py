@@ -6,59 +6,34 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from link_support import ManualClock
+from far_end import FarLink
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, TransportError
 from rillnode.codecs.limits import FRAME_BYTES_MAX, ROUTE_HOPS_MAX
 from rillnode.codecs.routing.routes import (
     Route,
     WireMessage,
-    decode_message,
-    encode_message,
     local,
     parse_route,
 )
 from rillnode.node.client import Answer, Client, Mailbox
 from rillnode.node.client.session import Session
-from rillnode.transports.links import Link, LinkEvents
-from rillnode.transports.memory import connect_memory
 
 PING = b"\x00"
 
 
-class FarEnd:
+class FarEnd(FarLink):
     """A node's end of the link: notes messages, and answers as it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages: list[WireMessage] = []
-        self.links: list[Link] = []
         self.answer: Callable[[WireMessage], list[WireMessage]] = lambda message: []
 
-    async def connect(self, events: LinkEvents) -> object:
-        return connect_memory(
-            events,
-            self,
-            dialling_principal="client",
-            accepting_principal="node",
-            post=asyncio.get_running_loop().call_soon,
-            clock=ManualClock(),
-        )
-
-    def link_opened(self, link: Link) -> None:
-        self.links.append(link)
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        for message in map(decode_message, messages):
-            self.messages.append(message)
-            for answer in self.answer(message):
-                self.send(answer)
-
-    def send(self, message: WireMessage) -> None:
-        self.links[-1].send([encode_message(*message)])
-
-    def link_drained(self) -> None: ...
-
-    def link_closed(self, reason: str) -> None: ...
+    def received(self, message: WireMessage) -> None:
+        self.messages.append(message)
+        for answer in self.answer(message):
+            self.send(answer)
 
 
 def with_client(
