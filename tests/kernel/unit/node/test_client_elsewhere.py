@@ -26,7 +26,7 @@ class FarNode(FarLink):
 
     def __init__(self, reply: Callable[[native.Request], native.Response | None]) -> None:
         super().__init__()
-        self.reply = reply
+        self.reply: Callable[[native.Request], native.Response | None] = reply
         self.requests: list[native.Request] = []
         self.refusal: RillnodeError | None = None
 
