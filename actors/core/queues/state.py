@@ -12,7 +12,7 @@ All of this is plain computing: time is an argument, and who calls writes down w
 
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -227,6 +227,14 @@ class QueueState:
     def workers(self) -> Iterator[tuple[int, bytes]]:
         """Workers that have jobs: their ids and tokens."""
         return ((number, self._workers[number].token) for number in self.given)
+
+    def workers_of(self, tokens: Container[bytes]) -> list[tuple[int, bytes]]:
+        """Workers that have jobs, or have one of these tokens: their ids and tokens."""
+        return [
+            (number, worker.token)
+            for number, worker in self._workers.items()
+            if self.given[number] or worker.token in tokens
+        ]
 
     def next_index(self, partition: int) -> int:
         """The first entry of a partition that was not looked at."""
