@@ -101,7 +101,7 @@ def body(data: bytes) -> None:
 def stored_block(data: bytes) -> None:
     """A block as a reader gets it."""
     found = entries.entries_of(entries.Block(0, data))
-    assert len(found) == entries.decode_header(data).count == len(entries.lengths_of(data))
+    assert len(found) == entries.decode_header(data).count == len(entries.sizes_of(data))
 
 
 def lengths(data: bytes) -> None:
