@@ -24,6 +24,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from importlib import import_module
 from itertools import accumulate, pairwise, repeat
 from operator import add, sub
 from typing import Final, NamedTuple
@@ -75,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         kind: whose bytes they are.
         data: the bytes.
         meta: what its node has noted beside it, for itself.
-        key: what it is about, if its producer has said so.
+        pushed_key: the key that its producer has given it; see `key`.
         encoded_headers: its headers as they are stored; see `headers`.
     """
 
@@ -85,8 +86,23 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     kind: EntryKind
     data: bytes
     meta: bytes = b""
-    key: bytes | None = None
+    pushed_key: bytes | None = None
     encoded_headers: bytes = b""
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is about: the key that its producer has given it, or that its protocol knows.
+
+        What a Streamr client has published has `publisher/chain`, the publisher in lower case;
+        what a NextGraph client has, its topic in hexadecimal. They are read out of the data when
+        they are asked for. What an Ockam client has pushed has none.
+        """
+        if self.pushed_key is not None or self.kind is EntryKind.BYTES:
+            return self.pushed_key
+        # A kind's room tells, found by its name: it is another's, and few ask.
+        room = import_module(f"rillnode.codecs.{self.kind.name.lower()}.entry_key")
+        key: bytes | None = room.key_of(self.data)
+        return key
 
     @property
     def headers(self) -> dict[str, bytes]:

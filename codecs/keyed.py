@@ -6,8 +6,9 @@ Headers are a few named values beside the data, as HTTP and Kafka have them:
     headers = BARE map<str><data>, at most HEADERS_MAX names and HEADERS_BYTES_MAX bytes
 """
 
+from base64 import b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from rillnode.codecs.bare import Codec
@@ -98,6 +99,28 @@ def decode_headers(encoded: bytes) -> dict[str, bytes]:
     for name in headers:
         _check_name(name)
     return headers
+
+
+def told(key: bytes | None, headers: Mapping[str, bytes]) -> dict[str, Any]:
+    """A key and headers as JSON documents tell them, only what there is.
+
+    What is UTF-8 is `key` and in `headers`; other bytes are `key_base64` and in `headers_base64`.
+    """
+    document: dict[str, Any] = {}
+    if key is not None:
+        form, text = _told(key)
+        document[f"key{form}"] = text
+    for name, value in headers.items():
+        form, text = _told(value)
+        document.setdefault(f"headers{form}", {})[name] = text
+    return document
+
+
+def _told(value: bytes) -> tuple[str, str]:
+    try:
+        return "", value.decode()
+    except UnicodeDecodeError:
+        return "_base64", b64encode(value).decode()
 
 
 def _encode(value: object, what: str, code: str) -> bytes:

@@ -170,6 +170,10 @@ class BlockingStream:
             self._stream.push_many(items, keys=keys, headers=headers, partition=partition)
         )
 
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; errors as of `Stream`."""
+        return self._stream.partition_of(key)
+
     def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
         """Read at most `limit` entries from `index` on."""
         return self._loop.run(self._stream.pull(index, limit, partition=partition))

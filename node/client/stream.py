@@ -163,6 +163,15 @@ class Stream:
             self._producer, ((self._place(entry, partition), entry) for entry in entries)
         )
 
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; 0 for those without.
+
+        Raises:
+            TypeError: the key is neither bytes nor text.
+            RequestError: `entries.key`, it is too large.
+        """
+        return self._place(new_entry(b"", key, None), None)
+
     def _place(self, entry: NewEntry, partition: int | None) -> int:
         if partition is not None:
             return partition
