@@ -21,6 +21,11 @@ _HEAD: Final[Codec[_Head]] = Codec(Annotated[_Head, V0])
 def key_of(data: bytes) -> bytes | None:
     """The key of an entry's data, its topic in hexadecimal; None where that is no event."""
     try:
-        return _HEAD.decode_prefix(data)[0].topic.hex().encode()
+        return key_of_topic(_HEAD.decode_prefix(data)[0].topic)
     except CodecError:
         return None
+
+
+def key_of_topic(topic: bytes) -> bytes:
+    """The key of the entries that a topic's events become."""
+    return topic.hex().encode()
