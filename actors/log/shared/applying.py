@@ -309,7 +309,7 @@ class Applier:
                 _check_count(operation)
                 if seen is not None and seen < self._others_end(log, author):
                     raise fenced("appended to this log")
-                self._check_versions(follows)
+                self._check_seen(follows)
             case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
             case SaveIndex():
@@ -318,7 +318,7 @@ class Applier:
                     operation.index = saved
                     return False
             case PutRecords(seen=seen):
-                self._check_versions(seen)
+                self._check_seen(seen)
             case PutListing(name=name, generation=generation):
                 key = LISTING_PREFIX + utf8(name)
                 known = tables.row(key)
@@ -329,7 +329,7 @@ class Applier:
                 pass
         return True
 
-    def _check_versions(self, seen: Sequence[tuple[str, int]]) -> None:
+    def _check_seen(self, seen: Sequence[tuple[str, int]]) -> None:
         for name, version in seen:
             if version != version_of(self._tables.value(name)):
                 raise fenced(f"changed {name}")
