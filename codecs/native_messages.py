@@ -575,10 +575,16 @@ class JobItem:
 
 @dataclass(slots=True)
 class JobsResponse:
-    """Answers WorkRequest, again and again: jobs; at first none, to say that it is a worker."""
+    """Answers WorkRequest, again and again: jobs; at first none, to say that it is a worker.
+
+    Attributes:
+        jobs: for the worker.
+        gone: of those that it holds, what it has no more: they were given to others.
+    """
 
     request_id: UInt
     jobs: list[JobItem]
+    gone: list[JobRef]
 
 
 @dataclass(slots=True)

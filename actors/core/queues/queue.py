@@ -598,8 +598,13 @@ class QueueActor(Worker):
             said.origin.watch(self.address)
         holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
         state.return_all(number, now, but=holds)
+        gone = [
+            one
+            for one in request.holds
+            if not state.holds(number, (one.partition, one.index), one.attempt)
+        ]
         self._more = True
-        return native.JobsResponse(request.request_id, [])
+        return native.JobsResponse(request.request_id, [], gone)
 
     def _settle(
         self, state: QueueState, request: native.SettleRequest, now: int
@@ -702,7 +707,7 @@ class QueueActor(Worker):
                 entry = found.popleft()
                 place = partition, entry.index
                 ready = state.ready_count
-                state.look_at(partition, entry.index, key_number(key_of(entry)))
+                state.look_at(partition, entry.index, key_number(entry.key))
                 state.ripen(0)
                 if state.ready_count > ready:
                     data[place] = entry
@@ -806,7 +811,7 @@ class QueueActor(Worker):
         for place, entry in data.items():
             known = state.of(place)
             assert known is not None
-            size += len(entry.data)
+            size += len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers)
             if letters and size > LETTERS_BYTES_MAX:
                 break
             note = DeadLetter(
@@ -837,6 +842,8 @@ class QueueActor(Worker):
             answers.append(answer)
             done.set()
 
+        keys = [entry.key for _, entry, _ in letters]
+        headers = [entry.encoded_headers for _, entry, _ in letters]
         request = AppendEntries(
             self.address,
             record.owner,
@@ -844,6 +851,8 @@ class QueueActor(Worker):
             EntryKind.BYTES,
             [entry.data for _, entry, _ in letters],
             [note for _, _, note in letters],
+            keys if any(key is not None for key in keys) else (),
+            headers if any(headers) else (),
             records=records,
             follows=follows,
             then=Then(self, appended, appended),
@@ -910,12 +919,12 @@ class QueueActor(Worker):
         for item in items:
             item_size = len(item.data) + len(item.key or b"") + len(item.headers) + 64
             if together and size + item_size > room:
-                payload = native.encode(native.JobsResponse(number, together))
+                payload = native.encode(native.JobsResponse(number, together, []))
                 answers.append((member.return_route, payload))
                 together, size = [], 0
             together.append(item)
             size += item_size
-        payload = native.encode(native.JobsResponse(number, together))
+        payload = native.encode(native.JobsResponse(number, together, []))
         answers.append((member.return_route, payload))
         self._context.router.reply(member.origin, self._own_address, answers)
 
@@ -1053,7 +1062,7 @@ class QueueActor(Worker):
             if _entry_at(one, place) is None:
                 found.gone += 1
             else:
-                found.found.append((place, key_number(key_of(entry))))
+                found.found.append((place, key_number(entry.key)))
         found.left = max(0, end - found.next_index)
         return found
 
@@ -1090,11 +1099,6 @@ class QueueActor(Worker):
         self._timer = self.wake_after(seconds, _Due())
 
 
-def key_of(entry: Entry) -> bytes | None:
-    """The key of an entry, by which a queue keeps the order."""
-    return None
-
-
 def _joins(said: _Said) -> bool:
     return isinstance(said.request, native.WorkRequest)
 
@@ -1113,8 +1117,9 @@ def _entry_at(operation: Read, place: Place) -> Entry | None:
 
 def _job(place: Place, attempt: int, entry: Entry) -> native.JobItem:
     return native.JobItem(
-        place[0], place[1], attempt, entry.received_at, entry.kind, entry.data, None, b""
-    )
+        place[0], place[1], attempt, entry.received_at, entry.kind, entry.data, entry.pushed_key,
+        entry.encoded_headers,
+    )  # fmt: skip
 
 
 def _take_back(

@@ -246,8 +246,16 @@ class QueueState:
         return min(part.open, default=part.next)
 
     def of(self, place: Place) -> Open | None:
-        """What is known of an open entry."""
-        return self._partitions[place[0]].open.get(place[1])
+        """What is known of an open entry; None: it is not open."""
+        partition, index = place
+        if partition >= len(self._partitions):
+            return None
+        return self._partitions[partition].open.get(index)
+
+    def holds(self, worker: int, place: Place, attempt: int) -> bool:
+        """Whether a worker has an entry, for the attempt of this number."""
+        entry = self.of(place)
+        return entry is not None and entry.worker == worker and entry.attempts == attempt
 
     def due_at(self) -> int | None:
         """When something happens by itself, milliseconds since 1970; None: nothing will."""
@@ -359,8 +367,8 @@ class QueueState:
         now: int,
     ) -> bool:
         """Take a worker's word on a job; False: it is not the worker's any more."""
-        entry = self.of(place) if place[0] < len(self._partitions) else None
-        if entry is None or entry.worker != worker or entry.attempts != attempt:
+        entry = self.of(place)
+        if entry is None or not self.holds(worker, place, attempt):
             return False
         self.changed = True
         match outcome:

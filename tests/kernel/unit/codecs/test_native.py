@@ -76,7 +76,11 @@ RESPONSES: list[native.Response] = [
     native.CallsResponse(
         17, [native.Call(3, "noise:00", [native.Hop(0, b"tray")], [native.Hop(1, b"h:1")], b"page")]
     ),
-    native.JobsResponse(23, [native.JobItem(0, 7, 2, 1_700_000_000_000, 0, b"job", b"k", b"")]),
+    native.JobsResponse(
+        23,
+        [native.JobItem(0, 7, 2, 1_700_000_000_000, 0, b"job", b"k", b"")],
+        [native.JobRef(1, 2, 3)],
+    ),
     native.SettledResponse(24, [1]),
     native.TakenBackResponse(26, 3, 1, 0),
     native.QueuesResponse(27, [native.QueueName("s", "q")], native.QueueName("s", "q")),
@@ -143,8 +147,8 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "1472696c6c6e6f64655f6c6973745f717565756573" "05" "1b" "0173" "00" "00",
     ),
     (
-        native.JobsResponse(23, [native.JobItem(0, 7, 2, 9, 0, b"job", None, b"")]),
-        "0d72696c6c6e6f64655f6a6f6273" "0d" "17" "01" "00070209" "00" "036a6f62" "00" "00",
+        native.JobsResponse(23, [native.JobItem(0, 7, 2, 9, 0, b"job", None, b"")], []),
+        "0d72696c6c6e6f64655f6a6f6273" "0e" "17" "01" "00070209" "00" "036a6f62" "00" "00" "00",
     ),
     (native.SettledResponse(24, [1]), "1072696c6c6e6f64655f736574746c6564" "03" "18" "01" "01"),
     (

@@ -26,6 +26,8 @@ from rillnode.actors.core.quotas import Quota
 from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
+from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
+from rillnode.codecs.keyed import decode_headers, encode_headers
 
 
 async def pass_time(core: Core, seconds: float) -> None:
@@ -462,6 +464,39 @@ def test_the_order_of_keys_is_kept_or_not_as_long_as_something_is_open() -> None
         await worker.settle(job, outcome=DONE)
         await other.work(by_key=True)
         assert len(other.failures) == 1
+
+    with_core(test)
+
+
+def test_entries_of_a_key_are_out_one_at_a_time_with_their_keys_and_headers() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core)
+        items = [b"k0", b"j0", b"k1", b"n0", b"n1"]
+        headers = [encode_headers({"h": data}) for data in items]
+        body = pack_body(items, None, [b"k", b"j", b"k", None, None], headers)
+        request = native.AppendRequest(2, 5, body, FLAG_KEYS | FLAG_HEADERS)
+        (answer,) = await peer.ask(b"ST_S_0_s", request)
+        assert isinstance(answer, native.PositionResponse), answer
+        worker, other = Worker(core, b"1"), Worker(core, b"2")
+        jobs = await worker.work(by_key=True, in_flight=4)
+        await other.work(by_key=True)
+        assert texts(jobs) == [b"k0", b"j0", b"n0", b"n1"]
+        assert [job.key for job in jobs] == [b"k", b"j", None, None]
+        assert decode_headers(jobs[0].headers) == {"h": b"k0"}
+        assert other.jobs == []
+        await worker.settle(jobs[0], outcome=RETRY, milliseconds=1_000)
+        assert await other.take() == []
+        await pass_time(core, 2.0)
+        (again,) = [*await other.take(), *await worker.take()]
+        assert (again.data, again.attempt) == (b"k0", 2)
+        holder = other if other.jobs else worker
+        await holder.settle(again, outcome=REJECT)
+        await other.take()
+        await worker.take()
+        assert sorted(texts([*worker.jobs, *other.jobs]))[-2:] == [b"n0", b"n1"]
+        assert texts([*worker.jobs, *other.jobs]).count(b"k1") == 1
+        (letter,) = await entries(peer, "s.dead")
+        assert (letter.data, letter.key, letter.headers) == (b"k0", b"k", {"h": b"k0"})
 
     with_core(test)
 
