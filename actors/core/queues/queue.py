@@ -649,10 +649,10 @@ class QueueActor(Worker):
         if limit:
             capacity = min(capacity, limit - state.given_count)
         jobs: dict[_Member, list[native.JobItem]] = {}
-        if capacity <= 0:
-            return jobs
         now = self._context.clock.now_ms()
         state.ripen(now)
+        if capacity <= 0:
+            return jobs
         data: dict[Place, Entry] = {}
         await self._look_at(state, capacity - state.ready_count, data)
         state.ripen(now)
@@ -779,6 +779,7 @@ class QueueActor(Worker):
                 )
             elif error is None:
                 self._dead_error = ""
+                self._more = True  # others were behind them
         else:
             put = PutRecords(records=records, seen=follows)
             try:
