@@ -14,6 +14,7 @@ from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
+from rillnode.node.client.work import Job, WorkQueue
 
 __all__ = [
     "About",
@@ -25,12 +26,14 @@ __all__ = [
     "BlockingStream",
     "Client",
     "Handler",
+    "Job",
     "Mailbox",
     "PartitionInfo",
     "SavedIndex",
     "Service",
     "Stream",
     "StreamInfo",
+    "WorkQueue",
     "connect",
     "connect_blocking",
 ]

@@ -116,8 +116,13 @@ class _Partition:
         credit = max(1, CREDIT_BYTES - self._held_bytes)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
-    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+    def link_lost(self) -> None:
+        """Wait for the next link."""
+
+    def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
+        if not isinstance(response, native.BlocksResponse):
+            return
         self._route = route
         if response.first_index > self._next:
             skipped = response.first_index - self._next

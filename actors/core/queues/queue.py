@@ -633,6 +633,12 @@ class QueueActor(Worker):
             if not state.settle(number, place, item.attempt, outcome, pause, item.reason, now):
                 refused.append(at)
         state.note_settled(number, request.number, refused, now)
+        if request.leaves:
+            member = self._members.pop(request.worker, None)
+            if member is not None:
+                self._unwatch(member.origin)
+            state.lose(number, now, "its worker has left")
+            self._more = True
         return native.SettledResponse(request.request_id, refused)
 
     # Giving ----------------------------------------------------------------------------------

@@ -1,0 +1,524 @@
+"""Work queues as a client sees them: jobs that come, and a word on each that goes back.
+
+What is said about jobs in one turn of the event loop travels together, and while that is on its way
+what is said next gathers; so a worker that is fast needs few requests. A request that has no answer
+when a link is lost is asked again on the next, and done once.
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
+from rillnode.node.iteration import kept
+
+logger = logging.getLogger("rillnode.node.client")
+
+IN_FLIGHT: Final = 16
+"""Jobs that a worker has at a time, those that wait at the client included."""
+
+ATTEMPTS: Final = 5
+VISIBILITY_SECONDS: Final = 30.0
+
+JOIN_SECONDS: Final = 60.0
+LEAVE_SECONDS: Final = 10.0
+
+_DONE, _RETRY, _REJECT, _EXTEND, _RELEASE = range(5)
+
+_TOKEN_BYTES: Final = 16
+
+_SETTLEMENTS_MAX: Final = 4_096
+"""Of one request."""
+
+Place = tuple[int, int, int]
+"""Partition, index and attempt."""
+
+
+def late_error(place: Place) -> RequestError:
+    """The answer to a word on a job that is the worker's no more."""
+    partition, index, attempt = place
+    text = (
+        f"Attempt {attempt} at entry {index} of partition {partition} is over: it was not answered "
+        "in time and given again, or it is settled"
+    )
+    return RequestError("queue.late", text)
+
+
+class Job:
+    """An entry that a worker is to work on; it is answered once, by one of these calls.
+
+    As an async context manager it is done at the end of the block, and given again after the
+    queue's own pause where an exception leaves it: any but a cancellation, after which it is given
+    again at once. What was answered within the block stays so.
+
+        async with job:
+            await print_page(job.data)
+
+    Attributes:
+        entry: the entry, with its key and headers.
+        attempt: how often it was given to a worker, this time included: from 1.
+    """
+
+    def __init__(self, queue: "WorkQueue", entry: Entry, attempt: int) -> None:
+        self.entry = entry
+        self.attempt = attempt
+        self._queue = queue
+
+    def __repr__(self) -> str:
+        entry = self.entry
+        return f"<Job {entry.partition}/{entry.index}, attempt {self.attempt}>"
+
+    @property
+    def data(self) -> bytes:
+        """The entry's bytes."""
+        return self.entry.data
+
+    @property
+    def key(self) -> bytes | None:
+        """The entry's key, if it has one."""
+        return self.entry.key
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The entry's headers."""
+        return self.entry.headers
+
+    @property
+    def partition(self) -> int:
+        """The partition that the entry is in."""
+        return self.entry.partition
+
+    @property
+    def index(self) -> int:
+        """The entry's place there."""
+        return self.entry.index
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether one of the calls below has answered it, other than `extend`."""
+        return not self._queue.has(self)
+
+    async def done(self) -> None:
+        """Say that it is done; returns once that is durable.
+
+        Raises:
+            RequestError: `queue.late`, it was not answered in time, and is another's by now, or it
+                is answered already.
+            RillnodeError: it is not known whether that is durable.
+        """
+        await self._queue.settle(self, _DONE)
+
+    async def retry(self, after: float | None = None, *, reason: str = "") -> None:
+        """Have it given again, to any worker; after the last attempt it becomes a dead letter.
+
+        Args:
+            after: seconds before that; None: the queue's own pause, which is 1 s after the first
+                attempt and twice as long after each, up to 10 minutes.
+            reason: for people: a dead letter has that of its last attempt.
+
+        Raises:
+            RequestError: `queue.late`, as of `done`; `queue.limit`, it is more than 12 hours.
+            RillnodeError: as of `done`.
+        """
+        await self._queue.settle(self, _RETRY, after, reason)
+
+    async def reject(self, reason: str = "") -> None:
+        """Make it a dead letter, at once; errors as of `done`."""
+        await self._queue.settle(self, _REJECT, reason=reason)
+
+    async def extend(self, seconds: float) -> None:
+        """Have so many seconds for it, from now on; errors as of `retry`."""
+        await self._queue.settle(self, _EXTEND, seconds)
+
+    async def __aenter__(self) -> Self:
+        """It is there already."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Answer it, unless that was done within the block."""
+        if self.is_answered:
+            return
+        if error is None:
+            await self.done()
+            return
+        # What has failed in the block counts for more than that this comes too late.
+        with suppress(RillnodeError):
+            if isinstance(error, Exception):
+                await self.retry(reason=f"{type(error).__name__}: {error}")
+            else:
+                await self._queue.settle(self, _RELEASE)
+
+
+class _Word:
+    """What was said about one job."""
+
+    __slots__ = ("future", "place", "settlement")
+
+    def __init__(self, place: Place, settlement: native.Settlement) -> None:
+        self.place = place
+        self.settlement = settlement
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class _Asking(NamedTuple):
+    """A request that is under way."""
+
+    number: int
+    words: Sequence[_Word]
+    leaves: bool
+
+
+class WorkQueue:
+    """A worker of a queue, as `Stream.work` makes it: an async context manager with jobs in it.
+
+        async with stream.work("printing") as queue:
+            async for job in queue:
+                async with job:
+                    ...
+
+    Any wait for a job may be cancelled: the next call goes on, and no job is lost. It goes on over
+    lost links. Jobs that are asked for in several tasks are worked on side by side. At the end of
+    the `async with` what was not answered is given to others at once.
+
+    Attributes:
+        name: of the queue.
+        stream: of the stream.
+        in_flight: jobs that it has at a time.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        address: bytes,
+        *,
+        name: str,
+        stream: str,
+        attempts: int,
+        visibility_seconds: float,
+        in_flight: int,
+        queue_in_flight: int | None,
+        by_key: bool,
+    ) -> None:
+        self.name = name
+        self.stream = stream
+        self.in_flight = in_flight
+        self._session = session
+        self._address = address
+        self._attempts = attempts
+        self._visibility_seconds = visibility_seconds
+        self._queue_in_flight = queue_in_flight
+        self._by_key = by_key
+        self._token = os.urandom(_TOKEN_BYTES)
+        self._id = 0
+        self._route: Route = ()
+        self._joined = False
+        self._ready: deque[tuple[Job, float]] = deque()
+        self._open: dict[Place, Job] = {}
+        self._wake = asyncio.Event()
+        self._error: RillnodeError | None = None
+        self._words: list[_Word] = []
+        self._number = 0
+        self._asking: _Asking | None = None
+        self._is_gathering = False
+        self._again: asyncio.TimerHandle | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        ended = "stopped" if self._stopping else f"{len(self._open)} in flight"
+        return f"<WorkQueue {self.name!r} of {self.stream!r}: {ended}>"
+
+    # The worker's side -----------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Wait until the node has taken it as a worker.
+
+        Raises:
+            RequestError: `queue.name`, the name is a consumer's of this stream, or too long;
+                `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
+                keys and this asks for none, or the other way, and entries of it are open;
+                `stream.unknown`.
+            TransportError: the node has not answered in time.
+        """
+        self._begin()
+        try:
+            async with asyncio.timeout(JOIN_SECONDS):
+                while not self._joined:
+                    await self._change()
+        except TimeoutError:
+            await self.stop()
+            text = f"the node has not answered in {JOIN_SECONDS:.0f} s"
+            raise TransportError("request.timeout", text) from None
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Job:
+        """Wait for the next job; errors as of entering it, and as `next`.
+
+        Asking for the next job says nothing about the ones before.
+        """
+        self._begin()
+        while True:
+            job = self._take()
+            if job is not None:
+                return job
+            if self._stopping is not None:
+                raise StopAsyncIteration
+            await self._change()
+
+    async def next(self, *, timeout: float | None = None) -> Job:
+        """Wait for the next job.
+
+        Args:
+            timeout: seconds; None: for ever.
+
+        Raises:
+            TimeoutError: none has come by then.
+            RequestError: `queue.stopped`, it was stopped; `stream.removed`; `queue.revoked`, the
+                right to pull the stream has ended.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self)
+        except StopAsyncIteration:
+            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+
+    async def stop(self) -> None:
+        """Take no more jobs; those that were not answered are given to others."""
+        if self._stopping is None:
+            self._wake.set()
+            self._stopping = kept(self._stop())
+        await asyncio.shield(self._stopping)
+
+    def has(self, job: Job) -> bool:
+        """Whether a job is this worker's, and not answered."""
+        return self._open.get(_place_of(job)) is job
+
+    async def settle(
+        self, job: Job, outcome: int, seconds: float | None = None, reason: str = ""
+    ) -> None:
+        """Say something about a job; `Job` does."""
+        place = _place_of(job)
+        if not self.has(job):
+            raise late_error(place)
+        milliseconds = None if seconds is None else max(0, round(1_000 * seconds))
+        item = native.Settlement(*place, outcome, milliseconds, reason[:1_000])
+        word = _Word(place, item)
+        if outcome != _EXTEND:
+            del self._open[place]
+        self._words.append(word)
+        self._send_soon()
+        try:
+            await asyncio.shield(word.future)
+        except asyncio.CancelledError:
+            raise
+        except RillnodeError as error:
+            if error.code != "queue.late" and outcome != _EXTEND:
+                self._open.setdefault(place, job)  # it may be said again
+            raise
+
+    def _take(self) -> Job | None:
+        """The next job that is there, and whose time is not over."""
+        now = asyncio.get_running_loop().time()
+        while self._ready and self._joined:
+            job, until = self._ready.popleft()
+            place = _place_of(job)
+            if until > now and self.has(job):
+                return job
+            self._open.pop(place, None)
+        return None
+
+    async def _change(self) -> None:
+        """Wait until something has come.
+
+        Raises:
+            RillnodeError: it is over.
+        """
+        if self._error is not None:
+            raise self._error
+        self._wake.clear()
+        await self._wake.wait()
+        if self._error is not None and not self._ready:
+            raise self._error
+
+    def _begin(self) -> None:
+        if not self._id and self._error is None and self._stopping is None:
+            self._subscribe()
+
+    async def _stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        for job, _ in self._ready:
+            place = _place_of(job)
+            if self._open.pop(place, None) is not None:
+                self._words.append(_Word(place, native.Settlement(*place, _RELEASE)))
+        self._ready.clear()
+        if self._id and self._error is None:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.create_future()
+            self._send_soon()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._leaving
+        if self._id:
+            self._session.unsubscribe(self._id, self._route or (local(self._address),))
+        self._open.clear()
+
+    # The node's side -------------------------------------------------------------------------
+
+    def _subscribe(self) -> None:
+        self._again = None
+        self._id = self._session.next_id()
+        self._session.subscribe(self._id, self)
+
+    def resume(self) -> tuple[bytes, native.WorkRequest]:
+        """Ask to be a worker, with what this one has already."""
+        self._joined = False
+        self._route = ()
+        saying = (*(() if self._asking is None else self._asking.words), *self._words)
+        places = {*self._open, *(word.place for word in saying)}
+        return self._address, native.WorkRequest(
+            self._id,
+            self._token,
+            [native.JobRef(*place) for place in places],
+            max(0, self.in_flight),
+            max(0, self._queue_in_flight or 0),
+            max(0, self._attempts),
+            max(0, round(1_000 * self._visibility_seconds)),
+            self._by_key,
+        )
+
+    def link_lost(self) -> None:
+        """Hand out nothing until the node has said what is this worker's still."""
+        self._joined = False
+
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take jobs, and what is this worker's no more."""
+        if not isinstance(response, native.JobsResponse):
+            return
+        self._route = route
+        self._joined = True
+        for gone in response.gone:
+            self._open.pop((gone.partition, gone.index, gone.attempt), None)
+        until = asyncio.get_running_loop().time() + self._visibility_seconds
+        for item in response.jobs:
+            entry = Entry(
+                item.partition,
+                item.index,
+                item.received_at,
+                EntryKind(item.kind),
+                item.data,
+                pushed_key=item.key,
+                encoded_headers=item.headers,
+            )
+            job = Job(self, entry, item.attempt)
+            self._open[_place_of(job)] = job
+            self._ready.append((job, until))
+        self._wake.set()
+
+    def failed(self, error: RillnodeError) -> None:
+        """Ask anew where the node failed, after a pause; all else ends it."""
+        self._joined = False
+        passes = error.code in PASSING or error.retryable
+        if passes and self._stopping is None and not isinstance(error, TransportError):
+            self._session.unanswered += 2
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(AGAIN_SECONDS, self._subscribe)
+            return
+        self._error = error
+        self._wake.set()
+
+    # What is said ----------------------------------------------------------------------------
+
+    def _send_soon(self) -> None:
+        waits = self._words or self._leaving is not None
+        if waits and self._asking is None and not self._is_gathering:
+            self._is_gathering = True
+            self._session.gather(self._send)
+
+    def _send(self) -> None:
+        """Send what has gathered; the last of it says that no more jobs are wanted."""
+        self._is_gathering = False
+        words, self._words = self._words[:_SETTLEMENTS_MAX], self._words[_SETTLEMENTS_MAX:]
+        leaves = self._leaving is not None and not self._words
+        self._number += 1
+        self._asking = _Asking(self._number, words, leaves)
+        self._ask()
+
+    def _ask(self) -> None:
+        asking = self._asking
+        assert asking is not None
+        items = [word.settlement for word in asking.words]
+        number = self._session.next_id()
+        request = native.SettleRequest(number, self._token, asking.number, items, asking.leaves)
+        try:
+            self._session.ask(self._address, request, self._answered)
+        except RillnodeError as error:
+            self._settled(error)
+
+    def _answered(self, response: native.Response | RillnodeError) -> None:
+        if isinstance(response, RillnodeError):
+            if response.code in PASSING:
+                # With its number it may be asked again, whatever has become of it.
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask)
+            else:
+                self._settled(response)
+        elif isinstance(response, native.SettledResponse):
+            self._settled(None, response.late)
+        else:
+            self._settled(RequestError("client.answer", "the node gave another kind of answer"))
+
+    def _settled(self, error: RillnodeError | None, late: Sequence[int] = ()) -> None:
+        """Tell who waits what has become of their words, and send the next."""
+        asking, self._asking = self._asking, None
+        assert asking is not None
+        refused = set(late)
+        for at, word in enumerate(asking.words):
+            if word.future.done():
+                continue
+            if error is not None:
+                word.future.set_exception(error)
+            elif at in refused:
+                self._open.pop(word.place, None)
+                word.future.set_exception(late_error(word.place))
+            else:
+                word.future.set_result(None)
+        if not asking.leaves:
+            self._send_soon()
+        elif self._leaving is not None and not self._leaving.done():
+            self._leaving.set_result(None)
+
+
+def _place_of(job: Job) -> Place:
+    entry = job.entry
+    return entry.partition, entry.index, job.attempt
+
+
+__all__ = ["Job", "WorkQueue"]

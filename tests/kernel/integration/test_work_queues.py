@@ -1,0 +1,227 @@
+"""Work queues against a running node, over links that are lost."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from nodes import at_own_ports, connect_to, node_config
+from proxy import Proxy
+from rillnode.codecs.dead_letters import DeadLetter
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.node.client import Client, Job, WorkQueue
+from rillnode.node.client.stream import Stream
+from rillnode.node.runtime import Node
+
+ENTRIES = 200
+
+
+async def filled(client: Client, count: int = ENTRIES, *, partitions: int = 2) -> Stream:
+    stream = await client.stream("jobs", partitions=partitions)
+    for partition in range(partitions):
+        items = [b"%d/%d" % (partition, number) for number in range(count // partitions)]
+        await stream.push_many(items, partition=partition)
+    return stream
+
+
+async def work_until(queue: WorkQueue, done: Counter[bytes], count: int) -> None:
+    """Work until so many entries are done by all who share the counter."""
+    while len(done) < count:
+        try:
+            job = await queue.next(timeout=0.5)
+        except TimeoutError:
+            continue
+        async with job:
+            done[job.data] += 1
+
+
+def test_workers_share_a_queue_and_each_entry_is_done_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as one:
+            other = await connect_to(node)
+            stream = await filled(one)
+            done: Counter[bytes] = Counter()
+            async with other, stream.work("q") as first:
+                theirs = await other.stream("jobs")
+                async with theirs.work("q") as second, asyncio.TaskGroup() as tasks:
+                    for queue in (first, first, second):
+                        tasks.create_task(work_until(queue, done, ENTRIES))
+            assert len(done) == ENTRIES
+            assert set(done.values()) == {1}
+            # A queue of another name begins anew, and what is done stays done.
+            async with stream.work("q") as queue:
+                with pytest.raises(TimeoutError):
+                    await queue.next(timeout=0.2)
+            async with stream.work("another") as queue:
+                assert (await queue.next(timeout=5.0)).attempt == 1
+
+    asyncio.run(run())
+
+
+def test_what_fails_is_given_again_and_is_a_dead_letter_in_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("jobs")
+            await stream.push(b"bad", key="k", headers={"h": "1"})
+            async with stream.work("q", attempts=2) as queue:
+                job = await queue.next(timeout=5.0)
+                assert (job.key, job.headers, job.attempt) == (b"k", {"h": b"1"}, 1)
+                await job.retry(0.01)
+                assert job.is_answered
+                for answer in (job.done(), job.extend(1.0), job.reject()):
+                    with pytest.raises(RequestError, match="Attempt 1 at entry 0") as caught:
+                        await answer
+                    assert caught.value.code == "queue.late"
+                job = await queue.next(timeout=5.0)
+                with pytest.raises(ZeroDivisionError):
+                    async with job:
+                        raise ZeroDivisionError("no paper")
+                with pytest.raises(TimeoutError):
+                    await queue.next(timeout=0.2)
+            dead = await client.stream("jobs.dead")
+            (entry,) = await dead.pull()
+            assert (entry.data, entry.key, entry.headers) == (b"bad", b"k", {"h": b"1"})
+            note = DeadLetter.of(entry)
+            assert (note.queue, note.attempts, note.index) == ("q", 2, 0)
+            assert note.reason == "ZeroDivisionError: no paper"
+
+    asyncio.run(run())
+
+
+def test_what_is_late_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("jobs")
+            await stream.push(b"x")
+            async with stream.work("q", visibility_seconds=0.2) as queue:
+                late = await queue.next(timeout=5.0)
+                again = await queue.next(timeout=5.0)
+                assert (again.index, again.attempt) == (0, 2)
+                with pytest.raises(RequestError) as caught:
+                    await late.done()
+                assert caught.value.code == "queue.late"
+                await again.extend(30.0)
+                await asyncio.sleep(0.5)
+                await again.done()
+
+    asyncio.run(run())
+
+
+def test_leaving_gives_back_what_was_not_answered(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await filled(client, 10, partitions=1)
+            async with stream.work("q", in_flight=10) as queue:
+                begun = await queue.next(timeout=5.0)
+            with pytest.raises(RequestError) as caught:
+                await begun.done()
+            assert caught.value.code == "queue.late"
+            with pytest.raises(RequestError) as caught:
+                await queue.next(timeout=1.0)
+            assert caught.value.code == "queue.stopped"
+            async with stream.work("q", in_flight=10) as queue:
+                jobs = [await queue.next(timeout=5.0) for _ in range(10)]
+            # Of those that waited at the worker no attempt was lost.
+            assert Counter(job.attempt for job in jobs) == {1: 9, 2: 1}
+
+    asyncio.run(run())
+
+
+def test_a_wait_that_is_cancelled_loses_no_job(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("jobs")
+            async with stream.work("q", in_flight=32) as queue:
+                got: list[Job] = []
+                for number in range(20):
+                    waiting = asyncio.create_task(queue.next())
+                    await asyncio.sleep(0)
+                    pushing = asyncio.create_task(stream.push(b"%d" % number))
+                    waiting.cancel()
+                    with suppress(asyncio.CancelledError):
+                        got.append(await waiting)
+                    await pushing
+                while len(got) < 20:
+                    got.append(await queue.next(timeout=5.0))
+                assert [int(job.data) for job in got] == list(range(20))
+
+    asyncio.run(run())
+
+
+def test_links_that_are_lost_cost_no_job_and_no_word(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            await filled(client)
+            async with Proxy(node.addresses()["noise"]) as proxy:
+                worker = await connect_to(node, through=proxy.address)
+                done: Counter[bytes] = Counter()
+                async with worker, (await worker.stream("jobs")).work("q") as queue:
+                    working = asyncio.create_task(work_until(queue, done, ENTRIES))
+                    for _ in range(5):
+                        await asyncio.sleep(0.02)
+                        proxy.cut()
+                    await asyncio.wait_for(working, 60.0)
+                    assert set(done.values()) == {1}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"attempts": 0}, "queue.limit"),
+        ({"in_flight": -1}, "queue.limit"),
+        ({"visibility_seconds": 1e9}, "queue.limit"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(
+    tmp_path: Path, fields: dict[str, float], code: str
+) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("jobs")
+            with pytest.raises(RequestError) as caught:
+                async with stream.work("q", **fields):  # type: ignore[arg-type]
+                    pass
+            assert caught.value.code == code
+
+    asyncio.run(run())
+
+
+def test_a_removed_stream_ends_the_work(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await client.stream("jobs")
+            async with stream.work("q") as queue:
+                waiting = asyncio.create_task(queue.next())
+                await asyncio.sleep(0.1)
+                await client.remove("jobs")
+                with pytest.raises(RillnodeError) as caught:
+                    await waiting
+                assert caught.value.code == "stream.removed"
+
+    asyncio.run(run())
+
+
+def test_a_node_that_starts_again_knows_what_is_with_workers(tmp_path: Path) -> None:
+    async def run() -> None:
+        config = at_own_ports(node_config(tmp_path))
+        async with Node(config) as node:
+            client = await connect_to(node)
+            stream = await filled(client, 20, partitions=1)
+            queue = stream.work("q", in_flight=4)
+            await queue.__aenter__()
+            held: list[Job] = [await queue.next(timeout=5.0) for _ in range(4)]
+            await held[0].done()
+            held[0] = await queue.next(timeout=5.0)
+        async with Node(config):
+            for job in held:
+                await job.done()
+            rest = [await queue.next(timeout=20.0) for _ in range(4)]
+            assert [job.index for job in rest] == [5, 6, 7, 8]
+            assert {job.attempt for job in rest} == {1}
+            await client.close()
+
+    asyncio.run(run())
