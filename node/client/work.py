@@ -7,7 +7,6 @@ when a link is lost is asked again on the next, and done once.
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -225,7 +224,7 @@ class WorkQueue:
         self._visibility_seconds = visibility_seconds
         self._queue_in_flight = queue_in_flight
         self._by_key = by_key
-        self._token = os.urandom(_TOKEN_BYTES)
+        self._token = session.messages.entropy(_TOKEN_BYTES)
         self._id = 0
         self._route: Route = ()
         self._joined = False

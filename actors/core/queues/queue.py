@@ -26,6 +26,7 @@ from rillnode.actors.core.queues.names import (
     state_record,
 )
 from rillnode.actors.core.queues.state import (
+    OPEN_MAX,
     Outcome,
     Place,
     QueueState,
@@ -153,12 +154,13 @@ class _Member:
 
 @dataclass(slots=True, eq=False)
 class _Said:
-    """One request, from its arrival until its answer is durable."""
+    """One request, from its arrival until what it says is durable, and that is told."""
 
     origin: Origin
     wire: WireMessage
     request: Any
     answer: native.Response | RillnodeError | None = None
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,7 @@ class QueueActor(Worker):
         """Tell workers and who waits for an answer; give up what is followed."""
         context = self._context
         for said in (*self._doing, *self._said):
-            if isinstance(said, _Said) and said.answer is None:
+            if isinstance(said, _Said) and not said.is_told:
                 self._reply(said, _STOPPED)
         self._doing, self._said = (), []
         for member in tuple(self._members.values()):
@@ -388,7 +390,7 @@ class QueueActor(Worker):
         self._ended = True
         record = self._record
         for said in (*self._doing, *self._said):
-            if isinstance(said, _Said) and said.answer is None:
+            if isinstance(said, _Said) and not said.is_told:
                 self._reply(said, _REMOVED)
         self._doing, self._said = (), []
         for member in tuple(self._members.values()):
@@ -431,7 +433,7 @@ class QueueActor(Worker):
             extra={"stream": self._stream, "queue": self._queue, "code": error.code},
         )
         for said in doing:
-            if isinstance(said, _Said):
+            if isinstance(said, _Said) and not said.is_told:
                 self._reply(said, error)
         if error.retryable:
             self._wake_in(RETRY_SECONDS)
@@ -448,7 +450,7 @@ class QueueActor(Worker):
             state = self._state
             assert state is not None
             letters = {
-                id(said): await self._find_letters(state, said.request)
+                id(said): await self._look_for_letters(state, said.request)
                 for said in doing
                 if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
             }
@@ -556,7 +558,7 @@ class QueueActor(Worker):
         self,
         state: QueueState,
         said: _Said | _Gone,
-        letters: dict[int, _Letters],
+        letters: dict[int, _Letters | RequestError],
         now: int,
     ) -> None:
         if isinstance(said, _Gone):
@@ -938,9 +940,9 @@ class QueueActor(Worker):
     def _reply(self, said: _Said, answer: native.Response | RillnodeError) -> None:
         if isinstance(answer, RillnodeError):
             payload = failed(said.request.request_id, answer)
-            said.answer = answer
         else:
             payload = native.encode(answer)
+        said.is_told = True
         self._answer(said.origin, said.wire.return_route, payload)
 
     def _answer(self, origin: Origin, route: Route, payload: bytes) -> None:
@@ -1035,6 +1037,14 @@ class QueueActor(Worker):
 
     # Dead letters that are given again ---------------------------------------------------------
 
+    async def _look_for_letters(
+        self, state: QueueState, request: native.TakeBackRequest
+    ) -> "_Letters | RequestError":
+        try:
+            return await self._find_letters(state, request)
+        except RequestError as error:
+            return error
+
     async def _find_letters(self, state: QueueState, request: native.TakeBackRequest) -> _Letters:
         """The next letters of this queue that were not given again."""
         found = _Letters(next_index=state.taken_back)
@@ -1044,16 +1054,19 @@ class QueueActor(Worker):
             return found
         end = find.extents[0].next_index
         log = log_id(find.record.id, 0)
+        entries_max = min(request.entries_max, OPEN_MAX - state.open_count)
+        if entries_max <= 0:
+            text = f"A queue has at most {OPEN_MAX:,} open entries: settle some first"
+            raise RequestError("queue.full", text)
         operation = Read(
-            log=log, index=state.taken_back, entries_max=request.entries_max,
-            bytes_max=TAKEN_BACK_BYTES,
-        )  # fmt: skip
+            log=log, index=state.taken_back, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
+        )
         await read(self._context.store, operation)
         found.next_index = min(max(found.next_index, operation.extent.first_index), end)
         letters: list[tuple[Place, Entry]] = []
         for block in operation.blocks:
             for entry in entries_of(block, first=found.next_index):
-                if len(letters) >= request.entries_max:
+                if len(letters) >= entries_max:
                     break
                 found.next_index = entry.index + 1
                 place = self._place_of(entry)
@@ -1130,8 +1143,10 @@ def _job(place: Place, attempt: int, entry: Entry) -> native.JobItem:
 
 
 def _take_back(
-    state: QueueState, request: native.TakeBackRequest, letters: _Letters
-) -> native.Response:
+    state: QueueState, request: native.TakeBackRequest, letters: _Letters | RequestError
+) -> native.Response | RequestError:
+    if isinstance(letters, RequestError):
+        return letters
     taken = sum(state.take_back(place, key) for place, key in letters.found)
     if letters.next_index > state.taken_back:
         state.taken_back, state.changed = letters.next_index, True
