@@ -26,6 +26,7 @@ from rillnode.node.cli import (
     init,
     key,
     peer,
+    queue,
     restore,
     route,
     run,
@@ -50,7 +51,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, peer, route, actor,
+    init, run, status, top, stream, short, index, queue, peer, route, actor,
     key, config, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""

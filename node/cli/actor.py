@@ -14,7 +14,7 @@ from rillnode.node.client.lookup import About
 _SHOWN: Final = 1_000
 
 _KINDS: Final = (
-    "stream", "index", "subscription", "link", "peer", "sink", "actor", "served", "alias",
+    "stream", "index", "queue", "subscription", "link", "peer", "sink", "actor", "served", "alias",
     "channel", "service",
 )  # fmt: skip
 

@@ -81,6 +81,7 @@ NEXT_STEPS: Final = {
     "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
     "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "program": "see what the program says where it runs",
+    "queue": "`rillnode queue show STREAM QUEUE` tells how it stands",
     "quota": "`rillnode stream trim` and `stream rm` make room; [[quota]] on the node sets it",
     "request": "try again; `rillnode status` tells whether the node is busy",
     "resend": "ask for at least one message",

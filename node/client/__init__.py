@@ -3,36 +3,44 @@
 from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingIteration,
+    BlockingJob,
     BlockingMailbox,
     BlockingService,
     BlockingStream,
+    BlockingWorkQueue,
     connect_blocking,
 )
-from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.client import Client, SavedIndex, TakenBack, connect
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
-from rillnode.node.client.work import Job, WorkQueue
+from rillnode.node.client.work import Job, QueueInfo, QueuePartition, QueueWorker, WorkQueue
 
 __all__ = [
     "About",
     "Answer",
     "BlockingClient",
     "BlockingIteration",
+    "BlockingJob",
     "BlockingMailbox",
     "BlockingService",
     "BlockingStream",
+    "BlockingWorkQueue",
     "Client",
     "Handler",
     "Job",
     "Mailbox",
     "PartitionInfo",
+    "QueueInfo",
+    "QueuePartition",
+    "QueueWorker",
     "SavedIndex",
     "Service",
     "Stream",
     "StreamInfo",
+    "TakenBack",
     "WorkQueue",
     "connect",
     "connect_blocking",

@@ -28,6 +28,7 @@ from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.client.work import QueueInfo
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.transports.clock import SystemClock
@@ -241,8 +242,8 @@ class Client(Correspondent):
             last = response.last
         return found
 
-    async def queue(self, stream: str, queue: str) -> dict[str, Any]:
-        """Tell how a work queue stands: see the reference of the `queue show` command.
+    async def queue(self, stream: str, queue: str) -> QueueInfo:
+        """Tell how a work queue stands.
 
         Raises:
             RequestError: `queue.unknown`, nobody has worked on it; `stream.unknown`.
@@ -251,8 +252,7 @@ class Client(Correspondent):
         response = await self._session.request(queue_address(stream, queue), request)
         if not isinstance(response, native.DocumentResponse):
             raise _unexpected()
-        document: dict[str, Any] = msgspec.json.decode(response.document)
-        return document
+        return msgspec.json.decode(response.document, type=QueueInfo)
 
     async def take_back(
         self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES

@@ -13,6 +13,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+import msgspec
+
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
@@ -41,6 +43,83 @@ _SETTLEMENTS_MAX: Final = 4_096
 
 Place = tuple[int, int, int]
 """Partition, index and attempt."""
+
+
+class QueuePartition(msgspec.Struct, frozen=True):
+    """How far a queue is in one partition.
+
+    Attributes:
+        partition: its number.
+        low: all entries below it are settled.
+        next: entries from here on were not looked at yet.
+        end: the index that the next entry of the partition gets.
+    """
+
+    partition: int
+    low: int
+    next: int
+    end: int
+
+
+class QueueWorker(msgspec.Struct, frozen=True):
+    """A worker of a queue.
+
+    Attributes:
+        worker: it is told from others by.
+        principal: who it is; empty where it is not connected to this node.
+        in_flight: jobs that it has.
+        connected: whether it is connected to this node.
+    """
+
+    worker: str
+    principal: str
+    in_flight: int
+    connected: bool
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """How a work queue stands.
+
+    Attributes:
+        stream: the stream that it is of.
+        queue: its name.
+        depth: entries that are not settled.
+        in_flight: those that are with workers.
+        waiting: those that are given later: after a pause, or behind others of their key.
+        dying: those that are to become dead letters.
+        oldest_at: when the oldest came that is not settled, milliseconds since 1970; 0: there is
+            none.
+        done: entries that are done.
+        dead: those that are dead letters, and were not given again.
+        dead_kept: entries in the stream of dead letters, those of other queues included.
+        trimmed: entries that the stream did not keep long enough.
+        workers: workers that are connected to this node.
+        held: why no further entries are given; empty: they are.
+        attempts: after so many an entry is a dead letter.
+        in_flight_max: jobs that all workers together may have; 0: any number.
+        by_key: whether entries of one key are given one after the other.
+        partitions: how far it is in each.
+        with_workers: the workers, of other nodes too where they have jobs.
+    """
+
+    stream: str
+    queue: str
+    depth: int
+    in_flight: int
+    waiting: int
+    dying: int
+    oldest_at: int
+    done: int
+    dead: int
+    dead_kept: int
+    trimmed: int
+    workers: int
+    held: str
+    attempts: int
+    in_flight_max: int
+    by_key: bool
+    partitions: list[QueuePartition]
+    with_workers: list[QueueWorker]
 
 
 def late_error(place: Place) -> RequestError:

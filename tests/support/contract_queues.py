@@ -135,7 +135,7 @@ class Worked(Round):
             stream = await client.stream("worked")
             async with stream.work(QUEUE, attempts=2, visibility_seconds=VISIBLE_SECONDS) as queue:
                 async with asyncio.timeout(DRAINED_SECONDS):
-                    while (await client.queue("worked", QUEUE))["depth"]:
+                    while (await client.queue("worked", QUEUE)).depth:
                         try:
                             job = await queue.next(timeout=1.0)
                         except TimeoutError:

@@ -1,18 +1,22 @@
 """Work queues against a running node, over links that are lost."""
 
 import asyncio
+import json
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nodes import at_own_ports, connect_to, node_config
+from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.node.client import Client, Job, WorkQueue
+from rillnode.node.client import Client, Job, TakenBack, WorkQueue, connect_blocking
 from rillnode.node.client.stream import Stream
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 ENTRIES = 200
@@ -223,5 +227,76 @@ def test_a_node_that_starts_again_knows_what_is_with_workers(tmp_path: Path) -> 
             assert [job.index for job in rest] == [5, 6, 7, 8]
             assert {job.attempt for job in rest} == {1}
             await client.close()
+
+    asyncio.run(run())
+
+
+def test_the_blocking_face_works_the_same(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node:
+            address = f"noise://{node.addresses()['noise']}"
+            await asyncio.to_thread(blocking, address, node.identity)
+
+    def blocking(address: str, identity: str) -> None:
+        with connect_blocking(address, identity=CLIENT, node_identity=identity) as client:
+            stream = client.stream("jobs")
+            stream.push_many([b"a", b"b", b"c", b"d"])
+            with stream.work("q", attempts=1) as queue:
+                job = queue.next(timeout=5.0)
+                job.extend(60.0)
+                assert (job.data, job.attempt, job.entry.index) == (b"a", 1, 0)
+                job.done()
+                assert job.is_answered
+                with queue.next(timeout=5.0) as job:
+                    job.retry(reason="no")
+                next(queue).reject("never")
+                with next(queue) as job:
+                    assert job.data == b"d"
+                with pytest.raises(TimeoutError):
+                    queue.next(timeout=0.1)
+            assert client.queues("jobs") == [("jobs", "q")]
+            info = client.queue("jobs", "q")
+            assert (info.depth, info.done, info.dead, info.workers) == (0, 2, 2, 0)
+            assert client.take_back("jobs", "q", entries_max=1) == TakenBack(1, 0)
+            assert client.queue("jobs", "q").depth == 1
+
+    asyncio.run(run())
+
+
+def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_path: Path) -> None:
+    key = tmp_path / "client.key"
+    write_key(key, CLIENT)
+
+    async def call(node: Node, *verb: str) -> list[dict[str, Any]]:
+        address = f"noise://{node.addresses()['noise']}"
+        options = ("--node", address, "--node-identity", node.identity, "--key", str(key), "--json")
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rillnode", *verb, *options,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, errors = await child.communicate()
+        assert child.returncode == 0, errors.decode()
+        return [json.loads(line) for line in out.splitlines()]
+
+    async def run() -> None:
+        async with Node(node_config(tmp_path / "node")) as node, await connect_to(node) as client:
+            assert await call(node, "queue", "ls") == []
+            stream = await filled(client, 4, partitions=2)
+            async with stream.work("q", attempts=1) as queue:
+                for _ in range(3):
+                    await (await queue.next(timeout=5.0)).reject("no paper")
+            (row,) = await call(node, "queue", "ls", "jobs")
+            assert (row["queue"], row["depth"], row["dead"]) == ("q", 1, 3)
+            (found,) = await call(node, "queue", "show", "jobs", "q", "-n", "2")
+            assert [one["index"] for one in found["dead_letters"]] == [1, 2]
+            assert {one["reason"] for one in found["dead_letters"]} == {"no paper"}
+            assert [one["end"] for one in found["partitions"]] == [2, 2]
+            (back,) = await call(node, "queue", "retry", "jobs", "q")
+            assert (back["taken"], back["gone"]) == (3, 0)
+            (row,) = await call(node, "queue", "ls")
+            assert (row["depth"], row["dead"]) == (4, 0)
+            (about,) = await call(node, "route", "ls", "--kind", "queue")
+            assert about["name"] == "q of jobs"
 
     asyncio.run(run())
