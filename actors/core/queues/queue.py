@@ -63,7 +63,7 @@ from rillnode.actors.log.waiting import read, write
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, entries_of
+from rillnode.codecs.entries import Entry, EntryKind, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
     BLOCK_BYTES_MAX,
@@ -110,6 +110,9 @@ RETRY_SECONDS: Final = 1.0
 
 OTHERS_SECONDS: Final = 2.0
 """How often workers with nothing to do have it looked for what other nodes have left."""
+
+OLDEST_SECONDS: Final = 1.0
+"""How often it is looked when the oldest entry came that is not settled."""
 
 TRIES_MAX: Final = 5
 """How often a round is done again whose write was refused or has failed."""
@@ -230,6 +233,8 @@ class QueueActor(Worker):
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
         self._held = ""
+        self._oldest_at = 0
+        self._look_oldest_at = 0.0
         self._dead_error = ""
 
     def started(self) -> None:
@@ -914,6 +919,8 @@ class QueueActor(Worker):
         for member, items in jobs.items():
             if member.origin is not None:
                 self._send(member, items)
+        if self.system.timing.monotonic() >= self._look_oldest_at:
+            await self._find_oldest(state)
         self._note(state)
         self._wake(state)
 
@@ -976,7 +983,19 @@ class QueueActor(Worker):
         gauge.depth = self._depth(state)
         gauge.workers = sum(one.origin is not None for one in self._members.values())
         gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
-        gauge.held = held
+        gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
+
+    async def _find_oldest(self, state: QueueState) -> None:
+        """See when the oldest entry came that is not settled, and where partitions end."""
+        self._look_oldest_at = self.system.timing.monotonic() + OLDEST_SECONDS
+        reads = [
+            Read(log=log, index=state.low_mark(partition), entries_max=1, bytes_max=1)
+            for partition, log in enumerate(self._logs)
+        ]
+        await read(self._context.store, *reads)
+        self._ends = [one.extent.next_index for one in reads]
+        came = [decode_header(one.blocks[0].value).received_at for one in reads if one.blocks]
+        self._oldest_at = min(came, default=0)
 
     def _why_held(self, state: QueueState) -> str:
         if not state.is_full:
@@ -995,23 +1014,14 @@ class QueueActor(Worker):
         """How the queue stands, as JSON text."""
         record = self._record
         assert record is not None
+        await self._find_oldest(state)
         lows = [state.low_mark(partition) for partition in range(len(self._logs))]
-        reads = [
-            Read(log=log, index=low, entries_max=1, bytes_max=1)
-            for log, low in zip(self._logs, lows, strict=True)
-        ]
-        await read(self._context.store, *reads)
-        self._ends = [one.extent.next_index for one in reads]
-        firsts = [
-            entries_of(one.blocks[0], first=one.index)[0].received_at for one in reads if one.blocks
-        ]
         find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
         await read(self._context.store, find)
         kept = sum(one.next_index - one.first_index for one in find.extents)
         here = {one.token: one for one in self._members.values() if one.origin is not None}
         self._note(state)
         gauge = self._context.queues.gauges[self._own_address]
-        gauge.oldest_at = min(firsts, default=0)
         document = {
             **{name: getattr(gauge, name) for name in gauge.__struct_fields__},
             "dying": len(state.dying),

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sys
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from nodes import CLIENT, at_own_ports, connect_to, node_config
@@ -298,5 +300,33 @@ def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_path: 
             assert (row["depth"], row["dead"]) == (4, 0)
             (about,) = await call(node, "route", "ls", "--kind", "queue")
             assert about["name"] == "q of jobs"
+
+    asyncio.run(run())
+
+
+def test_a_queue_is_seen_on_the_pages_while_it_is_worked_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await filled(client, 6, partitions=1)
+            async with stream.work("q", in_flight=2) as queue, aiohttp.ClientSession() as session:
+                await (await queue.next(timeout=5.0)).reject("no")
+                await queue.next(timeout=5.0)
+                base = f"http://{node.addresses()['http']}"
+                async with session.get(f"{base}/v1/queues") as answer:
+                    (row,) = (await answer.json())["queues"]
+                wanted = {"depth": 5, "in_flight": 2, "waiting": 0, "workers": 1, "dead": 1}
+                assert {name: row[name] for name in wanted} == wanted
+                assert abs(time.time() - row["oldest_at"] / 1_000) < 60.0
+                async with session.get(f"{base}/v1/streams/jobs") as answer:
+                    assert (await answer.json())["queues"] == [row]
+                async with session.get(f"{base}/metrics") as answer:
+                    found = (await answer.text()).splitlines()
+                labels = '{queue="q",stream="jobs"}'
+                assert f"rillnode_queue_depth_entries{labels} 5.0" in found
+                assert f"rillnode_queue_in_flight_entries{labels} 2.0" in found
+                assert f"rillnode_queue_dead_entries{labels} 1.0" in found
+                assert f"rillnode_queue_held{labels} 0.0" in found
+                (shown,) = node.status()["queues"]
+                assert shown == row
 
     asyncio.run(run())
