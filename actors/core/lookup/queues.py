@@ -34,7 +34,8 @@ class QueueSource:
             return None
         stream = FindStream(name=parsed[0])
         listed = GetRecord(key=listed_record(*parsed))
-        await read(self._context.store, stream, listed)
+        await read(self._context.store, stream)
+        await read(self._context.store, listed)
         record = stream.record
         if record is None or listed.value != b"%d" % record.id:
             return None

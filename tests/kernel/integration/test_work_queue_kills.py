@@ -84,9 +84,11 @@ async def kill_at_random(
                         workers[number] = start_worker(address, identity, journal)
                 await drained(client)
     finally:
-        for child in (*workers, node):
-            child.kill()
-            child.wait()
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        node.kill()
+        node.wait()
     return journal.read_text().splitlines(), set(names)
 
 
