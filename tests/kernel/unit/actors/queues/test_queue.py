@@ -406,6 +406,21 @@ def test_a_consumers_name_is_no_queues() -> None:
     with_core(test)
 
 
+def test_a_queues_name_is_no_consumers() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"x")
+        await Worker(core).work()
+        (failure,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 0, 1))
+        assert (failure.code, failure.text) == (
+            "queue.name",
+            "q is a work queue of s: choose another name",
+        )
+        (saved,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "c", "s", 0, 1))
+        assert saved == native.SavedIndexResponse(1, 1)
+
+    with_core(test)
+
+
 def test_who_may_not_pull_knows_of_no_queue() -> None:
     async def test(core: Core) -> None:
         peer = await opened(core, b"x")
