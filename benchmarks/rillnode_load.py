@@ -153,7 +153,7 @@ class _Left:
         self.count = count
         self.is_over = asyncio.Event()
 
-    def done(self, answered: asyncio.Task[None]) -> None:
+    def done(self, answered: asyncio.Future[None]) -> None:
         """One more is."""
         answered.result()
         self.count -= 1
@@ -171,7 +171,7 @@ async def _work(client: Client, job: WorkJob, left: _Left) -> None:
 
 async def _take(queue: WorkQueue, left: _Left) -> None:
     async for one in queue:
-        asyncio.ensure_future(one.done()).add_done_callback(left.done)
+        one.done_nowait().add_done_callback(left.done)
 
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:

@@ -38,6 +38,9 @@ _DONE, _RETRY, _REJECT, _EXTEND, _RELEASE = range(5)
 
 _TOKEN_BYTES: Final = 16
 
+_REASON_CHARACTERS_MAX: Final = 1_000
+"""Of a reason that is sent; a node keeps less."""
+
 _SETTLEMENTS_MAX: Final = 4_096
 """Of one request."""
 
@@ -147,6 +150,8 @@ class Job:
         attempt: how often it was given to a worker, this time included: from 1.
     """
 
+    __slots__ = ("_queue", "attempt", "entry")
+
     def __init__(self, queue: "WorkQueue", entry: Entry, attempt: int) -> None:
         self.entry = entry
         self.attempt = attempt
@@ -194,7 +199,15 @@ class Job:
                 is answered already.
             RillnodeError: it is not known whether that is durable.
         """
-        await self._queue.settle(self, _DONE)
+        await self._queue.say(self, _DONE)
+
+    def done_nowait(self) -> asyncio.Future[None]:
+        """Say that it is done without waiting; the future is done once that is durable.
+
+        What is said in one turn of the event loop travels together. Errors as of `done`, where it
+        is answered already at once.
+        """
+        return self._queue.say(self, _DONE)
 
     async def retry(self, after: float | None = None, *, reason: str = "") -> None:
         """Have it given again, to any worker; after the last attempt it becomes a dead letter.
@@ -208,15 +221,15 @@ class Job:
             RequestError: `queue.late`, as of `done`; `queue.limit`, it is more than 12 hours.
             RillnodeError: as of `done`.
         """
-        await self._queue.settle(self, _RETRY, after, reason)
+        await self._queue.say(self, _RETRY, after, reason)
 
     async def reject(self, reason: str = "") -> None:
         """Make it a dead letter, at once; errors as of `done`."""
-        await self._queue.settle(self, _REJECT, reason=reason)
+        await self._queue.say(self, _REJECT, reason=reason)
 
     async def extend(self, seconds: float) -> None:
         """Have so many seconds for it, from now on; errors as of `retry`."""
-        await self._queue.settle(self, _EXTEND, seconds)
+        await self._queue.say(self, _EXTEND, seconds)
 
     async def __aenter__(self) -> Self:
         """It is there already."""
@@ -239,20 +252,15 @@ class Job:
             if isinstance(error, Exception):
                 await self.retry(reason=f"{type(error).__name__}: {error}")
             else:
-                await self._queue.settle(self, _RELEASE)
+                await self._queue.say(self, _RELEASE)
 
 
-class _Word:
-    """What was said about one job."""
+class _Word(NamedTuple):
+    """What was said about one job, and who is told what has become of that."""
 
-    __slots__ = ("future", "place", "settlement")
-
-    def __init__(self, place: Place, settlement: native.Settlement) -> None:
-        self.place = place
-        self.settlement = settlement
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = loop.create_future()
-        self.future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    job: Job
+    settlement: native.Settlement
+    future: asyncio.Future[None]
 
 
 class _Asking(NamedTuple):
@@ -399,28 +407,22 @@ class WorkQueue:
         """Whether a job is this worker's, and not answered."""
         return self._open.get(_place_of(job)) is job
 
-    async def settle(
+    def say(
         self, job: Job, outcome: int, seconds: float | None = None, reason: str = ""
-    ) -> None:
-        """Say something about a job; `Job` does."""
+    ) -> asyncio.Future[None]:
+        """Say something about a job, as its calls do."""
         place = _place_of(job)
-        if not self.has(job):
+        if self._open.get(place) is not job:
             raise late_error(place)
         milliseconds = None if seconds is None else max(0, round(1_000 * seconds))
-        item = native.Settlement(*place, outcome, milliseconds, reason[:1_000])
-        word = _Word(place, item)
+        item = native.Settlement(*place, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX])
         if outcome != _EXTEND:
             del self._open[place]
+        word = _Word(job, item, asyncio.get_running_loop().create_future())
         self._words.append(word)
-        self._send_soon()
-        try:
-            await asyncio.shield(word.future)
-        except asyncio.CancelledError:
-            raise
-        except RillnodeError as error:
-            if error.code != "queue.late" and outcome != _EXTEND:
-                self._open.setdefault(place, job)  # it may be said again
-            raise
+        if self._asking is None:
+            self._send_soon()
+        return word.future
 
     def _take(self) -> Job | None:
         """The next job that is there, and whose time is not over."""
@@ -454,9 +456,8 @@ class WorkQueue:
         if self._again is not None:
             self._again.cancel()
         for job, _ in self._ready:
-            place = _place_of(job)
-            if self._open.pop(place, None) is not None:
-                self._words.append(_Word(place, native.Settlement(*place, _RELEASE)))
+            if self.has(job):
+                self.say(job, _RELEASE)
         self._ready.clear()
         if self._id and self._error is None:
             loop = asyncio.get_running_loop()
@@ -481,7 +482,7 @@ class WorkQueue:
         self._joined = False
         self._route = ()
         saying = (*(() if self._asking is None else self._asking.words), *self._words)
-        places = {*self._open, *(word.place for word in saying)}
+        places = {*self._open, *(_place_of(word.job) for word in saying)}
         return self._address, native.WorkRequest(
             self._id,
             self._token,
@@ -579,15 +580,19 @@ class WorkQueue:
         assert asking is not None
         refused = set(late)
         for at, word in enumerate(asking.words):
+            failure = error
+            if at in refused:
+                failure = late_error(_place_of(word.job))
+                self._open.pop(_place_of(word.job), None)
+            elif error is not None:
+                self._open.setdefault(_place_of(word.job), word.job)  # it may be said again
             if word.future.done():
-                continue
-            if error is not None:
-                word.future.set_exception(error)
-            elif at in refused:
-                self._open.pop(word.place, None)
-                word.future.set_exception(late_error(word.place))
-            else:
+                continue  # who has waited was cancelled
+            if failure is None:
                 word.future.set_result(None)
+            else:
+                word.future.set_exception(failure)
+                word.future.exception()  # nobody has to look at it
         if not asking.leaves:
             self._send_soon()
         elif self._leaving is not None and not self._leaving.done():
