@@ -150,11 +150,12 @@ class Job:
         attempt: how often it was given to a worker, this time included: from 1.
     """
 
-    __slots__ = ("_queue", "attempt", "entry")
+    __slots__ = ("_place", "_queue", "attempt", "entry")
 
     def __init__(self, queue: "WorkQueue", entry: Entry, attempt: int) -> None:
         self.entry = entry
         self.attempt = attempt
+        self._place = entry.partition, entry.index, attempt
         self._queue = queue
 
     def __repr__(self) -> str:
@@ -185,6 +186,11 @@ class Job:
     def index(self) -> int:
         """The entry's place there."""
         return self.entry.index
+
+    @property
+    def place(self) -> Place:
+        """Partition and index of the entry, and the attempt."""
+        return self._place
 
     @property
     def is_answered(self) -> bool:
@@ -405,13 +411,13 @@ class WorkQueue:
 
     def has(self, job: Job) -> bool:
         """Whether a job is this worker's, and not answered."""
-        return self._open.get(_place_of(job)) is job
+        return self._open.get(job.place) is job
 
     def say(
         self, job: Job, outcome: int, seconds: float | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
         """Say something about a job, as its calls do."""
-        place = _place_of(job)
+        place = job.place
         if self._open.get(place) is not job:
             raise late_error(place)
         milliseconds = None if seconds is None else max(0, round(1_000 * seconds))
@@ -429,7 +435,7 @@ class WorkQueue:
         now = asyncio.get_running_loop().time()
         while self._ready and self._joined:
             job, until = self._ready.popleft()
-            place = _place_of(job)
+            place = job.place
             if until > now and self.has(job):
                 return job
             self._open.pop(place, None)
@@ -482,7 +488,7 @@ class WorkQueue:
         self._joined = False
         self._route = ()
         saying = (*(() if self._asking is None else self._asking.words), *self._words)
-        places = {*self._open, *(_place_of(word.job) for word in saying)}
+        places = {*self._open, *(word.job.place for word in saying)}
         return self._address, native.WorkRequest(
             self._id,
             self._token,
@@ -518,7 +524,7 @@ class WorkQueue:
                 encoded_headers=item.headers,
             )
             job = Job(self, entry, item.attempt)
-            self._open[_place_of(job)] = job
+            self._open[job.place] = job
             self._ready.append((job, until))
         self._wake.set()
 
@@ -582,10 +588,10 @@ class WorkQueue:
         for at, word in enumerate(asking.words):
             failure = error
             if at in refused:
-                failure = late_error(_place_of(word.job))
-                self._open.pop(_place_of(word.job), None)
+                failure = late_error(word.job.place)
+                self._open.pop(word.job.place, None)
             elif error is not None:
-                self._open.setdefault(_place_of(word.job), word.job)  # it may be said again
+                self._open.setdefault(word.job.place, word.job)  # it may be said again
             if word.future.done():
                 continue  # who has waited was cancelled
             if failure is None:
@@ -597,11 +603,6 @@ class WorkQueue:
             self._send_soon()
         elif self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)
-
-
-def _place_of(job: Job) -> Place:
-    entry = job.entry
-    return entry.partition, entry.index, job.attempt
 
 
 __all__ = ["Job", "WorkQueue"]

@@ -694,7 +694,9 @@ class QueueActor(Worker):
             turns.popleft()
             if room[member] and left_bytes[member] > 0:
                 turns.append(member)
-        self._more |= len(chosen) == capacity == GIVEN_MAX
+        self._more |= len(chosen) == capacity and (
+            capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
+        )
         return jobs
 
     def _room_of(self, state: QueueState, member: _Member) -> int:
@@ -705,7 +707,9 @@ class QueueActor(Worker):
         if origin.congested:
             self._wake_in(CONGESTED_SECONDS)
             return 0
-        return member.request.in_flight - state.given[member.id]
+        # Half of it at a time: what one half says is written while the other is worked on.
+        most = member.request.in_flight
+        return min(most - state.given[member.id], (most + 1) // 2)
 
     async def _look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
         """Take so many further entries among the open ones, of all partitions in turn."""
