@@ -351,14 +351,15 @@ class SettleRequest:
         worker: the worker's token.
         number: the worker's own, one more with each request: the same one asked again is answered
             as it was, and done once. A worker has one such request under way at a time.
-        leaves: it is none any more then: what else it has is given to others.
+        begun: it is a worker no more, and what it has is given to others; what it has begun has
+            cost an attempt. None: it stays one.
     """
 
     request_id: UInt
     worker: bytes
     number: UInt
     items: list[Settlement]
-    leaves: bool = False
+    begun: list[JobRef] | None = None
 
 
 @dataclass(slots=True)

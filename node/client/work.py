@@ -31,6 +31,9 @@ IN_FLIGHT: Final = 16
 ATTEMPTS: Final = 5
 VISIBILITY_SECONDS: Final = 30.0
 
+REPEAT_SECONDS: Final = 30.0
+"""How long it is said again what the node could not write."""
+
 JOIN_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 10.0
 
@@ -274,7 +277,8 @@ class _Asking(NamedTuple):
 
     number: int
     words: Sequence[_Word]
-    leaves: bool
+    begun: list[native.JobRef] | None
+    until: float
 
 
 class WorkQueue:
@@ -377,13 +381,12 @@ class WorkQueue:
         Asking for the next job says nothing about the ones before.
         """
         self._begin()
-        while True:
+        while self._stopping is None:
             job = self._take()
             if job is not None:
                 return job
-            if self._stopping is not None:
-                raise StopAsyncIteration
             await self._change()
+        raise StopAsyncIteration
 
     async def next(self, *, timeout: float | None = None) -> Job:
         """Wait for the next job.
@@ -461,10 +464,6 @@ class WorkQueue:
     async def _stop(self) -> None:
         if self._again is not None:
             self._again.cancel()
-        for job, _ in self._ready:
-            if self.has(job):
-                self.say(job, _RELEASE)
-        self._ready.clear()
         if self._id and self._error is None:
             loop = asyncio.get_running_loop()
             self._leaving = loop.create_future()
@@ -474,6 +473,7 @@ class WorkQueue:
                     await self._leaving
         if self._id:
             self._session.unsubscribe(self._id, self._route or (local(self._address),))
+        self._ready.clear()
         self._open.clear()
 
     # The node's side -------------------------------------------------------------------------
@@ -552,9 +552,13 @@ class WorkQueue:
         """Send what has gathered; the last of it says that no more jobs are wanted."""
         self._is_gathering = False
         words, self._words = self._words[:_SETTLEMENTS_MAX], self._words[_SETTLEMENTS_MAX:]
-        leaves = self._leaving is not None and not self._words
+        begun: list[native.JobRef] | None = None
+        if self._leaving is not None and not self._words:
+            waiting = {job.place for job, _ in self._ready}
+            begun = [native.JobRef(*place) for place in self._open if place not in waiting]
         self._number += 1
-        self._asking = _Asking(self._number, words, leaves)
+        until = asyncio.get_running_loop().time() + REPEAT_SECONDS
+        self._asking = _Asking(self._number, words, begun, until)
         self._ask()
 
     def _ask(self) -> None:
@@ -562,7 +566,7 @@ class WorkQueue:
         assert asking is not None
         items = [word.settlement for word in asking.words]
         number = self._session.next_id()
-        request = native.SettleRequest(number, self._token, asking.number, items, asking.leaves)
+        request = native.SettleRequest(number, self._token, asking.number, items, asking.begun)
         try:
             self._session.ask(self._address, request, self._answered)
         except RillnodeError as error:
@@ -570,9 +574,12 @@ class WorkQueue:
 
     def _answered(self, response: native.Response | RillnodeError) -> None:
         if isinstance(response, RillnodeError):
-            if response.code in PASSING:
+            loop, asking = asyncio.get_running_loop(), self._asking
+            assert asking is not None
+            passes = response.code in PASSING or response.retryable
+            if passes and loop.time() < asking.until and not isinstance(response, TransportError):
                 # With its number it may be asked again, whatever has become of it.
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask)
+                loop.call_later(AGAIN_SECONDS, self._ask)
             else:
                 self._settled(response)
         elif isinstance(response, native.SettledResponse):
@@ -599,7 +606,7 @@ class WorkQueue:
             else:
                 word.future.set_exception(failure)
                 word.future.exception()  # nobody has to look at it
-        if not asking.leaves:
+        if asking.begun is None:
             self._send_soon()
         elif self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)

@@ -114,8 +114,11 @@ OTHERS_SECONDS: Final = 2.0
 OLDEST_SECONDS: Final = 1.0
 """How often it is looked when the oldest entry came that is not settled."""
 
-TRIES_MAX: Final = 5
+TRIES_MAX: Final = 10
 """How often a round is done again whose write was refused or has failed."""
+
+AGAIN_SECONDS_MAX: Final = 0.01
+"""Before that, where another node has written."""
 
 TAKEN_BACK_BYTES: Final = 1_048_576
 """Of the stream of dead letters, looked at for one request."""
@@ -232,6 +235,8 @@ class QueueActor(Worker):
         self._dead_log = 0
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
+        self._is_following = False
+        self._seen_at = 0.0
         self._held = ""
         self._oldest_at = 0
         self._look_oldest_at = 0.0
@@ -266,6 +271,9 @@ class QueueActor(Worker):
                 self._timer = None
                 self._look()
                 self._more = True
+                past = self.system.timing.monotonic() - self._seen_at
+                if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
+                    self._state = None  # others may have left something
             case _:
                 assert_never(message)
         self._go_on()
@@ -454,6 +462,7 @@ class QueueActor(Worker):
                 await self._load(doing)
             state = self._state
             assert state is not None
+            self._follow(bool(self._members) or any(map(_joins, doing)))
             letters = {
                 id(said): await self._look_for_letters(state, said.request)
                 for said in doing
@@ -471,8 +480,10 @@ class QueueActor(Worker):
                 await self._tell(state, doing, jobs)
                 return
             self._state = None
-            if error.code != "store.fenced":
-                logger.info("queue_written_again", extra={"code": error.code})
+            logger.debug("queue_written_again", extra={"code": error.code})
+            if error.code == "store.fenced":
+                # Another node was first: not both at once again and again.
+                await self.sleep(self._context.entropy(1)[0] / 255 * AGAIN_SECONDS_MAX)
         assert error is not None
         raise error
 
@@ -510,8 +521,7 @@ class QueueActor(Worker):
             member.id = state.join(member.token, now) or 0
         if self._lasts:
             self._await_workers(state)
-        self._follow(True)
-        self._state = state
+        self._state, self._seen_at = state, self.system.timing.monotonic()
 
     async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> None:
         """See that there can be a queue of this name, for who works on it first.
@@ -519,8 +529,7 @@ class QueueActor(Worker):
         Raises:
             RequestError: `queue.name`, `queue.unknown`.
         """
-        wants = any(isinstance(one, _Said) and _joins(one) for one in doing)
-        if not (wants or self._members):
+        if not (self._members or any(map(_joins, doing))):
             raise _NONE
         keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
         loads = [LoadIndex(key=key) for key in keys]
@@ -550,6 +559,10 @@ class QueueActor(Worker):
         return state_record(self._logs[0], self._queue)
 
     def _follow(self, on: bool) -> None:
+        """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
+        if on is self._is_following:
+            return
+        self._is_following = on
         followers = self._context.followers
         for log in self._logs:
             if on:
@@ -640,11 +653,14 @@ class QueueActor(Worker):
             if not state.settle(number, place, item.attempt, outcome, pause, item.reason, now):
                 refused.append(at)
         state.note_settled(number, request.number, refused, now)
-        if request.leaves:
+        if request.begun is not None:
+            begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
+            state.return_all(number, now, but=begun)
             member = self._members.pop(request.worker, None)
             if member is not None:
                 self._unwatch(member.origin)
             state.lose(number, now, "its worker has left")
+            state.leave(number, now)
             self._more = True
         return native.SettledResponse(request.request_id, refused)
 
@@ -808,6 +824,7 @@ class QueueActor(Worker):
         if error is None:
             self._is_stored = True
             self._version = version_of(value)
+            self._seen_at = self.system.timing.monotonic()
         return error
 
     async def _is_written(self, stamp: int) -> bool:
@@ -1133,8 +1150,8 @@ class QueueActor(Worker):
         self._timer = self.wake_after(seconds, _Due())
 
 
-def _joins(said: _Said) -> bool:
-    return isinstance(said.request, native.WorkRequest)
+def _joins(said: _Said | _Gone) -> bool:
+    return isinstance(said, _Said) and isinstance(said.request, native.WorkRequest)
 
 
 def _principal_of(member: _Member | None) -> str:

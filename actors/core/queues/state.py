@@ -28,8 +28,10 @@ OPEN_MAX: Final = 10_000
 WORKERS_MAX: Final = 1_000
 """Workers of a queue that are known at a time."""
 
-WORKER_KEPT_MS: Final = 3_600_000
-"""How long a worker is known that has nothing: so long a repeated settlement is known again."""
+WORKER_KEPT_MS: Final = 600_000
+WORKER_LEFT_MS: Final = 60_000
+"""How long a worker is known that has nothing, and one that has left: so long a settlement is known
+that it says again."""
 
 PAUSE_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 600_000
@@ -278,9 +280,9 @@ class QueueState:
 
     def join(self, token: bytes, now: int) -> int | None:
         """Have a worker known; return its id, or None where there are too many."""
+        self._forget_workers(now, but=token)
         known = self._ids.get(token)
         if known is None:
-            self._forget_workers(now)
             if len(self._workers) >= WORKERS_MAX:
                 return None
             known = max(self._workers, default=0) + 1
@@ -298,14 +300,19 @@ class QueueState:
         self.settings = settings
         return True
 
-    def _forget_workers(self, now: int) -> None:
+    def leave(self, worker: int, now: int) -> None:
+        """A worker says that it is none any more, and has nothing."""
+        self._workers[worker].seen_at = now - WORKER_KEPT_MS + WORKER_LEFT_MS
+
+    def _forget_workers(self, now: int, *, but: bytes) -> None:
         idle = [
             number
             for number, worker in self._workers.items()
             if not self.given[number] and worker.seen_at < now - WORKER_KEPT_MS
         ]
         for number in idle:
-            del self._ids[self._workers.pop(number).token]
+            if self._workers[number].token != but:
+                del self._ids[self._workers.pop(number).token]
 
     # Entries ---------------------------------------------------------------------------------
 

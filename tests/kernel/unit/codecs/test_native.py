@@ -137,9 +137,9 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "01" "01ac0202" "40" "00" "05" "f403" "01",
     ),
     (
-        native.SettleRequest(24, b"w", 3, [native.Settlement(0, 7, 2, 1, 500, "no")], True),
-        "0f72696c6c6e6f64655f736574746c65" "10" "18" "0177" "03" "01" "00070201" "01f403" "026e6f"
-        "01",
+        native.SettleRequest(24, b"w", 3, [native.Settlement(0, 7, 2, 1, 500, "no")], []),
+        "0f72696c6c6e6f64655f736574746c65" "11" "18" "0177" "03" "01" "00070201" "01f403" "026e6f"
+        "0100",
     ),
     (native.DescribeQueueRequest(25), "0e72696c6c6e6f64655f7175657565" "01" "19"),
     (native.TakeBackRequest(26, 100), "1272696c6c6e6f64655f74616b655f6261636b" "02" "1a" "64"),
