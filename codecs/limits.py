@@ -289,8 +289,9 @@ WORK_ATTEMPTS_MAX: Final = 1_000
 WORK_IN_FLIGHT_MAX: Final = 10_000
 WORK_SECONDS_MIN: Final = 0.01
 WORK_SECONDS_MAX: Final = 43_200.0
-"""Of work queues: a name, attempts at an entry, jobs that a worker has, and how long it has one.
-Own choice."""
+WORK_SETTLEMENTS_MAX: Final = 1_024
+"""Of work queues: a name, attempts at an entry, jobs that a worker has, how long it has one, and
+jobs that one request settles. Own choice."""
 
 LEASE_SECONDS_MAX: Final = 3_600.0
 """How long an address may be kept for whom serves it while he is away. Own choice."""

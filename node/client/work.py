@@ -18,6 +18,7 @@ import msgspec
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.limits import WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
@@ -43,9 +44,6 @@ _TOKEN_BYTES: Final = 16
 
 _REASON_CHARACTERS_MAX: Final = 1_000
 """Of a reason that is sent; a node keeps less."""
-
-_SETTLEMENTS_MAX: Final = 4_096
-"""Of one request."""
 
 Place = tuple[int, int, int]
 """Partition, index and attempt."""
@@ -551,7 +549,7 @@ class WorkQueue:
     def _send(self) -> None:
         """Send what has gathered; the last of it says that no more jobs are wanted."""
         self._is_gathering = False
-        words, self._words = self._words[:_SETTLEMENTS_MAX], self._words[_SETTLEMENTS_MAX:]
+        words, self._words = self._words[:WORK_SETTLEMENTS_MAX], self._words[WORK_SETTLEMENTS_MAX:]
         begun: list[native.JobRef] | None = None
         if self._leaving is not None and not self._words:
             waiting = {job.place for job, _ in self._ready}

@@ -74,6 +74,7 @@ from rillnode.codecs.limits import (
     WORK_IN_FLIGHT_MAX,
     WORK_SECONDS_MAX,
     WORK_SECONDS_MIN,
+    WORK_SETTLEMENTS_MAX,
 )
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
@@ -85,7 +86,7 @@ TOKEN_BYTES: Final = 16
 GRACE_SECONDS: Final = 2.0
 """How long a worker's jobs wait for it to come back when its link is lost."""
 
-GIVEN_MAX: Final = 1_024
+GIVEN_MAX: Final = 256
 """Jobs given in one round, and entries that are read for them one by one."""
 
 GIVEN_BYTES: Final = 1_048_576
@@ -635,6 +636,9 @@ class QueueActor(Worker):
         last, late = state.settled(number)
         if not request.number:
             return RequestError("queue.limit", "Settlements are numbered from 1")
+        if len(request.items) > WORK_SETTLEMENTS_MAX:
+            text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
+            return RequestError("queue.limit", text)
         if request.number <= last:
             again = list(late) if request.number == last else list(range(len(request.items)))
             return native.SettledResponse(request.request_id, again)

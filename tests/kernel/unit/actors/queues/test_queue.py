@@ -381,6 +381,8 @@ def test_wrong_words_on_jobs_are_refused() -> None:
         assert (await worker.settle(job, outcome=9))[0].code == "queue.limit"
         late = await worker.settle(job, outcome=RETRY, milliseconds=10**9)
         assert late[0].text == "A pause, or more time, is at most 43,200 s"
+        many = await worker.settle(*[job] * 1_025)
+        assert many[0].text == "One request settles at most 1,024 jobs: send several"
         stranger = Worker(core, b"?")
         assert await stranger.settle(job) == native.SettledResponse(101, [0])
         worker.token = b"short"
