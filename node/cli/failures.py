@@ -52,6 +52,8 @@ NEXT_STEPS: Final = {
     "config.exists": "`rillnode run -c FILE` runs what is there; init takes another directory",
     "config.file": "check the path after -c",
     "config.none": "`rillnode init` makes a node.toml, `rillnode run -c FILE` takes one",
+    "client.nowhere": "`rillnode run --dev` starts one for a try, `rillnode context add` names one",
+    "context": "`rillnode context ls` lists what is saved, `context add` saves a node",
     "copy": "name a target that holds nothing yet; what is copied from stays as it is",
     "copy.running": "end it with Ctrl-C or SIGTERM; a copy without --final lets it run",
     "entries": "push smaller entries",
