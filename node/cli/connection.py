@@ -146,7 +146,8 @@ def _found(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
     if found is None:
         return None
     context = found.context
-    return _Place(context.url, context.node_identity, context.key_file and Path(context.key_file))
+    key = None if context.key_file is None else Path(context.key_file)
+    return _Place(context.url, context.node_identity, key)
 
 
 def target_of(config: Config) -> Target:

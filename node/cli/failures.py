@@ -30,6 +30,7 @@ _PEER: Final = "the other side sent what cannot be read: compare the versions of
 NEXT_STEPS: Final = {
     "actor": "see the node's log: it tells which actor failed, and why",
     "address": _ROUTE,
+    "address.unknown": "add the grant, if one is named; else check the route: `rillnode peer ls`",
     "address.invalid": "choose another address",
     "address.reserved": "choose another address",
     "address.taken": "choose another address, or serve it with --group everywhere",
@@ -110,7 +111,7 @@ NEXT_STEPS: Final = {
     "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
-    "stream.unknown": "`rillnode stream ls` lists what your key may see; `stream create` makes one",
+    "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription.stopped": "follow anew, if that is still wanted",
     "subscription": "close subscriptions that are not read, or make another link",

@@ -55,11 +55,9 @@ def type_problems(
         if isinstance(kind, inspect.StructType) and isinstance(value, dict):
             inner.append((path, kind.cls))
         elif isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
-            items = kind.item_type
-            if isinstance(items, inspect.StructType) and all(
-                isinstance(item, dict) for item in cast(list[Any], value)
-            ):
-                inner += (((*path, number), items.cls) for number in range(len(value)))
+            item, items = kind.item_type, _items(value)
+            if isinstance(item, inspect.StructType) and all(isinstance(one, dict) for one in items):
+                inner += (((*path, number), item.cls) for number in range(len(items)))
         for place, cls in inner:
             yield from type_problems(tree, cls, root, dec_hook=dec_hook, at=place)
         if inner:
@@ -73,6 +71,10 @@ def type_problems(
             path = (*at, key)
             wanted = expected(type_at(path, root))
             yield Problem(path, "config.missing", f"missing; expected {wanted}")
+
+
+def _items(value: Any) -> list[Any]:
+    return [*value]
 
 
 def problem_of(

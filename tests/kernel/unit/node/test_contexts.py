@@ -52,7 +52,7 @@ def test_the_first_place_that_names_a_node_counts(environ: dict[str, str]) -> No
 
     def url(name: str | None = None) -> str | None:
         found = find(environ, name=name)
-        return found and found.context.url
+        return None if found is None else found.context.url
 
     assert url() == "noise://dev:1"
     write_contexts(environ, Contexts(contexts={"home": HOME, "hub": HUB}))
