@@ -27,7 +27,7 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
-from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.resolving import explain_refusal, stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRule, StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase
@@ -115,9 +115,10 @@ class Core:
         queues = system.spawn(partial(queue_service.QueueService, self.context))
         self.router.register(queue_service.ADDRESS, queues)
         self.router.register_resolver(QUEUE_PREFIX, queue_service.queue_resolver(self.context))
-        self.router.register_guard(QUEUE_PREFIX, queue_service.queue_guard(self.access))
+        guard, explain = queue_service.queue_guard, queue_service.explain_queue_refusal
+        self.router.register_guard(QUEUE_PREFIX, guard(self.access), explain)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
-        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
+        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access), explain_refusal)
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             self.router.register_refusal(prefix, not_done)
 

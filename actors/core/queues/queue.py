@@ -33,8 +33,8 @@ from rillnode.actors.core.queues.state import (
     Settings,
     key_number,
 )
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.rights import RightsChanged
-from rillnode.actors.core.router import UNKNOWN
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
@@ -328,7 +328,9 @@ class QueueActor(Worker):
                     return
             case native.SettleRequest() | native.DescribeQueueRequest() | native.TakeBackRequest():
                 if not self._may_pull(origin.principal):
-                    self._answer(origin, wire.return_route, failed(request.request_id, UNKNOWN))
+                    self._answer(
+                        origin, wire.return_route, failed(request.request_id, self._unknown(origin))
+                    )
                     return
             case native.UnsubscribeRequest(request_id=number):
                 for member in tuple(self._members.values()):
@@ -343,7 +345,7 @@ class QueueActor(Worker):
     def _refusal(self, origin: Origin, request: native.WorkRequest) -> RequestError | None:
         """Why somebody cannot be a worker, whatever the queue is like."""
         if not self._may_pull(origin.principal):
-            return UNKNOWN
+            return self._unknown(origin)
         if (
             not 0 < len(self._queue.encode()) <= QUEUE_NAME_BYTES_MAX
             or len(f"{self._stream}{DEAD_SUFFIX}".encode()) > NAME_BYTES_MAX
@@ -365,6 +367,9 @@ class QueueActor(Worker):
             text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
             return RequestError("queue.limit", text)
         return None
+
+    def _unknown(self, origin: Origin) -> RequestError:
+        return not_granted("address.unknown", origin.principal, "pull", self._stream)
 
     def _may_pull(self, principal: str) -> bool:
         return self._context.access.allows(principal, "pull", self._stream)

@@ -14,7 +14,8 @@ from rillnode.actors.core.queues.names import (
     parse_queue_address,
 )
 from rillnode.actors.core.queues.queue import QueueActor
-from rillnode.actors.core.router import Admits, Resolve
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.router import UNKNOWN, Admits, Resolve
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.core.streams.context import StreamContext
@@ -58,6 +59,14 @@ def queue_guard(access: Access) -> Admits:
         return False
 
     return admits
+
+
+def explain_queue_refusal(address: bytes, origin: Origin, _: bytes) -> RillnodeError:
+    """Say what the guard has missed."""
+    parsed = parse_queue_address(address)
+    if parsed is None:
+        return UNKNOWN
+    return not_granted("address.unknown", origin.principal, "pull", parsed[0])
 
 
 async def listed_queues(
