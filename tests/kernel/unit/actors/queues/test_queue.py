@@ -518,6 +518,27 @@ def test_entries_of_a_key_are_out_one_at_a_time_with_their_keys_and_headers() ->
     with_core(test)
 
 
+def test_an_idle_queue_leaves_nothing_but_its_record() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"x", b"y")
+        worker = Worker(core)
+        jobs = await worker.work()
+        await worker.settle(jobs[0])
+        worker.send(native.UnsubscribeRequest(7))
+        await worker.take()
+        # Somebody who only looks, and a stream that grows, keep nobody awake.
+        for _ in range(6):
+            await push(peer, b"more")
+            await pass_time(core, 30.0)
+        assert core.router.lookup(ADDRESS) is None
+        assert core.context.queues.gauges == {}
+        assert not any(core.context.followers.logs)
+        assert (await shown(peer))["depth"] == 7
+        assert texts(await Worker(core, b"2").work())[:2] == [b"y", b"more"]
+
+    with_core(test)
+
+
 def _cell(core: Core) -> Any:
     cell = core.router.lookup(ADDRESS)
     assert cell is not None
