@@ -17,7 +17,7 @@ from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
-from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue
+from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue, work_queue
 from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 from rillnode.node.iteration import Iteration, kept
 
@@ -295,7 +295,7 @@ class Stream:
 
         Of `attempts`, `queue_in_flight` and `by_key` the queue takes what the latest worker says.
         """
-        worker = WorkQueue(
+        worker = work_queue(
             self._session,
             queue_address(self.name, queue),
             name=queue,

@@ -7,6 +7,7 @@ when a link is lost is asked again on the next, and done once.
 
 import asyncio
 import logging
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ import msgspec
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
-from rillnode.codecs.limits import WORK_SETTLEMENTS_MAX
+from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
@@ -151,13 +152,14 @@ class Job:
         attempt: how often it was given to a worker, this time included: from 1.
     """
 
-    __slots__ = ("_place", "_queue", "attempt", "entry")
+    __slots__ = ("_given", "_queue", "_worker", "attempt", "entry")
 
-    def __init__(self, queue: "WorkQueue", entry: Entry, attempt: int) -> None:
-        self.entry = entry
-        self.attempt = attempt
-        self._place = entry.partition, entry.index, attempt
-        self._queue = queue
+    def __init__(self, queue: "WorkQueue", worker: "_Worker", given: "_Given") -> None:
+        self.entry = given.entry
+        self.attempt = given.place[2]
+        self._given = given
+        self._worker = worker
+        self._queue = queue  # which goes on to work as long as one of its jobs is in use
 
     def __repr__(self) -> str:
         entry = self.entry
@@ -189,14 +191,9 @@ class Job:
         return self.entry.index
 
     @property
-    def place(self) -> Place:
-        """Partition and index of the entry, and the attempt."""
-        return self._place
-
-    @property
     def is_answered(self) -> bool:
         """Whether one of the calls below has answered it, other than `extend`."""
-        return not self._queue.has(self)
+        return not self._worker.has(self._given)
 
     async def done(self) -> None:
         """Say that it is done; returns once that is durable.
@@ -206,7 +203,7 @@ class Job:
                 is answered already.
             RillnodeError: it is not known whether that is durable.
         """
-        await self._queue.say(self, _DONE)
+        await self._worker.say(self._given, _DONE)
 
     def done_nowait(self) -> asyncio.Future[None]:
         """Say that it is done without waiting; the future is done once that is durable.
@@ -214,7 +211,7 @@ class Job:
         What is said in one turn of the event loop travels together. Errors as of `done`, where it
         is answered already at once.
         """
-        return self._queue.say(self, _DONE)
+        return self._worker.say(self._given, _DONE)
 
     async def retry(self, after: float | None = None, *, reason: str = "") -> None:
         """Have it given again, to any worker; after the last attempt it becomes a dead letter.
@@ -228,15 +225,15 @@ class Job:
             RequestError: `queue.late`, as of `done`; `queue.limit`, it is more than 12 hours.
             RillnodeError: as of `done`.
         """
-        await self._queue.say(self, _RETRY, after, reason)
+        await self._worker.say(self._given, _RETRY, after, reason)
 
     async def reject(self, reason: str = "") -> None:
         """Make it a dead letter, at once; errors as of `done`."""
-        await self._queue.say(self, _REJECT, reason=reason)
+        await self._worker.say(self._given, _REJECT, reason=reason)
 
     async def extend(self, seconds: float) -> None:
         """Have so many seconds for it, from now on; errors as of `retry`."""
-        await self._queue.say(self, _EXTEND, seconds)
+        await self._worker.say(self._given, _EXTEND, seconds)
 
     async def __aenter__(self) -> Self:
         """It is there already."""
@@ -259,13 +256,21 @@ class Job:
             if isinstance(error, Exception):
                 await self.retry(reason=f"{type(error).__name__}: {error}")
             else:
-                await self._queue.say(self, _RELEASE)
+                await self._worker.say(self._given, _RELEASE)
+
+
+class _Given(msgspec.Struct, eq=False):
+    """An entry that the node has given, for one attempt, and until when it is this worker's."""
+
+    entry: Entry
+    place: Place
+    until: float
 
 
 class _Word(NamedTuple):
     """What was said about one job, and who is told what has become of that."""
 
-    job: Job
+    job: _Given
     settlement: native.Settlement
     future: asyncio.Future[None]
 
@@ -279,40 +284,21 @@ class _Asking(NamedTuple):
     until: float
 
 
-class WorkQueue:
-    """A worker of a queue, as `Stream.work` makes it: an async context manager with jobs in it.
-
-        async with stream.work("printing") as queue:
-            async for job in queue:
-                async with job:
-                    ...
-
-    Any wait for a job may be cancelled: the next call goes on, and no job is lost. It goes on over
-    lost links. Jobs that are asked for in several tasks are worked on side by side. At the end of
-    the `async with` what was not answered is given to others at once.
-
-    Attributes:
-        name: of the queue.
-        stream: of the stream.
-        in_flight: jobs that it has at a time.
-    """
+class _Worker:
+    """The part of a `WorkQueue` that its session knows, and that goes on until it is stopped."""
 
     def __init__(
         self,
         session: Session,
         address: bytes,
         *,
-        name: str,
-        stream: str,
         attempts: int,
         visibility_seconds: float,
         in_flight: int,
         queue_in_flight: int | None,
         by_key: bool,
     ) -> None:
-        self.name = name
-        self.stream = stream
-        self.in_flight = in_flight
+        self._in_flight = in_flight
         self._session = session
         self._address = address
         self._attempts = attempts
@@ -322,9 +308,9 @@ class WorkQueue:
         self._token = session.messages.entropy(_TOKEN_BYTES)
         self._id = 0
         self._route: Route = ()
-        self._joined = False
-        self._ready: deque[tuple[Job, float]] = deque()
-        self._open: dict[Place, Job] = {}
+        self.joined = False
+        self._ready: deque[_Given] = deque()
+        self._open: dict[Place, _Given] = {}
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
         self._words: list[_Word] = []
@@ -332,96 +318,41 @@ class WorkQueue:
         self._asking: _Asking | None = None
         self._is_gathering = False
         self._again: asyncio.TimerHandle | None = None
-        self._stopping: asyncio.Task[None] | None = None
+        self.stopping: asyncio.Task[None] | None = None
         self._leaving: asyncio.Future[None] | None = None
 
-    def __repr__(self) -> str:
-        ended = "stopped" if self._stopping else f"{len(self._open)} in flight"
-        return f"<WorkQueue {self.name!r} of {self.stream!r}: {ended}>"
+    @property
+    def open_count(self) -> int:
+        """Jobs that are here and not answered."""
+        return len(self._open)
 
-    # The worker's side -----------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        """Wait until the node has taken it as a worker.
-
-        Raises:
-            RequestError: `queue.name`, the name is a consumer's of this stream, or too long;
-                `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
-                keys and this asks for none, or the other way, and entries of it are open;
-                `stream.unknown`.
-            TransportError: the node has not answered in time.
-        """
-        self._begin()
-        try:
-            async with asyncio.timeout(JOIN_SECONDS):
-                while not self._joined:
-                    await self._change()
-        except TimeoutError:
-            await self.stop()
-            text = f"the node has not answered in {JOIN_SECONDS:.0f} s"
-            raise TransportError("request.timeout", text) from None
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Stop."""
-        await self.stop()
-
-    def __aiter__(self) -> Self:
-        """Itself."""
-        return self
-
-    async def __anext__(self) -> Job:
-        """Wait for the next job; errors as of entering it, and as `next`.
-
-        Asking for the next job says nothing about the ones before.
-        """
-        self._begin()
-        while self._stopping is None:
-            job = self._take()
-            if job is not None:
-                return job
-            await self._change()
-        raise StopAsyncIteration
-
-    async def next(self, *, timeout: float | None = None) -> Job:
-        """Wait for the next job.
-
-        Args:
-            timeout: seconds; None: for ever.
-
-        Raises:
-            TimeoutError: none has come by then.
-            RequestError: `queue.stopped`, it was stopped; `stream.removed`; `queue.revoked`, the
-                right to pull the stream has ended.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                return await anext(self)
-        except StopAsyncIteration:
-            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+    def begin(self) -> None:
+        """Ask to be a worker, where that was not done yet."""
+        if not self._id and self._error is None and self.stopping is None:
+            self._subscribe()
 
     async def stop(self) -> None:
         """Take no more jobs; those that were not answered are given to others."""
-        if self._stopping is None:
+        if self.stopping is None:
             self._wake.set()
-            self._stopping = kept(self._stop())
-        await asyncio.shield(self._stopping)
+            self.stopping = kept(self._stop())
+        await asyncio.shield(self.stopping)
 
-    def has(self, job: Job) -> bool:
+    def has(self, job: _Given) -> bool:
         """Whether a job is this worker's, and not answered."""
         return self._open.get(job.place) is job
 
     def say(
-        self, job: Job, outcome: int, seconds: float | None = None, reason: str = ""
+        self, job: _Given, outcome: int, seconds: float | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
         """Say something about a job, as its calls do."""
         place = job.place
         if self._open.get(place) is not job:
             raise late_error(place)
-        milliseconds = None if seconds is None else max(0, round(1_000 * seconds))
+        if seconds is not None and not 0 <= seconds <= WORK_SECONDS_MAX:
+            text = f"A pause, or more time, is 0 to {WORK_SECONDS_MAX:,.0f} s, not {seconds:g}"
+            raise RequestError("queue.limit", text)
+        milliseconds = None if seconds is None else round(1_000 * seconds)
         item = native.Settlement(*place, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX])
         if outcome != _EXTEND:
             del self._open[place]
@@ -431,18 +362,17 @@ class WorkQueue:
             self._send_soon()
         return word.future
 
-    def _take(self) -> Job | None:
+    def take(self) -> _Given | None:
         """The next job that is there, and whose time is not over."""
         now = asyncio.get_running_loop().time()
-        while self._ready and self._joined:
-            job, until = self._ready.popleft()
-            place = job.place
-            if until > now and self.has(job):
+        while self._ready and self.joined:
+            job = self._ready.popleft()
+            if job.until > now and self.has(job):
                 return job
-            self._open.pop(place, None)
+            self._open.pop(job.place, None)
         return None
 
-    async def _change(self) -> None:
+    async def change(self) -> None:
         """Wait until something has come.
 
         Raises:
@@ -455,14 +385,10 @@ class WorkQueue:
         if self._error is not None and not self._ready:
             raise self._error
 
-    def _begin(self) -> None:
-        if not self._id and self._error is None and self._stopping is None:
-            self._subscribe()
-
     async def _stop(self) -> None:
         if self._again is not None:
             self._again.cancel()
-        if self._id and self._error is None:
+        if self.joined and self._error is None:
             loop = asyncio.get_running_loop()
             self._leaving = loop.create_future()
             self._send_soon()
@@ -483,7 +409,7 @@ class WorkQueue:
 
     def resume(self) -> tuple[bytes, native.WorkRequest]:
         """Ask to be a worker, with what this one has already."""
-        self._joined = False
+        self.joined = False
         self._route = ()
         saying = (*(() if self._asking is None else self._asking.words), *self._words)
         places = {*self._open, *(word.job.place for word in saying)}
@@ -491,7 +417,7 @@ class WorkQueue:
             self._id,
             self._token,
             [native.JobRef(*place) for place in places],
-            max(0, self.in_flight),
+            max(0, self._in_flight),
             max(0, self._queue_in_flight or 0),
             max(0, self._attempts),
             max(0, round(1_000 * self._visibility_seconds)),
@@ -500,14 +426,14 @@ class WorkQueue:
 
     def link_lost(self) -> None:
         """Hand out nothing until the node has said what is this worker's still."""
-        self._joined = False
+        self.joined = False
 
     def received(self, response: native.Response, route: Route) -> None:
         """Take jobs, and what is this worker's no more."""
         if not isinstance(response, native.JobsResponse):
             return
         self._route = route
-        self._joined = True
+        self.joined = True
         for gone in response.gone:
             self._open.pop((gone.partition, gone.index, gone.attempt), None)
         until = asyncio.get_running_loop().time() + self._visibility_seconds
@@ -521,16 +447,16 @@ class WorkQueue:
                 pushed_key=item.key,
                 encoded_headers=item.headers,
             )
-            job = Job(self, entry, item.attempt)
-            self._open[job.place] = job
-            self._ready.append((job, until))
+            place = item.partition, item.index, item.attempt
+            job = self._open[place] = _Given(entry, place, until)
+            self._ready.append(job)
         self._wake.set()
 
     def failed(self, error: RillnodeError) -> None:
         """Ask anew where the node failed, after a pause; all else ends it."""
-        self._joined = False
+        self.joined = False
         passes = error.code in PASSING or error.retryable
-        if passes and self._stopping is None and not isinstance(error, TransportError):
+        if passes and self.stopping is None and not isinstance(error, TransportError):
             self._session.unanswered += 2
             loop = asyncio.get_running_loop()
             self._again = loop.call_later(AGAIN_SECONDS, self._subscribe)
@@ -552,7 +478,7 @@ class WorkQueue:
         words, self._words = self._words[:WORK_SETTLEMENTS_MAX], self._words[WORK_SETTLEMENTS_MAX:]
         begun: list[native.JobRef] | None = None
         if self._leaving is not None and not self._words:
-            waiting = {job.place for job, _ in self._ready}
+            waiting = {job.place for job in self._ready}
             begun = [native.JobRef(*place) for place in self._open if place not in waiting]
         self._number += 1
         until = asyncio.get_running_loop().time() + REPEAT_SECONDS
@@ -610,4 +536,140 @@ class WorkQueue:
             self._leaving.set_result(None)
 
 
-__all__ = ["Job", "WorkQueue"]
+class WorkQueue:
+    """A worker of a queue, as `Stream.work` makes it: an async context manager with jobs in it.
+
+        async with stream.work("printing") as queue:
+            async for job in queue:
+                async with job:
+                    ...
+
+    Any wait for a job may be cancelled: the next call goes on, and no job is lost. It goes on over
+    lost links. Jobs that are asked for in several tasks are worked on side by side. At the end of
+    the `async with`, and when nothing refers to it or to a job of it any more, what was not
+    answered is given to others at once.
+
+    Attributes:
+        name: of the queue.
+        stream: of the stream.
+        in_flight: jobs that it has at a time.
+    """
+
+    def __init__(self, worker: _Worker, *, name: str, stream: str, in_flight: int) -> None:
+        self.name = name
+        self.stream = stream
+        self.in_flight = in_flight
+        self._worker = worker
+        loop = asyncio.get_running_loop()
+        self._dropped = weakref.finalize(self, _stop_dropped, loop, worker)
+        self._dropped.atexit = False
+
+    def __repr__(self) -> str:
+        worker = self._worker
+        ended = "stopped" if worker.stopping else f"{worker.open_count} in flight"
+        return f"<WorkQueue {self.name!r} of {self.stream!r}: {ended}>"
+
+    async def __aenter__(self) -> Self:
+        """Wait until the node has taken it as a worker.
+
+        Raises:
+            RequestError: `queue.name`, the name is a consumer's of this stream, or too long;
+                `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
+                keys and this asks for none, or the other way, and entries of it are open;
+                `stream.unknown`.
+            TransportError: the node has not answered in time.
+        """
+        worker = self._worker
+        worker.begin()
+        try:
+            async with asyncio.timeout(JOIN_SECONDS):
+                while not worker.joined:
+                    await worker.change()
+        except TimeoutError:
+            await self.stop()
+            text = f"the node has not answered in {JOIN_SECONDS:.0f} s"
+            raise TransportError("request.timeout", text) from None
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Job:
+        """Wait for the next job; errors as of entering it, and as `next`.
+
+        Asking for the next job says nothing about the ones before.
+        """
+        worker = self._worker
+        worker.begin()
+        while worker.stopping is None:
+            job = worker.take()
+            if job is not None:
+                return Job(self, worker, job)
+            await worker.change()
+        raise StopAsyncIteration
+
+    async def next(self, *, timeout: float | None = None) -> Job:
+        """Wait for the next job.
+
+        Args:
+            timeout: seconds; None: for ever.
+
+        Raises:
+            TimeoutError: none has come by then.
+            RequestError: `queue.stopped`, it was stopped; `stream.removed`; `queue.revoked`, the
+                right to pull the stream has ended.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self)
+        except StopAsyncIteration:
+            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+
+    async def stop(self) -> None:
+        """Take no more jobs; those that were not answered are given to others."""
+        self._dropped.detach()
+        await self._worker.stop()
+
+
+def _stop_dropped(loop: asyncio.AbstractEventLoop, worker: _Worker) -> None:
+    """Whoever breaks out of a loop stops nothing, and its jobs would only wait for their time."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_stop_later, worker)
+
+
+def _stop_later(worker: _Worker) -> None:
+    if worker.stopping is None:
+        kept(worker.stop())
+
+
+def work_queue(
+    session: Session,
+    address: bytes,
+    *,
+    name: str,
+    stream: str,
+    attempts: int,
+    visibility_seconds: float,
+    in_flight: int,
+    queue_in_flight: int | None,
+    by_key: bool,
+) -> WorkQueue:
+    """Make a worker of a queue, as `Stream.work` says."""
+    worker = _Worker(
+        session,
+        address,
+        attempts=attempts,
+        visibility_seconds=visibility_seconds,
+        in_flight=in_flight,
+        queue_in_flight=queue_in_flight,
+        by_key=by_key,
+    )
+    return WorkQueue(worker, name=name, stream=stream, in_flight=in_flight)

@@ -124,6 +124,8 @@ AGAIN_SECONDS_MAX: Final = 0.01
 TAKEN_BACK_BYTES: Final = 1_048_576
 """Of the stream of dead letters, looked at for one request."""
 
+_OUTCOMES: Final = frozenset(Outcome)
+
 _REVOKED: Final = RequestError(
     "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
 )
@@ -647,19 +649,18 @@ class QueueActor(Worker):
         if request.number <= last:
             again = list(late) if request.number == last else list(range(len(request.items)))
             return native.SettledResponse(request.request_id, again)
-        refused: list[int] = []
         limit = round(1_000 * WORK_SECONDS_MAX)
-        for at, item in enumerate(request.items):
-            try:
-                outcome = Outcome(item.outcome)
-            except ValueError:
+        for item in request.items:  # all, before any of them is carried out
+            if item.outcome not in _OUTCOMES:
                 return RequestError("queue.limit", f"There is no outcome {item.outcome}")
-            pause = item.milliseconds
-            if (pause or 0) > limit:
+            if (item.milliseconds or 0) > limit:
                 text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
                 return RequestError("queue.limit", text)
-            place = item.partition, item.index
-            if not state.settle(number, place, item.attempt, outcome, pause, item.reason, now):
+        refused: list[int] = []
+        for at, item in enumerate(request.items):
+            place, outcome = (item.partition, item.index), Outcome(item.outcome)
+            pause, reason = item.milliseconds, item.reason
+            if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
                 refused.append(at)
         state.note_settled(number, request.number, refused, now)
         if request.begun is not None:

@@ -1,6 +1,7 @@
 """Work queues against a running node, over links that are lost."""
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -103,6 +104,10 @@ def test_what_is_late_is_refused(tmp_path: Path) -> None:
             await stream.push(b"x")
             async with stream.work("q", visibility_seconds=0.2) as queue:
                 late = await queue.next(timeout=5.0)
+                for seconds in (-1.0, 1e9):
+                    with pytest.raises(RequestError, match="0 to 43,200 s") as caught:
+                        await late.retry(seconds)
+                    assert caught.value.code == "queue.limit"
                 again = await queue.next(timeout=5.0)
                 assert (again.index, again.attempt) == (0, 2)
                 with pytest.raises(RequestError) as caught:
@@ -131,6 +136,26 @@ def test_leaving_gives_back_what_was_not_answered(tmp_path: Path) -> None:
                 jobs = [await queue.next(timeout=5.0) for _ in range(10)]
             # Of those that waited at the worker no attempt was lost.
             assert Counter(job.attempt for job in jobs) == {1: 9, 2: 1}
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_nobody_refers_to_gives_its_jobs_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+            stream = await filled(client, 6, partitions=1)
+            async for job in stream.work("q", in_flight=6):
+                begun = job
+                break
+            await asyncio.sleep(0.1)
+            # As long as a job is in use its worker is.
+            await begun.extend(60.0)
+            assert (await client.queue("jobs", "q")).workers == 1
+            del job, begun
+            gc.collect()
+            async with stream.work("q", in_flight=6) as queue:
+                jobs = [await queue.next(timeout=1.5) for _ in range(6)]
+            assert Counter(job.attempt for job in jobs) == {1: 5, 2: 1}
 
     asyncio.run(run())
 
