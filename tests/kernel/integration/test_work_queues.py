@@ -144,14 +144,12 @@ def test_a_worker_that_nobody_refers_to_gives_its_jobs_back(tmp_path: Path) -> N
     async def run() -> None:
         async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
             stream = await filled(client, 6, partitions=1)
-            async for job in stream.work("q", in_flight=6):
-                begun = job
-                break
+            begun = await anext(stream.work("q", in_flight=6))
             await asyncio.sleep(0.1)
             # As long as a job is in use its worker is.
             await begun.extend(60.0)
             assert (await client.queue("jobs", "q")).workers == 1
-            del job, begun
+            del begun
             gc.collect()
             async with stream.work("q", in_flight=6) as queue:
                 jobs = [await queue.next(timeout=1.5) for _ in range(6)]
