@@ -167,9 +167,9 @@ def test_bad_keys_and_headers_are_refused_by_the_client(
         with pytest.raises(RequestError) as caught:
             await stream.push(b"x", **beside)
         assert (caught.value.code, caught.value.text) == (code, sentence)
-        many = {f"{name}s".replace("ss", "s"): [value] for name, value in beside.items()}
+        keys, headers = [beside.get("key")], [beside.get("headers")]
         with pytest.raises(RequestError) as caught:
-            await stream.push_many([b"x"], **many)
+            await stream.push_many([b"x"], keys=keys, headers=headers)
         assert caught.value.code == code
         assert await stream.push(b"good") == 0
 
