@@ -194,7 +194,7 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
         raise RequestError(error.code, error.text) from None
 
 
-def _as_bytes(data: Data) -> bytes:
+def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
     if not isinstance(data, Data):
         text = f"an entry is bytes, not {type(data).__name__}: encode it"

@@ -29,6 +29,7 @@ from rillnode.node.client.producer import WINDOW_BYTES
 from rillnode.node.runtime import Node
 
 Talk = Callable[[Node, Client], Awaitable[None]]
+Told = tuple[bytes, bytes | None, dict[str, bytes]]
 
 HEADERS: dict[str, bytes | str] = {"sender": "hall", "raw": b"\xff\0"}
 STORED = {"sender": b"hall", "raw": b"\xff\0"}
@@ -42,7 +43,7 @@ def with_client(directory: Path, talk: Talk) -> None:
     asyncio.run(run())
 
 
-def told(entries: list[Entry]) -> list[tuple[bytes, bytes | None, dict[str, bytes]]]:
+def told(entries: list[Entry]) -> list[Told]:
     return [(entry.data, entry.key, entry.headers) for entry in entries]
 
 
@@ -57,7 +58,7 @@ def test_what_is_pushed_with_a_key_and_headers_comes_back_with_them(tmp_path: Pa
             stream.push_nowait(bytearray(b"headers"), headers=HEADERS),
         ]
         assert await asyncio.gather(*futures) == [1, 2, 3, 4]
-        wanted = [
+        wanted: list[Told] = [
             (b"both", b"lamp", STORED),
             (b"plain", None, {}),
             (b"key", b"\xff", {}),
