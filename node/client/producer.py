@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -199,7 +199,7 @@ def _as_bytes(data: object) -> bytes:
     if not isinstance(data, Data):
         text = f"an entry is bytes, not {type(data).__name__}: encode it"
         raise TypeError(text)
-    return bytes(data)
+    return bytes(cast("Data", data))
 
 
 def _check(data: bytes) -> None:
