@@ -194,12 +194,16 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
         raise RequestError(error.code, error.text) from None
 
 
-def _as_bytes(data: Data) -> bytes:
+def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
-    if not isinstance(data, Data):
-        text = f"an entry is bytes, not {type(data).__name__}: encode it"
-        raise TypeError(text)
-    return bytes(data)
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray):
+        return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
+    text = f"an entry is bytes, not {type(data).__name__}: encode it"
+    raise TypeError(text)
 
 
 def _check(data: bytes) -> None:
