@@ -407,9 +407,10 @@ class Consumer(Iteration[E]):
 
     @property
     def lag(self) -> int | None:
-        """Entries up to the end of the log that are not processed, as of a second ago.
+        """Entries up to the end of the log that are not processed, as the node has told last.
 
-        None: not known yet; or never, as a hub does not tell where its log ends.
+        While there are any it is asked anew whenever positions are saved. None: not known yet; or
+        never, as a hub does not tell where its log ends.
         """
         return self._feed.lag
 
@@ -417,6 +418,7 @@ class Consumer(Iteration[E]):
 
     async def __aenter__(self) -> Self:
         """Find out where to begin; raises what the iteration would."""
+        self._close_when_dropped()
         try:
             await self._feed.open()
         except BaseException:
