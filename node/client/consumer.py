@@ -290,7 +290,9 @@ class Consumer(Iteration[E]):
         ledger = self._ledger
         if self._settles:
             ledger.settle()
-        if not ledger.ready or ledger.in_flight >= self.max_in_flight:
+            if not ledger.ready:
+                await self._fill()
+        elif not ledger.ready or ledger.in_flight >= self.max_in_flight:
             await self._fill()
         # Without waiting, from here on: a cancellation would lose what is handed out.
         return ledger.hand()
