@@ -6,10 +6,14 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
+
+from msgspec import Struct
 
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.errors import RequestError
@@ -222,6 +226,8 @@ def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[
     if not isinstance(found, type):
         return
     shown: type[Any] = found
+    if fields := _fields(shown):
+        yield f"\n```text\n{fields}\n```\n"
     owners: list[type[Any]] = [*(one for one in _SHARED if issubclass(shown, one)), shown]
     keys = dict.fromkeys(key for owner in owners for key in vars(owner) if key[0] != "_")
     members: list[str] = []
@@ -236,6 +242,21 @@ def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[
         yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
     for other, names in repeated.items():
         yield f"\nAs of `{other}`: {', '.join(names)}.\n"
+
+
+def _fields(owner: type) -> str:
+    """The members of an enumeration or the fields of a record, as the source has them."""
+    if not (issubclass(owner, Enum | Struct) or is_dataclass(owner)):
+        return ""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = [
+        ast.unparse(node)
+        for node in tree.body
+        if (isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"))
+        or (isinstance(node, ast.Assign) and issubclass(owner, Enum))
+    ]
+    return "\n".join(found)
 
 
 def _member(owner: type, name: str) -> str:
