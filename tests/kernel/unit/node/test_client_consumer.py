@@ -24,6 +24,7 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.node.client import consumer as consumer_module
 from rillnode.node.client.client import Client
 from rillnode.node.client.consumer import Consumer, Ledger
 from rillnode.node.client.session import Session
@@ -381,6 +382,69 @@ def test_who_acknowledges_nothing_is_told_so() -> None:
             consumer.ack(entries[1])
             assert (await waiting).index == 2
         assert node.saves == []
+
+    with_node(talk)
+
+
+def test_an_iteration_that_waits_for_acknowledgements_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "FULL_SECONDS", 0.01)
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.grow(5)
+        async with stream.consumer("c", ack="explicit", max_in_flight=2) as consumer:
+            entries = await consumer.batch(5)
+            waiting = asyncio.ensure_future(consumer.next())
+            await until(lambda: "nothing_acknowledged" in caplog.messages)
+            consumer.ack(entries[0])
+            assert (await waiting).index == 2
+
+    with_node(talk)
+
+
+def test_a_partition_that_is_named_twice_is_read_once() -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        for partition in range(2):
+            node.grow(2, partition)
+        async with stream.consumer("c", partitions=[1, 0, 1], ack="explicit") as consumer:
+            await settled()
+            entries = await consumer.batch(10)
+            assert [(one.partition, one.index) for one in entries] == [
+                (1, 0), (1, 1), (0, 0), (0, 1),
+            ]  # fmt: skip
+            for entry in entries:
+                consumer.ack(entry)
+        assert node.saved == {0: 2, 1: 2}
+
+    with_node(talk, partitions=2)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_an_end_that_is_cancelled_saves_all_the_same(turns: int) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.grow(3)
+
+        async def use() -> None:
+            async with stream.consumer("c") as consumer:
+                await consumer.batch(3)
+                await consumer.batch(1, timeout=0)
+                using.cancel()  # at the next thing that waits
+                await asyncio.sleep(0)
+
+        using = asyncio.ensure_future(use())
+        for _ in range(100):
+            if using.cancelling():
+                break
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait((using,))
+        assert using.cancelled()
+        await settled()
+        assert node.saved == {0: 3}
+        assert node.subscriptions == 0
 
     with_node(talk)
 
