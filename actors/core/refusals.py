@@ -31,7 +31,7 @@ def not_granted(code: str, principal: str, verb: str, stream: str) -> RequestErr
     who, name, may = json.dumps(principal), json.dumps(stream), json.dumps([verb])
     text = (
         f"There is no stream {name}, or {principal} may not {verb} there. "
-        "The node's operator lets it with\n"
+        "The node's operator can grant it in node.toml:\n"
         f"[[grant]]\nwho = {who}\nstreams = {name}\nmay = {may}"
     )
     return RequestError(code, text)

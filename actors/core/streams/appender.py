@@ -290,10 +290,11 @@ class AppenderActor(Worker):
 
 def _settle(appends: Sequence[Append]) -> None:
     """All are durable, or have failed; harmless when repeated."""
-    part: Part | None = None
+    gathered: Gathered | None = None
     for append in appends:
         if append.token is not None:
-            part = append.token
+            part: Part = append.token
+            gathered = part.gathered
             part.appends.settle(append)
-    if part is not None:
-        part.gathered.answer()
+    if gathered is not None:
+        gathered.answer()
