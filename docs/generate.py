@@ -244,7 +244,7 @@ def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[
         yield f"\nAs of `{other}`: {', '.join(names)}.\n"
 
 
-def _fields(owner: type) -> str:
+def _fields(owner: type[Any]) -> str:
     """The members of an enumeration or the fields of a record, as the source has them."""
     if not (issubclass(owner, Enum | Struct) or is_dataclass(owner)):
         return ""

@@ -7,6 +7,7 @@ Each is a patch of the right code.
 # pyright: reportPrivateUsage=false
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -57,7 +58,7 @@ def hosts_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def entries_given_are_processed(patch: pytest.MonkeyPatch) -> None:
     """A consumer's position counts an entry as processed when it is given to the consumer."""
-    hand = Ledger.hand
+    hand: Callable[[Ledger[Entry]], Entry] = Ledger[Entry].hand
 
     def hasty(self: Ledger[Entry]) -> Entry:
         entry = hand(self)

@@ -309,7 +309,8 @@ class _HubFeed:
 
     async def _pull(self) -> AsyncGenerator[Sequence[HubEntry]]:
         stream, partition = self._stream, self._partition
-        self._begin(await self._calls.persist(self._position.load) or 0)
+        saved = await self._calls.persist(self._position.load)
+        self._begin(saved or 0)
         self._saving = kept(self._tell_often())
         found = self._found()
         yield ()

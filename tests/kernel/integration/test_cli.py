@@ -106,7 +106,7 @@ def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
     """It goes on where it stopped, and says on stderr that the node is away."""
     address = free_address()
     node = start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
-    at = ["-c", home / "node.toml", "--node", f"noise://{address}"]
+    at = ("-c", str(home / "node.toml"), "--node", f"noise://{address}")
     tail = ("stream", "tail", "s", "--consumer", "worker", "--format", "raw", *at)
     assert call("stream", "push", "s", "--create", *at, stdin=b"a\nb\nc\n").returncode == 0
     for count, printed in ((1, b"a\n"), (2, b"b\nc\n")):
