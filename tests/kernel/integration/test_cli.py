@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,6 +244,19 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
         assert pushed[0]["entries"] == 1
     assert node.stop() == 0
     assert not list(tmp_path.glob("ports-*"))
+    logged = [
+        json.loads(line) for line in node.log.read_text().splitlines() if line.startswith("{")
+    ]
+    by_event = {
+        event: Counter(
+            (line["transport"], line["remote"], line["peer"])
+            for line in logged
+            if line["event"] == event
+        )
+        for event in ("link_opened", "link_closed")
+    }
+    assert by_event["link_opened"] == by_event["link_closed"]
+    assert len(by_event["link_opened"]) >= 2
 
 
 def test_a_node_for_a_try_needs_nothing_and_is_found(
