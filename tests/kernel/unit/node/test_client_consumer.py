@@ -726,6 +726,8 @@ def test_a_client_that_is_closed_first_saves_for_its_consumers() -> None:
     ("options", "text"),
     [
         ({"max_in_flight": 0}, "max_in_flight is at least 1, not 0"),
+        ({"save_seconds": 0}, "save_seconds is more than 0, not 0"),
+        ({"save_seconds": float("nan")}, "save_seconds is more than 0, not nan"),
         ({"ack": "late"}, 'ack is "next" or "explicit", not \'late\''),
     ],
 )
@@ -734,6 +736,8 @@ def test_what_cannot_be_is_refused_at_once(options: dict[str, object], text: str
         with pytest.raises(ConsumerError) as caught:
             stream.consumer("c", **options)  # type: ignore[arg-type]
         assert (caught.value.code, caught.value.text) == ("consumer.invalid", text)
+        with pytest.raises(ConsumerError, match="a consumer has a name"):
+            stream.consumer("")
         async with stream.consumer("c") as consumer:
             with pytest.raises(ConsumerError, match="a batch has at least 1 entry, not 0"):
                 await consumer.batch(0)
