@@ -2,18 +2,22 @@
 
 from rillnode.node.client.blocking import (
     BlockingClient,
+    BlockingConsumer,
     BlockingIteration,
     BlockingJob,
     BlockingMailbox,
+    BlockingPusher,
     BlockingService,
     BlockingStream,
     BlockingWorkQueue,
     connect_blocking,
 )
 from rillnode.node.client.client import Client, SavedIndex, TakenBack, connect
+from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 from rillnode.node.client.work import Job, QueueInfo, QueuePartition, QueueWorker, WorkQueue
@@ -22,17 +26,21 @@ __all__ = [
     "About",
     "Answer",
     "BlockingClient",
+    "BlockingConsumer",
     "BlockingIteration",
     "BlockingJob",
     "BlockingMailbox",
+    "BlockingPusher",
     "BlockingService",
     "BlockingStream",
     "BlockingWorkQueue",
     "Client",
+    "Consumer",
     "Handler",
     "Job",
     "Mailbox",
     "PartitionInfo",
+    "Pusher",
     "QueueInfo",
     "QueuePartition",
     "QueueWorker",

@@ -199,8 +199,8 @@ class Job:
         """Say that it is done; returns once that is durable.
 
         Raises:
-            RequestError: `queue.late`, it was not answered in time, and is another's by now, or it
-                is answered already.
+            JobLate: `queue.late`, it was not answered in time, and is another's by now, or it is
+                answered already.
             RillnodeError: it is not known whether that is durable.
         """
         await self._worker.say(self._given, _DONE)
@@ -222,7 +222,8 @@ class Job:
             reason: for people: a dead letter has that of its last attempt.
 
         Raises:
-            RequestError: `queue.late`, as of `done`; `queue.limit`, it is more than 12 hours.
+            JobLate: as of `done`.
+            QueueError: `queue.limit`, it is less than nothing or more than 12 hours.
             RillnodeError: as of `done`.
         """
         await self._worker.say(self._given, _RETRY, after, reason)
@@ -573,10 +574,10 @@ class WorkQueue:
         """Wait until the node has taken it as a worker.
 
         Raises:
-            RequestError: `queue.name`, the name is a consumer's of this stream, or too long;
+            QueueError: `queue.name`, the name is a consumer's of this stream, or too long;
                 `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
-                keys and this asks for none, or the other way, and entries of it are open;
-                `stream.unknown`.
+                keys and this asks for none, or the other way, and entries of it are open.
+            StreamUnknown: `stream.unknown`.
             TransportError: the node has not answered in time.
         """
         worker = self._worker
@@ -624,8 +625,9 @@ class WorkQueue:
 
         Raises:
             TimeoutError: none has come by then.
-            RequestError: `queue.stopped`, it was stopped; `stream.removed`; `queue.revoked`, the
-                right to pull the stream has ended.
+            QueueStopped: `queue.stopped`, it was stopped.
+            StreamRemoved: `stream.removed`, and the queue with it.
+            QueueError: `queue.revoked`, the right to pull the stream has ended.
         """
         try:
             async with asyncio.timeout(timeout):
