@@ -26,9 +26,10 @@ OF_CLIENTS: Final = (
 
 
 def subscriptions(observed: Observation) -> int:
-    """How many subscriptions of native clients a node has."""
+    """How many subscriptions of native clients a node has, workers of queues among them."""
     found = observed.system.stats().items()
-    return sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
+    subscribed = sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
+    return subscribed + sum(one.workers for one in observed.queues)
 
 
 def leftovers(observed: Observation, sockets: int) -> Iterator[str]:

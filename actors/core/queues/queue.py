@@ -238,6 +238,7 @@ class QueueActor(Worker):
         self._dead_log = 0
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
+        self._last_ms = 0
         self._is_following = False
         self._seen_at = 0.0
         self._held = ""
@@ -448,7 +449,7 @@ class QueueActor(Worker):
 
     def _fail(self, doing: Sequence[_Said | _Gone], error: RillnodeError) -> None:
         """Nothing comes of a round; jobs of workers that are gone are found in the record again."""
-        self._state = None
+        self._state, self._more = None, False
         logger.warning(
             "queue_not_served",
             extra={"stream": self._stream, "queue": self._queue, "code": error.code},
@@ -477,10 +478,14 @@ class QueueActor(Worker):
                 if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
             }
             now = self._context.clock.now_ms()
+            if now < self._last_ms:
+                state.look_at_clock(now)
+            self._last_ms = now
             state.expire(now)
             for said in doing:
                 self._do(state, said, letters, now)
             jobs = await self._choose(state)
+            buries = bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
             error = await self._write(state)
             if self._ended:
                 return
@@ -488,10 +493,11 @@ class QueueActor(Worker):
                 await self._tell(state, doing, jobs)
                 return
             self._state = None
-            logger.debug("queue_written_again", extra={"code": error.code})
             if error.code == "store.fenced":
                 # Another node was first: not both at once again and again.
                 await self.sleep(self._context.entropy(1)[0] / 255 * AGAIN_SECONDS_MAX)
+            elif not buries:
+                break  # else what is to be dead waits, and the rest is written
         assert error is not None
         raise error
 
@@ -522,6 +528,7 @@ class QueueActor(Worker):
         else:
             state = QueueState.decode(stored.value)
         self._is_stored = stored.value is not None
+        state.look_at_clock(context.clock.now_ms())
         state.grow(record.partitions)
         state.changed = state.changed and not self._is_stored
         now = context.clock.now_ms()
@@ -712,8 +719,7 @@ class QueueActor(Worker):
                 self._more = True
                 break
             member = turns[0]
-            deadline = now + member.visibility_ms
-            attempt = state.give(place, member.id, deadline)
+            attempt = state.give(place, member.id, now, member.visibility_ms)
             jobs.setdefault(member, []).append(_job(place, attempt, entry))
             room[member] -= 1
             left_bytes[member] -= len(entry.data)

@@ -11,7 +11,7 @@ All of this is plain computing: time is an argument, and who calls writes down w
 """
 
 from bisect import insort
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Container, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
@@ -64,6 +64,7 @@ class Open(msgspec.Struct, array_like=True):
         attempts: how often it was given.
         at: with a worker: when that is taken to have failed; else not given before; milliseconds
             since 1970.
+        span: how much time that was when it was set, by which a clock that has gone back shows.
         worker: who has it; 0: nobody.
         key: stands for its key where the order by key is asked for.
         reason: it is to become a dead letter, and why.
@@ -71,6 +72,7 @@ class Open(msgspec.Struct, array_like=True):
 
     attempts: int = 0
     at: int = 0
+    span: int = 0
     worker: int = 0
     key: int = 0
     reason: str = ""
@@ -160,7 +162,7 @@ class QueueState:
         self._partitions = stored.partitions
         self._workers = stored.workers
         self._ids = {worker.token: number for number, worker in stored.workers.items()}
-        self._ready: deque[Place] = deque()
+        self._ready: OrderedDict[Place, None] = OrderedDict()
         self._waiting: list[tuple[int, int, int]] = []
         self._behind: dict[tuple[int, int], list[int]] = {}
         self.dying: dict[Place, None] = {}
@@ -339,12 +341,12 @@ class QueueState:
             at, partition, index = heappop(self._waiting)
             entry = self.of((partition, index))
             if entry is not None and entry.at == at and not (entry.worker or entry.reason):
-                self._ready.append((partition, index))
+                self._ready[partition, index] = None
 
     def take_ready(self) -> Place | None:
         """The next one that can be given; it is given, put back or settled by who takes it."""
         while self._ready:
-            place = self._ready.popleft()
+            place, _ = self._ready.popitem(last=False)
             entry = self.of(place)
             if entry is not None and not (entry.worker or entry.reason):
                 return place
@@ -352,13 +354,15 @@ class QueueState:
 
     def put_back(self, place: Place) -> None:
         """It is not given now."""
-        self._ready.appendleft(place)
+        self._ready[place] = None
+        self._ready.move_to_end(place, last=False)
 
-    def give(self, place: Place, worker: int, deadline: int) -> int:
-        """Give an entry to a worker until then; return which attempt at it this is."""
+    def give(self, place: Place, worker: int, now: int, span: int) -> int:
+        """Give an entry to a worker for so long; return which attempt at it this is."""
         entry = self._partitions[place[0]].open[place[1]]
         entry.attempts += 1
-        entry.worker, entry.at = worker, deadline
+        deadline = now + span
+        entry.worker, entry.at, entry.span = worker, deadline, span
         self._count(worker, deadline)
         self.changed = True
         return entry.attempts
@@ -388,11 +392,12 @@ class QueueState:
                 self._leave(entry)
                 self._doom(place, entry, reason or "its worker rejected it")
             case Outcome.EXTEND:
-                entry.at = now + (milliseconds or 0)
+                entry.span = milliseconds or 0
+                entry.at = now + entry.span
                 self._expires_at = min(self._expires_at, entry.at)
             case Outcome.RELEASE:
                 entry.attempts -= 1
-                self._again(place, entry, now)
+                self._again(place, entry, now, 0)
         return True
 
     def note_settled(self, worker: int, number: int, late: Sequence[int], now: int) -> None:
@@ -405,6 +410,22 @@ class QueueState:
         """The number of a worker's last settlement, and what was refused of it."""
         known = self._workers[worker]
         return known.number, known.late
+
+    def look_at_clock(self, now: int) -> None:
+        """See that nothing waits for longer than it was to, as where a clock was ahead before."""
+        for partition, part in enumerate(self._partitions):
+            for index, entry in part.open.items():
+                if entry.at > now + entry.span:
+                    entry.at = now + entry.span
+                    self.changed = True
+                    if entry.worker:
+                        self._expires_at = min(self._expires_at, entry.at)
+                    elif not entry.reason and self._is_ahead(partition, index, entry):
+                        heappush(self._waiting, (entry.at, partition, index))
+
+    def _is_ahead(self, partition: int, index: int, entry: Open) -> bool:
+        """Whether no other entry of its key is to be given before it."""
+        return not entry.key or index not in self._behind[partition, entry.key]
 
     def expire(self, now: int) -> None:
         """Take back what was not answered in time."""
@@ -423,7 +444,7 @@ class QueueState:
         for place, entry in tuple(self._with_workers()):
             if entry.worker == worker and (*place, entry.attempts) not in but:
                 entry.attempts -= 1
-                self._again(place, entry, now)
+                self._again(place, entry, now, 0)
                 self.changed = True
 
     def lose(self, worker: int, now: int, reason: str) -> None:
@@ -495,11 +516,11 @@ class QueueState:
         if not self.given[worker]:
             del self.given[worker]
 
-    def _again(self, place: Place, entry: Open, at: int) -> None:
+    def _again(self, place: Place, entry: Open, now: int, span: int) -> None:
         if entry.worker:
             self._leave(entry)
-        entry.at = at
-        heappush(self._waiting, (at, *place))
+        entry.at, entry.span = now + span, span
+        heappush(self._waiting, (entry.at, *place))
 
     def _failed(
         self, place: Place, entry: Open, reason: str, now: int, milliseconds: int | None
@@ -512,7 +533,7 @@ class QueueState:
         if milliseconds is None:
             doublings = min(entry.attempts - 1, 20)
             milliseconds = min(PAUSE_MS << doublings, PAUSE_MS_MAX)
-        self._again(place, entry, now + milliseconds)
+        self._again(place, entry, now, milliseconds)
 
     def _doom(self, place: Place, entry: Open, reason: str) -> None:
         entry.reason = reason[:REASON_CHARACTERS_MAX]

@@ -38,7 +38,7 @@ def given(state: QueueState, now: int, worker: int = 1, deadline: int = 10**6) -
     found: list[int] = []
     state.ripen(now)
     while (place := state.take_ready()) is not None:
-        state.give(place, worker, deadline)
+        state.give(place, worker, now, deadline - now)
         found.append(place[1])
     return found
 
@@ -138,6 +138,25 @@ def test_more_time_is_had_and_no_attempt_is_lost_that_was_not_begun() -> None:
     assert settle(state, 0, Outcome.RELEASE)
     assert given(state, 0) == [0]
     assert settle(state, 0, attempt=1)
+
+
+def test_a_clock_that_has_gone_back_keeps_nobody_waiting() -> None:
+    state = looked(made(by_key=True), b"k", b"k", b"j", None)
+    ahead = 10**9
+    assert given(state, ahead, deadline=ahead + 100) == [0, 2, 3]
+    assert settle(state, 2, Outcome.RETRY, milliseconds=50, now=ahead)
+    assert settle(state, 3, Outcome.EXTEND, milliseconds=70, now=ahead)
+    state = QueueState.decode(state.encode(1))
+    state.look_at_clock(1_000)
+    state.expire(1_069)
+    assert given(state, 1_049) == []
+    assert given(state, 1_050, worker=2, deadline=10**6) == [2]
+    state.expire(1_070)
+    assert given(state, 1_070, worker=2, deadline=10**6) == [3]
+    state.expire(1_100)
+    assert given(state, 1_100, worker=2, deadline=10**6) == [0]
+    assert settle(state, 0, attempt=2, worker=2, now=1_100)
+    assert given(state, 1_100) == [1]
 
 
 def test_a_shorter_time_takes_effect() -> None:
