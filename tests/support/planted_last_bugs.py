@@ -119,11 +119,6 @@ def done_is_not_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueState, "note_settled", forgetful)
 
 
-def lost_jobs_stay_lost(patch: pytest.MonkeyPatch) -> None:
-    """What is not answered in time is given to nobody else."""
-    patch.setattr(QueueState, "expire", always(None))
-
-
 def _planted(patch: Patch, rule: str = "left-over", **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, (rule,), **more)
 
@@ -141,5 +136,4 @@ PLANTED_LAST = (
     _planted(ends_are_not_saved, "saved-index-lost", clients=CONSUMERS),
     _planted(news_forgotten, "no-progress", store="rocks"),
     _planted(done_is_not_written, "job-again", clients=WORKERS),
-    _planted(lost_jobs_stay_lost, "no-progress", clients=WORKERS),
 )

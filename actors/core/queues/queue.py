@@ -112,6 +112,9 @@ RETRY_SECONDS: Final = 1.0
 OTHERS_SECONDS: Final = 2.0
 """How often workers with nothing to do have it looked for what other nodes have left."""
 
+WAKE_SECONDS_MIN: Final = 0.002
+"""Before it is looked what has become due, whatever the clock says."""
+
 OLDEST_SECONDS: Final = 1.0
 """How often it is looked when the oldest entry came that is not settled."""
 
@@ -1152,7 +1155,8 @@ class QueueActor(Worker):
             return
         due = state.due_at()
         if due is not None:
-            self._wake_in(max(0, due - self._context.clock.now_ms()) / 1_000)
+            left = (due - self._context.clock.now_ms()) / 1_000
+            self._wake_in(max(left, WAKE_SECONDS_MIN))
         if not self._lasts:
             self._wake_in(OTHERS_SECONDS)
 
