@@ -15,6 +15,7 @@ to these addresses:
 | rillnode_append | a stream | Position of the first entry, once durable |
 | rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
 | rillnode_read | a stream | Blocks |
+| rillnode_locate | a stream | Position of the first entry that came at a time or later |
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
@@ -104,6 +105,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    LocateRequest as LocateRequest,
 )
 from rillnode.codecs.native_messages import (
     NodeAddress as NodeAddress,
@@ -237,6 +241,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
     "rillnode_read": ReadRequest,
+    "rillnode_locate": LocateRequest,
     "rillnode_subscribe": SubscribeRequest,
     "rillnode_credit": CreditRequest,
     "rillnode_unsubscribe": UnsubscribeRequest,

@@ -53,6 +53,20 @@ class ReadRequest:
 
 
 @dataclass(slots=True)
+class LocateRequest:
+    """Ask for the index of the first entry that came at a time or later.
+
+    Attributes:
+        milliseconds: since 1970.
+        ago: they are so many before now, by the node's clock, instead.
+    """
+
+    request_id: UInt
+    milliseconds: UInt
+    ago: bool
+
+
+@dataclass(slots=True)
 class SubscribeRequest:
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
 
@@ -322,7 +336,7 @@ class ListResponse:
 
 @dataclass(slots=True)
 class PositionResponse:
-    """Answers AppendRequest and TrimRequest."""
+    """Answers AppendRequest, LocateRequest and TrimRequest."""
 
     request_id: UInt
     index: UInt
@@ -513,6 +527,7 @@ Request = (
     AppendRequest
     | AppendManyRequest
     | ReadRequest
+    | LocateRequest
     | SubscribeRequest
     | CreditRequest
     | UnsubscribeRequest

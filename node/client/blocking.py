@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
@@ -18,7 +18,8 @@ from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
-from rillnode.node.client.stream import Stream, StreamInfo
+from rillnode.node.client.stream import Start, Stream, StreamInfo
+from rillnode.node.client.times import Time
 
 Item = TypeVar("Item")
 
@@ -148,9 +149,15 @@ class BlockingStream:
         """Push entries; return the index after the last, once all are durable."""
         return self._loop.run(self._stream.push_many(items, partition=partition))
 
-    def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        """Read at most `limit` entries from `index` on."""
-        return self._loop.run(self._stream.pull(index, limit, partition=partition))
+    def pull(
+        self, index: int = 0, limit: int = 100, *, start: Time | None = None, partition: int = 0
+    ) -> list[Entry]:
+        """Read at most `limit` entries from `index` and `start` on."""
+        return self._loop.run(self._stream.pull(index, limit, start=start, partition=partition))
+
+    def index_at(self, time: Time, *, partition: int = 0) -> int:
+        """Tell the index of the first entry that came at a time or later."""
+        return self._loop.run(self._stream.index_at(time, partition=partition))
 
     def consume(
         self, client_id: str, *, partitions: Sequence[int] | None = None
@@ -166,7 +173,7 @@ class BlockingStream:
     def tail(
         self,
         *,
-        start: int | Literal["start", "end"] = "end",
+        start: Start = "end",
         partitions: Sequence[int] | None = None,
     ) -> BlockingIteration[Entry]:
         """Follow for ever."""

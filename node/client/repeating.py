@@ -27,6 +27,7 @@ READ_FAILURES_MAX: Final = 2
 _READS: Final = frozenset(
     (
         native.ReadRequest,
+        native.LocateRequest,
         native.DescribeRequest,
         native.ListRequest,
         native.LoadIndexRequest,

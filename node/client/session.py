@@ -39,7 +39,7 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
 
-_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
+_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest, native.LocateRequest)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 

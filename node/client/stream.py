@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from rillnode.actors.log import Retention
@@ -13,9 +14,13 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client.producer import Data, Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
+from rillnode.node.client.times import Time, locate_request
 from rillnode.node.iteration import Iteration, kept
 
 logger = logging.getLogger("rillnode.node.client")
+
+Start = int | Literal["start", "end"] | Time
+"""Where reading begins: an index, the first entry kept, the end, or a time (`Stream.index_at`)."""
 
 READ_BYTES: Final = 1_048_576
 SAVE_SECONDS: Final = 1.0
@@ -116,9 +121,23 @@ class Stream:
 
     # Reading ---------------------------------------------------------------------------------
 
-    async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        """Read at most `limit` entries with an index of at least `index`; none past the end."""
+    async def pull(
+        self, index: int = 0, limit: int = 100, *, start: Time | None = None, partition: int = 0
+    ) -> list[Entry]:
+        """Read at most `limit` entries with an index of at least `index`; none past the end.
+
+        Args:
+            index: the lowest index wanted.
+            limit: how many entries at most.
+            start: only what came at this time or later, too; see `index_at`.
+            partition: whose entries.
+
+        Raises:
+            RequestError: the node refused it; `client.time`, see `index_at`.
+        """
         address = self._address(partition)
+        if start is not None:
+            index = max(index, await self.index_at(start, partition=partition))
         found: list[Entry] = []
         while len(found) < limit:
             request = native.ReadRequest(
@@ -138,28 +157,54 @@ class Stream:
                 break
         return found
 
+    async def index_at(self, time: Time, *, partition: int = 0) -> int:
+        """Tell the index of the first entry that came at a time or later.
+
+        It is the first whose time and all later ones' are at or after the one asked for, though a
+        clock may have gone back: a node stamps no entry with an earlier time than the one before.
+        Nothing is read through for it, however long the stream is.
+
+        Args:
+            time: a datetime with a zone; or a timedelta, so long ago by the node's clock.
+            partition: whose entries.
+
+        Returns:
+            The index of the first entry kept where all came later, and the end, where the next
+            entry will stand, where none did: so for a time in the future.
+
+        Raises:
+            RequestError: `client.time`, a datetime without a zone or a timedelta below zero.
+        """
+        request = locate_request(self._session.next_id(), time)
+        response = await self._session.request(self._address(partition), request)
+        if not isinstance(response, native.PositionResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return response.index
+
     def batches(
         self,
         *,
-        start: int | Literal["start", "end"] = "start",
+        start: Start = "start",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[list[Entry]]:
         """Follow partitions for ever, in batches of entries of one partition each.
 
         Args:
-            start: an index, the first entry kept, or only what comes from now on: from when the
-                first batch is asked for.
+            start: an index, the first entry kept, only what comes from now on (from when the
+                first batch is asked for), or what came at a time or later, a datetime with a zone
+                or a timedelta ago; a time in the future is as the end (`index_at`).
             partitions: which; None: all.
 
         Raises:
-            RequestError: `stream.partition`, there is none of a number.
+            RequestError: `stream.partition`, there is none of a number; `client.time`, see
+                `index_at`.
         """
         return Iteration(_Batches(self._following(start, partitions)))
 
     def tail(
         self,
         *,
-        start: int | Literal["start", "end"] = "end",
+        start: Start = "end",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[Entry]:
         """Follow partitions for ever, entry by entry; arguments and errors as of `batches`."""
@@ -195,15 +240,18 @@ class Stream:
         for positions in list(self._consumers):
             await positions.save()
 
-    def _following(
-        self, start: int | Literal["start", "end"], partitions: Sequence[int] | None
-    ) -> "_Following":
+    def _following(self, start: Start, partitions: Sequence[int] | None) -> "_Following":
         chosen = self._chosen(partitions)
+        if isinstance(start, datetime | timedelta):
+            locate_request(0, start)  # refuses at once what is no time
 
         async def starts() -> dict[int, int]:
             if start == "end":
                 extents = await self._extents()
                 return {partition: extents[partition].next_index for partition in chosen}
+            if isinstance(start, datetime | timedelta):
+                indexes = [self.index_at(start, partition=partition) for partition in chosen]
+                return dict(zip(chosen, await asyncio.gather(*indexes), strict=True))
             return dict.fromkeys(chosen, 0 if start == "start" else start)
 
         return _Following(self._session, self._address, starts)

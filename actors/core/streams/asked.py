@@ -1,6 +1,6 @@
 """Holds continuations of store operations: who asked, how to reply."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, Final
@@ -11,7 +11,7 @@ from rillnode.actors.core.access import Verb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed
-from rillnode.actors.log import Read
+from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import Route, WireMessage
@@ -35,6 +35,13 @@ NEEDS: Final[Mapping[type, Verb]] = {
     native.AppendRequest: "push",
 }
 """What somebody must be granted who asks for it."""
+
+
+def is_allowed(request: object, verbs: Set[Verb]) -> bool:
+    """Whether these grants on a stream are enough for a request."""
+    if isinstance(request, native.LocateRequest):
+        return not verbs.isdisjoint(("pull", "subscribe"))  # as either may begin at a time
+    return NEEDS.get(type(request), "admin") in verbs
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +113,20 @@ class NativeRead(Struct, frozen=True):
         return native.encode_blocks(
             self.request_id, extent.first_index, extent.next_index, operation.blocks
         )
+
+
+class NativeLocate(Struct, frozen=True):
+    """A native client's question where a time lies."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+    def answer(self, operation: Locate) -> bytes:
+        """The index."""
+        if operation.error is not None:
+            return failed(self.request_id, operation.error)
+        return native.encode(native.PositionResponse(self.request_id, operation.index))
 
 
 def confirm(request: PushRequest, status: Status, index: int) -> bytes:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.answers import failed, invalid_request
-from rillnode.actors.core.streams.asked import Answers, NativeRead
+from rillnode.actors.core.streams.asked import Answers, NativeLocate, NativeRead
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.pulling import Collected, Oversized, Pull, collect, encode_pulled
 from rillnode.actors.engine.cell import FAILURES
-from rillnode.actors.log import Read
+from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.routing.routes import Route, WireMessage
@@ -65,11 +65,24 @@ class Reads:
             token=NativeRead(origin, return_route, request.request_id),
         )
 
-    def done(self, operation: Read) -> Read | None:
+    def locate(self, origin: Origin, return_route: Route, request: native.LocateRequest) -> Locate:
+        """The look-up of a time for a native client."""
+        at_ms = request.milliseconds
+        if request.ago:
+            at_ms = self._context.clock.now_ms() - at_ms
+        token = NativeLocate(origin, return_route, request.request_id)
+        return Locate(log=self._log, at_ms=at_ms, token=token)
+
+    def done(self, operation: Read | Locate) -> Read | None:
         """Answer who has asked, or return what is to be read behind what was too large for him."""
-        asked: Pull | NativeRead | None = operation.token
+        asked: Pull | NativeRead | NativeLocate | None = operation.token
         if asked is None:
             return None
+        if isinstance(operation, Locate):
+            assert isinstance(asked, NativeLocate)
+            self._answer(operation, asked, asked.answer(operation))
+            return None
+        assert not isinstance(asked, NativeLocate)
         if isinstance(asked, NativeRead):
             self._answer(operation, asked, asked.answer(operation))
             return None
@@ -96,9 +109,9 @@ class Reads:
             ),
         )
 
-    def late(self, operation: Read) -> None:
+    def late(self, operation: Read | Locate) -> None:
         """Answer all the same: the instance that would read on is gone, or has failed at this."""
-        asked: Pull | NativeRead | None = operation.token
+        asked: Pull | NativeRead | NativeLocate | None = operation.token
         if asked is None:
             return
         if isinstance(asked, Pull):
@@ -115,8 +128,8 @@ class Reads:
 
     def _answer(
         self,
-        operation: Read,
-        asked: Pull | NativeRead,
+        operation: Read | Locate,
+        asked: Pull | NativeRead | NativeLocate,
         payload: bytes,
         *,
         unnamed: bool = False,

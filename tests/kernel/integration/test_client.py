@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -603,3 +604,66 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
         with_client(tmp_path, talk)
     assert not [record for record in caplog.records if record.message == "link_lost"]
     assert 0 < most < LINK_BUFFER_HIGH_BYTES + 3 * FRAME_BYTES_MAX
+
+
+def test_reading_begins_at_a_time(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        for number in range(4):
+            await stream.push(b"%d" % number)
+            await asyncio.sleep(0.02)
+        entries = await stream.pull()
+        time = datetime.fromtimestamp(entries[2].received_at / 1_000, UTC)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        assert await stream.index_at(time) == 2
+        assert await stream.index_at(timedelta(hours=1)) == 0
+        assert await stream.index_at(later) == 4
+        assert await stream.index_at(later, partition=1) == 0
+        assert data_of(await stream.pull(start=time)) == [b"2", b"3"]
+        assert data_of(await stream.pull(3, start=time)) == [b"3"]
+        assert data_of(await stream.pull(start=timedelta(days=1), limit=1)) == [b"0"]
+        assert await stream.pull(start=later) == []
+        async with aclosing(stream.tail(start=time)) as tail:
+            assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
+            await stream.push(b"other", partition=1)
+            assert (await anext(tail)).data == b"other"
+        async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
+            waiting = asyncio.ensure_future(anext(tail))
+            while not following(node):
+                await asyncio.sleep(0.01)
+            await stream.push(b"earlier than asked for")
+            assert (await waiting).index == 4
+
+    with_client(tmp_path, talk)
+
+
+def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        naive = datetime(2026, 1, 1)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.tail(start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.batches(start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            await stream.pull(start=naive)
+
+    with_client(tmp_path, talk)
+
+
+def test_a_blocking_client_reads_from_a_time(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        def blocking() -> None:
+            url = f"noise://{node.addresses()['noise']}"
+            with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
+                stream = client.stream("s")
+                stream.push_many([b"a", b"b"])
+                hour = timedelta(hours=1)
+                assert stream.index_at(hour) == 0
+                assert data_of(stream.pull(start=hour)) == [b"a", b"b"]
+                with stream.tail(start=hour) as tail:
+                    assert next(tail).data == b"a"
+
+        await asyncio.to_thread(blocking)
+
+    with_client(tmp_path, talk)

@@ -72,6 +72,7 @@ NATIVE: dict[str, Kind] = {
     "append": (stream, lambda name: native.AppendRequest(1, 1, pack_body([b"x"]))),
     "append what is no body": (stream, lambda name: native.AppendRequest(1, 9, b"x")),
     "read": (stream, lambda name: native.ReadRequest(1, 0, 9, 999)),
+    "locate": (stream, lambda name: native.LocateRequest(1, 5, True)),
     "subscribe": (stream, lambda name: native.SubscribeRequest(1, 0, 999)),
     "open": (service, lambda name: native.OpenRequest(1, name, 1)),
     "open wide": (service, lambda name: native.OpenRequest(1, name, 1_024)),
@@ -167,7 +168,7 @@ def test_a_refused_stream_answers_as_an_unknown_one_and_costs_the_same(
     with_core(test)
 
 
-@pytest.mark.parametrize("kind", ["append", "read", "subscribe", "describe", "remove"])
+@pytest.mark.parametrize("kind", ["append", "read", "locate", "subscribe", "describe", "remove"])
 def test_the_order_of_refusals_tells_nothing(kind: str) -> None:
     async def test(core: Core) -> None:
         await make_secret(core)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.core.access import Grant
+from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import parse_stream_address, stream_address
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.stream import MISSING_SECONDS
-from rillnode.actors.log import FindStream, Read, ReadOperation, Retention
+from rillnode.actors.log import FindStream, Locate, Read, ReadOperation, Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
@@ -432,5 +432,57 @@ def test_a_stream_that_cannot_be_looked_up_is_not_said_to_be_unknown(
             (refused,) = await peer.ask(address, ask)
         assert (refused.code, refused.text) == ("store.read", "a block's checksum is wrong")
         assert isinstance((await peer.ask(address, ask))[0], native.BlocksResponse)
+
+    with_core(test)
+
+
+def test_times_are_found_by_the_nodes_clock() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        began = core.clock.now_ms()
+        for _ in range(5):
+            await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+            core.clock.advance(10)
+        asked = [
+            (0, False), (began, False), (began + 1, False), (began + 40_000, False),
+            (began + 40_001, False), (0, True), (10_000, True), (10_001, True), (2**62, True),
+        ]  # fmt: skip
+        answers = await peer.ask(
+            address, *(native.LocateRequest(9, time, ago) for time, ago in asked)
+        )
+        assert [answer.index for answer in answers] == [0, 0, 1, 4, 5, 5, 4, 4, 0]
+
+    with_core(test)
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_told"), [("pull", True), ("subscribe", True), ("push", False), ("create", False)]
+)
+def test_times_are_found_by_who_may_read(verb: Verb, is_told: bool) -> None:
+    async def test(core: Core) -> None:
+        address = await open_stream(core.peer(), "s")
+        core.access.add(Grant(who="noise:aa", streams="s", may=frozenset({verb})))
+        (answer,) = await core.peer("noise:aa").ask(address, native.LocateRequest(1, 0, False))
+        if is_told:
+            assert answer == native.PositionResponse(1, 0)
+        else:
+            assert answer.code == "address.unknown"
+
+    with_core(test)
+
+
+def test_a_time_that_the_store_could_not_find_is_a_failure() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+
+        def read(operation: Locate) -> bool:
+            operation.error = StoreError("store.failed", "no")
+            return True
+
+        core.store.read = read  # type: ignore[method-assign,assignment]
+        (answer,) = await peer.ask(address, native.LocateRequest(1, 0, False))
+        assert (answer.code, answer.retryable) == ("store.failed", True)
 
     with_core(test)

@@ -15,6 +15,7 @@ REQUESTS: list[native.Request] = [
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
     native.AppendRequest(1, 2, b"body"),
     native.ReadRequest(2, 5, 10, 1_000),
+    native.LocateRequest(3, 1_700_000_000_000, False),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),
     native.UnsubscribeRequest(3),
@@ -109,12 +110,20 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0d6d2e53747265616d4163746f72" "086e6f6973653a3030" "00"
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
     ),
+    (
+        native.LocateRequest(1, 1_700_000_000_000, False),
+        "0f72696c6c6e6f64655f6c6f63617465" "08" "01" "80d095ffbc31" "00",
+    ),
+    (
+        native.LocateRequest(300, 3_600_000, True),
+        "0f72696c6c6e6f64655f6c6f63617465" "07" "ac02" "80dddb01" "01",
+    ),
     (native.RoutesResponse(22, [], b""), "0f72696c6c6e6f64655f726f75746573" "03" "16" "00" "00"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS)
-def test_routes_are_looked_up_by_these_bytes(
+def test_routes_and_times_are_looked_up_by_these_bytes(
     message: native.Request | native.Response, expected: str
 ) -> None:
     payload = bytes.fromhex(expected)
