@@ -73,6 +73,7 @@ _MEANINGS: Final = {
     "codec.varint": "a number that is too long, too large, or not in its shortest form",
     "commit.header": "a commit's header is missing, cannot be read, or is another one",
     "client.key": "a client was given no key, or not in its environment",
+    "client.time": "a time to read from has no zone, or has not come yet",
     "client.url": "the address is not of the form that the client takes",
     "config.conflict": "two settings do not go together",
     "config.connection": "it is not said which node to talk to, or how",
