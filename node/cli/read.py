@@ -13,14 +13,24 @@ from rillnode.node.cli.parsing import (
     Commands,
     Parser,
     add_verb,
+    moment,
     positive_number,
     seconds,
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, Stream
+from rillnode.node.client.stream import Start
 
 _PULL_ENTRIES: Final = 5_000
+_COUNT: Final = 100
+"""Entries that `pull` prints where nothing says how many."""
+
+_TIMES_TEXT: Final = (
+    "A TIME is how long ago (90s, 1h, 1d12h), by the node's clock, or a moment in ISO 8601 with\n"
+    "its zone (2027-01-15T08:00Z). One before all entries means the first that is kept, and one\n"
+    "in the future the end."
+)
 _FORMATS_TEXT: Final = (
     "On a terminal an entry is shown as partition:index, time and text; elsewhere, or with\n"
     "--format json, as a JSON object with its data under `json` (an object or array), `text`\n"
@@ -30,6 +40,8 @@ _FORMATS_TEXT: Final = (
 
 _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors",
+    "rillnode stream tail sensors --from -10",
+    "rillnode stream tail sensors --since 1h",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
 )
 
@@ -40,8 +52,10 @@ def add(verbs: Commands) -> None:
         verbs, "pull", pull,
         summary="print entries that are there",
         usage="NAME [options]",
-        text=_FORMATS_TEXT,
+        text=_TIMES_TEXT + "\n\n" + _FORMATS_TEXT,
         examples=[
+            "rillnode stream pull sensors --last 10",
+            "rillnode stream pull sensors --since 1h --until 30m",
             "rillnode stream pull sensors --from 1000 --count 10",
             "rillnode stream pull sensors --count 100000 | jq .json.temperature",
         ],
@@ -50,13 +64,19 @@ def add(verbs: Commands) -> None:
     parser.add_argument(
         "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
     )
-    parser.add_argument(
-        "--from", type=whole_number, default=0, dest="start", metavar="INDEX",
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from", type=whole_number, dest="start", metavar="INDEX",
         help="first index (default: the first that is kept)",
     )  # fmt: skip
+    start.add_argument(
+        "--last", type=positive_number, metavar="N", help="the last N, of those before --until"
+    )
+    start.add_argument("--since", type=moment, metavar="TIME", help="what came then or later")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="what came before then")
     parser.add_argument(
-        "--count", type=positive_number, default=100, metavar="N",
-        help="at most so many entries (default: 100)",
+        "--count", type=positive_number, metavar="N",
+        help="at most so many entries (default: 100; all, with --last or --since)",
     )  # fmt: skip
     _add_format(parser)
     add_connection_options(parser)
@@ -69,7 +89,9 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         verbs, name, tail,
         summary="print entries as they come",
         usage="NAME [options]",
-        text=_FORMATS_TEXT
+        text=_TIMES_TEXT
+        + "\n\n"
+        + _FORMATS_TEXT
         + "\n\nThe exit code is 1 when --timeout ends it before --count entries came.",
         examples=examples,
     )  # fmt: skip
@@ -78,10 +100,14 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         "--partition", type=whole_number, action="append", dest="partitions", metavar="N",
         help="which; may be repeated (default: all)",
     )  # fmt: skip
-    parser.add_argument(
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
         "--from", type=_start, default="end", dest="start", metavar="WHERE",
-        help="start, end or an index (default: end)",
+        help="start, end, an index, or -N for the last N of each partition (default: end)",
     )  # fmt: skip
+    start.add_argument(
+        "--since", type=moment, dest="start", metavar="TIME", help="from what came then or later on"
+    )
     parser.add_argument("--count", type=positive_number, metavar="N", help="stop after so many")
     parser.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", help="stop when none came for so long"
@@ -93,20 +119,46 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
 async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what is there."""
     line = line_formatter(_format(args, terminal))
-    index, left = args.start, args.count
+    count: int | None = args.count
+    if count is None and args.last is None and args.since is None:
+        count = _COUNT
+    printed = 0
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
-        while left:
-            limit = min(left, _PULL_ENTRIES)
+        first, index, end = await _range(args, client, stream)
+        while index < end and printed != count:
+            limit = min(end - index, _PULL_ENTRIES)
+            if count is not None:
+                limit = min(limit, count - printed)
             entries = await stream.pull(index, limit, partition=args.partition)
             terminal.write(b"".join(map(line, entries)))
-            left -= len(entries)
+            printed += len(entries)
             if len(entries) < limit:
                 break
             index = entries[-1].index + 1
-    if left == args.count:
-        terminal.message(f"no entries from index {args.start} on in partition {args.partition}")
+    if not printed:
+        terminal.message(f"no entries from index {first} on in partition {args.partition}")
+    elif index < end and args.count is None:
+        terminal.message(f"the first {printed} of {end - first:,} entries: see --count and --last")
     return Exit.OK
+
+
+async def _range(args: argparse.Namespace, client: Client, stream: Stream) -> tuple[int, int, int]:
+    """The first index to pull, twice, and the end of the range."""
+    partition = args.partition
+    extents = (await client.describe(args.name)).partitions
+    if partition >= len(extents):
+        await stream.pull(partition=partition)  # which says what there is
+    first, end = extents[partition].first_index, extents[partition].next_index
+    if args.until is not None:
+        end = min(end, await stream.index_at(args.until, partition=partition))
+    if args.last is not None:
+        first = max(first, end - args.last)
+    elif args.since is not None:
+        first = await stream.index_at(args.since, partition=partition)
+    elif args.start is not None:
+        first = max(first, args.start)
+    return first, first, end
 
 
 async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -150,12 +202,14 @@ def _format(args: argparse.Namespace, terminal: Terminal) -> LineFormat:
     return form or ("people" if terminal.for_people else "json")
 
 
-def _start(text: str) -> int | Literal["start", "end"]:
+def _start(text: str) -> Start:
     if text == "start":
         return "start"
     if text == "end":
         return "end"
     try:
-        return whole_number(text)
+        return -whole_number(text[1:]) if text.startswith("-") else whole_number(text)
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"expected start, end or an index, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected start, end, an index or -N, not {text!r}"
+        ) from None

@@ -12,6 +12,7 @@ from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.times import Time
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
@@ -19,7 +20,6 @@ from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Start, Stream, StreamInfo
-from rillnode.node.client.times import Time
 
 Item = TypeVar("Item")
 

@@ -11,10 +11,10 @@ from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.node.client.producer import Data, Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
-from rillnode.node.client.times import Time, locate_request
 from rillnode.node.iteration import Iteration, kept
 
 logger = logging.getLogger("rillnode.node.client")
@@ -127,7 +127,8 @@ class Stream:
         """Read at most `limit` entries with an index of at least `index`; none past the end.
 
         Args:
-            index: the lowest index wanted.
+            index: the lowest index wanted; below zero, so many before the end: -10 begins with the
+                last ten.
             limit: how many entries at most.
             start: only what came at this time or later, too; see `index_at`.
             partition: whose entries.
@@ -136,6 +137,8 @@ class Stream:
             RequestError: the node refused it; `client.time`, see `index_at`.
         """
         address = self._address(partition)
+        if index < 0:
+            index = _before_end((await self._extents())[partition], index)
         if start is not None:
             index = max(index, await self.index_at(start, partition=partition))
         found: list[Entry] = []
@@ -175,7 +178,7 @@ class Stream:
         Raises:
             RequestError: `client.time`, a datetime without a zone or a timedelta below zero.
         """
-        request = locate_request(self._session.next_id(), time)
+        request = native.LocateRequest(self._session.next_id(), *milliseconds_of(time))
         response = await self._session.request(self._address(partition), request)
         if not isinstance(response, native.PositionResponse):
             raise RequestError("client.answer", "the node gave another kind of answer")
@@ -190,9 +193,10 @@ class Stream:
         """Follow partitions for ever, in batches of entries of one partition each.
 
         Args:
-            start: an index, the first entry kept, only what comes from now on (from when the
-                first batch is asked for), or what came at a time or later, a datetime with a zone
-                or a timedelta ago; a time in the future is as the end (`index_at`).
+            start: an index, below zero so many before the end; the first entry kept; only what
+                comes from now on (from when the first batch is asked for); or what came at a time
+                or later, a datetime with a zone or a timedelta ago, where a time in the future is
+                as the end (`index_at`).
             partitions: which; None: all.
 
         Raises:
@@ -243,7 +247,7 @@ class Stream:
     def _following(self, start: Start, partitions: Sequence[int] | None) -> "_Following":
         chosen = self._chosen(partitions)
         if isinstance(start, datetime | timedelta):
-            locate_request(0, start)  # refuses at once what is no time
+            milliseconds_of(start)  # refuses at once what is no time
 
         async def starts() -> dict[int, int]:
             if start == "end":
@@ -252,6 +256,9 @@ class Stream:
             if isinstance(start, datetime | timedelta):
                 indexes = [self.index_at(start, partition=partition) for partition in chosen]
                 return dict(zip(chosen, await asyncio.gather(*indexes), strict=True))
+            if isinstance(start, int) and start < 0:
+                extents = await self._extents()
+                return {one: _before_end(extents[one], start) for one in chosen}
             return dict.fromkeys(chosen, 0 if start == "start" else start)
 
         return _Following(self._session, self._address, starts)
@@ -273,6 +280,11 @@ class Stream:
                 f"stream {self.name} has partitions 0 to {self.partitions - 1}, not {partition}",
             )
         return self._addresses[partition]
+
+
+def _before_end(extent: native.PartitionInfo, index: int) -> int:
+    """The index that is so many before the end, `index` being below zero."""
+    return max(extent.first_index, extent.next_index + index)
 
 
 async def describe(session: Session, name: str) -> native.StreamInfo:

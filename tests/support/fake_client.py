@@ -4,21 +4,28 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rillnode.actors.log import Retention
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
+from rillnode.node.client.stream import Start
 
 RECEIVED_AT = 1_800_000_000_250
 RECEIVED_TEXT = "2027-01-15T08:00:00.250Z"
 
 
 class FakeStream:
-    """A stream in memory; `refuse` is the data that it takes no entry with."""
+    """A stream in memory; `refuse` is the data that it takes no entry with.
+
+    The last entry came now, and each `step_ms` after the one before.
+    """
+
+    step_ms = 0
 
     def __init__(self, name: str, partitions: int, refuse: bytes | None = None) -> None:
         self.name = name
@@ -46,29 +53,39 @@ class FakeStream:
         self.logs[partition].append(data)
         future.set_result(len(self.logs[partition]) - 1)
 
+    async def index_at(self, time: Time, *, partition: int = 0) -> int:
+        milliseconds, ago = milliseconds_of(time)
+        at_ms = RECEIVED_AT - milliseconds if ago else milliseconds
+        entries = self.entries(partition)
+        return len([entry for entry in entries if entry.received_at < at_ms])
+
     async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
         return self.entries(partition)[index : index + limit]
 
     async def batches(
         self,
         *,
-        start: int | Literal["start", "end"] = "start",
+        start: Start = "start",
         partitions: Sequence[int] | None = None,
     ) -> AsyncGenerator[list[Entry]]:
         for partition in range(self.partitions) if partitions is None else partitions:
             entries = self.entries(partition)
-            first = (
-                {"start": 0, "end": len(entries)}.get(str(start))
-                if isinstance(start, str)
-                else start
-            )
+            if isinstance(start, str):
+                first = 0 if start == "start" else len(entries)
+            elif isinstance(start, int):
+                first = start
+            else:
+                first = await self.index_at(start, partition=partition)
             if entries[first:]:
                 yield entries[first:]
         await asyncio.Event().wait()
 
     def entries(self, partition: int) -> list[Entry]:
+        last = len(self.logs[partition]) - 1
         return [
-            Entry(partition, index, RECEIVED_AT, EntryKind.BYTES, data)
+            Entry(
+                partition, index, RECEIVED_AT - self.step_ms * (last - index), EntryKind.BYTES, data
+            )
             for index, data in enumerate(self.logs[partition])
         ]
 

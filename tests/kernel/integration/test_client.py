@@ -627,10 +627,10 @@ def test_reading_begins_at_a_time(tmp_path: Path) -> None:
             assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
             await stream.push(b"other", partition=1)
             assert (await anext(tail)).data == b"other"
+        await until(lambda: not following(node))
         async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
             waiting = asyncio.ensure_future(anext(tail))
-            while not following(node):
-                await asyncio.sleep(0.01)
+            await until(lambda: following(node))
             await stream.push(b"earlier than asked for")
             assert (await waiting).index == 4
 

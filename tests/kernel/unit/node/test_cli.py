@@ -93,7 +93,11 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
         ),
         (("stream", "pull", "s", "--count", "0"), "from 1 on, not '0'", "rillnode stream pull"),
         (("stream", "pull", "s", "--from", "-1"), "--from", "rillnode stream pull"),
-        (("stream", "tail", "s", "--from", "x"), "start, end or an index", "rillnode stream tail"),
+        (
+            ("stream", "tail", "s", "--from", "x"),
+            "start, end, an index or -N",
+            "rillnode stream tail",
+        ),
         (("stream", "tail", "s", "--timeout", "nan"), "seconds over 0", "rillnode stream tail"),
         (("stream", "push", "s", "--format", "xml"), "invalid choice", "rillnode stream push"),
         (

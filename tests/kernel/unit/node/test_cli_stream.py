@@ -140,6 +140,56 @@ def test_pull_takes_a_range_of_one_partition(client: FakeClient) -> None:
     assert len(run(*argv, "--count", "20000")[1].splitlines()) == 11_993
 
 
+def test_pull_takes_the_last_and_what_came_since_and_until(client: FakeClient) -> None:
+    client.add("s", [b"%d" % number for number in range(300)]).step_ms = 1_000
+
+    def pulled(*options: str) -> list[int]:
+        code, out, _ = run("stream", "pull", "s", "--format", "raw", *options)
+        assert code == 0
+        return [int(line) for line in out.splitlines()]
+
+    assert pulled("--last", "3") == [297, 298, 299]
+    assert pulled("--last", "1000") == list(range(300))
+    assert pulled("--last", "200", "--count", "2") == [100, 101]
+    assert pulled("--since", "1m") == list(range(239, 300))
+    assert pulled("--since", "250s") == list(range(49, 300))
+    assert pulled("--since", "1h", "--until", "296s") == [0, 1, 2]
+    assert pulled("--since", "2027-01-15T08:00:00Z") == [299]
+    assert pulled("--until", "100s", "--last", "2") == [197, 198]
+    assert pulled("--until", "2020-01-01T00:00Z") == []
+    assert pulled("--since", "2099-01-01T00:00+01:00") == []
+    assert pulled("--from", "5", "--until", "290s") == [5, 6, 7, 8]
+    assert pulled("--from", "200") == list(range(200, 300))
+
+
+def test_pull_says_that_there_is_more(client: FakeClient) -> None:
+    client.add("s", [b"x"] * 300)
+    assert "the first 100 of 300 entries: see --count and --last" in run("stream", "pull", "s")[2]
+    assert run("stream", "pull", "s", "--count", "100")[2] == ""
+    assert run("stream", "pull", "s", "--from", "200")[2] == ""
+    assert run("stream", "pull", "s", "-q")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--since", "2026-01-01T00:00"), "has no zone: add Z for UTC"),
+        (("--since", "soon"), "expected how long ago, as 90s or 1h30m, or an ISO time"),
+        (("--until", "-1h"), "expected"),
+        (("--last", "0"), "expected a whole number from 1 on"),
+        (("--last", "5", "--since", "1h"), "not allowed with argument"),
+        (("--last", "5", "--from", "1"), "not allowed with argument"),
+    ],
+)
+def test_pull_refuses_what_is_no_range(
+    client: FakeClient, options: tuple[str, ...], says: str
+) -> None:
+    client.add("s", [b"x"])
+    code, out, err = run("stream", "pull", "s", *options)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
 def test_pull_formats(client: FakeClient) -> None:
     client.add("s", [b"\x1b[2J\xc3\xa9", bytes(range(200, 240))])
     screen = Screen()
@@ -166,6 +216,17 @@ def test_tail_ends_with_its_count(client: FakeClient) -> None:
     assert run(*argv, "1", "--count", "2") == (0, "b\nc\n", "")
     assert run(*argv, "start", "--count", "4") == (0, "a\nb\nc\nd\n", "")
     assert run(*argv, "start", "--partition", "1", "--count", "1") == (0, "d\n", "")
+
+
+def test_tail_begins_before_the_end_or_at_a_time(client: FakeClient) -> None:
+    client.add("s", [b"%d" % number for number in range(20)]).step_ms = 1_000
+    argv = ("stream", "tail", "s", "--format", "raw", "--count", "2")
+    assert run(*argv, "--from", "-10") == (0, "10\n11\n", "")
+    assert run(*argv, "--since", "3s") == (0, "16\n17\n", "")
+    code, _, err = run(*argv, "--from=-x")
+    assert code == 2
+    assert "expected start, end, an index or -N, not '-x'" in err
+    assert run(*argv, "--from", "1", "--since", "3s")[0] == 2
 
 
 def test_tail_ends_with_its_timeout(client: FakeClient) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
-from rillnode.node.client.times import Time, locate_request
+from rillnode.codecs.times import Time, milliseconds_of, parse_time
 
 TIMES: list[tuple[Time, int, bool]] = [
     (datetime(2026, 1, 1, tzinfo=UTC), 1_767_225_600_000, False),
@@ -26,9 +25,7 @@ TIMES: list[tuple[Time, int, bool]] = [
 
 @pytest.mark.parametrize(("time", "milliseconds", "ago"), TIMES)
 def test_a_time_is_asked_for_in_milliseconds(time: Time, milliseconds: int, ago: bool) -> None:
-    request = locate_request(7, time)
-    assert request == native.LocateRequest(7, milliseconds, ago)
-    assert native.decode_request(native.encode(request)) == request
+    assert milliseconds_of(time) == (milliseconds, ago)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +37,57 @@ def test_a_time_is_asked_for_in_milliseconds(time: Time, milliseconds: int, ago:
 )
 def test_what_is_no_time_is_refused(time: Time, says: str) -> None:
     with pytest.raises(RequestError, match=r"client\.time") as refused:
-        locate_request(1, time)
+        milliseconds_of(time)
     assert says in refused.value.text
 
 
 @pytest.mark.parametrize("time", [5, "1h", None, 2.5])
 def test_what_is_of_another_type_is_a_type_error(time: Any) -> None:
     with pytest.raises(TypeError, match="a time is a datetime or a timedelta"):
-        locate_request(1, time)
+        milliseconds_of(time)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("1h", timedelta(hours=1)),
+        ("1d12h", timedelta(days=1.5)),
+        ("2w3d4h5m6s7ms", timedelta(17, 14_706, milliseconds=7)),
+        ("0s", timedelta()),
+        ("2026-01-01T10:00Z", datetime(2026, 1, 1, 10, tzinfo=UTC)),
+        ("2026-01-01T10:00:00.250+02:00", datetime(2026, 1, 1, 8, 0, 0, 250_000, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_read_from_a_text(text: str, time: Time) -> None:
+    assert parse_time(text) == time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "h",
+        "-1h",
+        "1 h",
+        "1.5h",
+        "1y",
+        "yesterday",
+        "٣h",
+        "99999999999s",
+        "1h" * 40,
+        "9" * 99,
+    ],
+)
+def test_what_says_no_time_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="expected how long ago, as 90s or 1h30m") as refused:
+        parse_time(text)
+    assert refused.value.code == "client.time"
+    assert len(refused.value.text) < 160
+
+
+@pytest.mark.parametrize("text", ["2026-01-01", "2026-01-01T10:00", "20260101T100000"])
+def test_a_text_without_a_zone_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="has no zone: add Z for UTC"):
+        parse_time(text)
