@@ -206,7 +206,7 @@ def test_tail_gets_what_comes_from_now_on(tmp_path: Path) -> None:
         await stream.push_many([b"old"] * 10)
         async with aclosing(stream.tail()) as entries:
             first = asyncio.ensure_future(anext(entries))
-            await until(lambda: following(node))
+            await until(lambda: subscriptions(node.observed) == 1)
             for number in range(5):
                 await stream.push(b"new %d" % number)
             assert (await first).data == b"new 0"
@@ -627,10 +627,10 @@ def test_reading_begins_at_a_time(tmp_path: Path) -> None:
             assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
             await stream.push(b"other", partition=1)
             assert (await anext(tail)).data == b"other"
-        await until(lambda: not following(node))
+        await until(lambda: subscriptions(node.observed) == 0)
         async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
             waiting = asyncio.ensure_future(anext(tail))
-            await until(lambda: following(node))
+            await until(lambda: subscriptions(node.observed) == 1)
             await stream.push(b"earlier than asked for")
             assert (await waiting).index == 4
 
