@@ -46,7 +46,7 @@ def with_client(directory: Path, talk: Talk, *grants: GrantTable) -> None:
 async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:
     """Consume so many entries and process them all."""
     taken: list[Entry] = []
-    async with aclosing(stream.consume(client_id)) as entries:
+    async with stream.consumer(client_id) as entries:
         async for entry in entries:
             taken.append(entry)
             if len(taken) > count:
@@ -176,10 +176,10 @@ def test_an_entry_counts_as_processed_when_the_next_is_asked_for(tmp_path: Path)
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")
         await stream.push_many([b"a", b"b"])
-        async with aclosing(stream.consume("c")) as entries:
+        async with stream.consumer("c") as entries:
             assert (await anext(entries)).data == b"a"
         assert await client.get_index("c", "s") is None
-        async with aclosing(stream.consume("c")) as entries:
+        async with stream.consumer("c") as entries:
             await anext(entries)
             await anext(entries)
         assert await client.get_index("c", "s") == 1
@@ -637,6 +637,27 @@ def test_reading_begins_at_a_time(tmp_path: Path) -> None:
     with_client(tmp_path, talk)
 
 
+def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        await stream.push_many([b"old", b"older"])
+        end = datetime.now(UTC) + timedelta(hours=1)
+        async with stream.consumer("late", start=end, partitions=[0]) as consumer:
+            with pytest.raises(TimeoutError):
+                await consumer.next(timeout=0.05)
+        await stream.push(b"new")
+        # Saved already, so what it is told now says nothing for this partition.
+        async with stream.consumer("late", start=timedelta(hours=1)) as consumer:
+            assert (await consumer.next(timeout=10)).data == b"new"
+            await stream.push(b"other", partition=1)
+            assert (await consumer.next(timeout=10)).data == b"other"
+        async with stream.consumer("last", start=-1) as consumer:
+            entries = [await consumer.next(timeout=10) for _ in range(2)]
+            assert {entry.data for entry in entries} == {b"new", b"other"}
+
+    with_client(tmp_path, talk)
+
+
 def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")
@@ -645,6 +666,8 @@ def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
             stream.tail(start=naive)
         with pytest.raises(RequestError, match="has no zone"):
             stream.batches(start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.consumer("c", start=naive)
         with pytest.raises(RequestError, match="has no zone"):
             await stream.pull(start=naive)
 
