@@ -66,6 +66,7 @@ class Where:
 
     Attributes:
         text: as it was given.
+        steps: what it looks at in an entry, at most: names of paths, each counted.
 
     Raises:
         RequestError: the text is no condition; `offset` in its context is the character at which
@@ -78,6 +79,7 @@ class Where:
         parser = _Parser(text)
         self._test = parser.condition()
         self._needs_document = parser.needs_document
+        self.steps = parser.steps
 
     def __repr__(self) -> str:
         return f"Where({self.text!r})"
@@ -95,7 +97,7 @@ class _Parser:
             said = f"a condition has at most {WHERE_CHARS_MAX:,} characters, not {len(text):,}"
             raise RequestError("where.length", said, offset=WHERE_CHARS_MAX)
         self._text = text
-        self._depth = self._end = 0
+        self._depth = self._end = self.steps = 0
         self.needs_document = False
         self._next()
 
@@ -168,6 +170,7 @@ class _Parser:
             for name, number, text in _STEP.findall(self._token)
         ]
         self._next()
+        self.steps += len(steps)
         match steps:
             case ["$key"]:
                 return _key

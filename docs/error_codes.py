@@ -44,6 +44,9 @@ TEXTS_MAX: Final = 2
 
 # What is not said where the code stands, or in too many ways.
 _MEANINGS: Final = {
+    "where.depth": "a condition is nested too deep",
+    "where.length": "a condition has too many characters",
+    "where.syntax": "a condition cannot be read; the text says at which character, and what is due",
     "actor.busy": "too much waits for the actor: try again",
     "actor.failed": "the asked actor has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final, Literal
 
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.where import Where
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
@@ -38,10 +40,17 @@ _FORMATS_TEXT: Final = (
 )
 
 
+_WHERE_TEXT: Final = (
+    "A CONDITION compares fields of JSON entries with numbers, texts, true, false or null, as in\n"
+    '\'mag > 5 and not (place.country = "CL" or tags[0] != "test")\'; a field alone holds where\n'
+    "it is there and neither null nor false. $key is the entry's key, $headers.NAME a header. The\n"
+    "node looks for what meets it."
+)
+
 _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors",
     "rillnode stream tail sensors --from -10",
-    "rillnode stream tail sensors --since 1h",
+    "rillnode stream tail sensors --since 1h --where 'mag > 5'",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
 )
 
@@ -52,10 +61,11 @@ def add(verbs: Commands) -> None:
         verbs, "pull", pull,
         summary="print entries that are there",
         usage="NAME [options]",
-        text=_TIMES_TEXT + "\n\n" + _FORMATS_TEXT,
+        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}",
         examples=[
             "rillnode stream pull sensors --last 10",
             "rillnode stream pull sensors --since 1h --until 30m",
+            "rillnode stream pull sensors --where 'mag > 5 and not test' --count 10",
             "rillnode stream pull sensors --from 1000 --count 10",
             "rillnode stream pull sensors --count 100000 | jq .json.temperature",
         ],
@@ -78,6 +88,7 @@ def add(verbs: Commands) -> None:
         "--count", type=positive_number, metavar="N",
         help="at most so many entries (default: 100; all, with --last or --since)",
     )  # fmt: skip
+    _add_where(parser)
     _add_format(parser)
     add_connection_options(parser)
     add_tail(verbs)
@@ -89,9 +100,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         verbs, name, tail,
         summary="print entries as they come",
         usage="NAME [options]",
-        text=_TIMES_TEXT
-        + "\n\n"
-        + _FORMATS_TEXT
+        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
         + "\n\nThe exit code is 1 when --timeout ends it before --count entries came.",
         examples=examples,
     )  # fmt: skip
@@ -112,6 +121,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     parser.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", help="stop when none came for so long"
     )
+    _add_where(parser)
     _add_format(parser)
     add_connection_options(parser)
 
@@ -130,16 +140,20 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
             limit = min(end - index, _PULL_ENTRIES)
             if count is not None:
                 limit = min(limit, count - printed)
-            entries = await stream.pull(index, limit, partition=args.partition)
+            entries = await stream.pull(
+                index, limit, until=end, where=args.where or "", partition=args.partition
+            )
             terminal.write(b"".join(map(line, entries)))
             printed += len(entries)
             if len(entries) < limit:
                 break
             index = entries[-1].index + 1
     if not printed:
-        terminal.message(f"no entries from index {first} on in partition {args.partition}")
+        which = "entry meets it" if args.where else "entries"
+        terminal.message(f"no {which} from index {first} on in partition {args.partition}")
     elif index < end and args.count is None:
-        terminal.message(f"the first {printed} of {end - first:,} entries: see --count and --last")
+        of = "that meet it" if args.where else f"of {end - first:,} entries"
+        terminal.message(f"the first {printed} {of}: see --count and --last")
     return Exit.OK
 
 
@@ -168,7 +182,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
         async with aclosing(
-            stream.batches(start=args.start, partitions=args.partitions)
+            stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)
         ) as batches:
             while left != 0:
                 try:
@@ -189,6 +203,17 @@ async def _open(client: Client, name: str) -> Stream:
     """Open a stream that is there; reading never creates one."""
     await client.describe(name)
     return await client.stream(name)
+
+
+def _add_where(parser: Parser) -> None:
+    parser.add_argument("--where", type=_condition, metavar="CONDITION", help="only what meets it")
+
+
+def _condition(text: str) -> str:
+    try:
+        return Where(text).text
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(error.text) from None
 
 
 def _add_format(parser: Parser) -> None:

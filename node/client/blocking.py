@@ -351,10 +351,20 @@ class BlockingStream:
         return self._stream.partition_of(key)
 
     def pull(
-        self, index: int = 0, limit: int = 100, *, start: Time | None = None, partition: int = 0
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        start: Time | None = None,
+        until: int | Time | None = None,
+        where: str = "",
+        partition: int = 0,
     ) -> list[Entry]:
-        """Read at most `limit` entries from `index` and `start` on."""
-        return self._loop.run(self._stream.pull(index, limit, start=start, partition=partition))
+        """Read at most `limit` entries from `index` and `start` on; see `Stream.pull`."""
+        pull = self._stream.pull(
+            index, limit, start=start, until=until, where=where, partition=partition
+        )
+        return self._loop.run(pull)
 
     def index_at(self, time: Time, *, partition: int = 0) -> int:
         """Tell the index of the first entry that came at a time or later."""
@@ -389,10 +399,11 @@ class BlockingStream:
         self,
         *,
         start: Start = "end",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> BlockingIteration[Entry]:
-        """Follow for ever."""
-        batches = self._stream.batches(start=start, partitions=partitions)
+        """Follow for ever; see `Stream.tail`."""
+        batches = self._stream.batches(start=start, where=where, partitions=partitions)
         return BlockingIteration(self._loop, batches.__anext__, batches.aclose)
 
 

@@ -28,6 +28,7 @@ _READS: Final = frozenset(
     (
         native.ReadRequest,
         native.LocateRequest,
+        native.SearchRequest,
         native.DescribeRequest,
         native.ListRequest,
         native.LoadIndexRequest,

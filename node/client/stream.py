@@ -15,6 +15,7 @@ from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError, StreamRemoved
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
+from rillnode.codecs.where import Where
 from rillnode.node.client.consumer import (
     IN_FLIGHT,
     SAVE_SECONDS,
@@ -215,7 +216,14 @@ class Stream:
     # Reading ---------------------------------------------------------------------------------
 
     async def pull(
-        self, index: int = 0, limit: int = 100, *, start: Time | None = None, partition: int = 0
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        start: Time | None = None,
+        until: int | Time | None = None,
+        where: str = "",
+        partition: int = 0,
     ) -> list[Entry]:
         """Read at most `limit` entries with an index of at least `index`; none past the end.
 
@@ -224,16 +232,30 @@ class Stream:
                 last ten.
             limit: how many entries at most.
             start: only what came at this time or later, too; see `index_at`.
+            until: only what has a lower index, or came before this time.
+            where: only what meets this condition, such as `mag > 5 and not place.test`, which the
+                node looks for, some thousand entries a request.
             partition: whose entries.
 
         Raises:
-            RequestError: the node refused it; `client.time`, see `index_at`.
+            RequestError: the node refused it; `client.time`, see `index_at`; `where.*`, that is no
+                condition.
         """
         address = self._address(partition)
+        if where:
+            Where(where)  # refuses at once what is no condition
         if index < 0:
             index = _before_end((await self._extents())[partition], index)
         if start is not None:
             index = max(index, await self.index_at(start, partition=partition))
+        if until is not None:
+            until = (
+                until if isinstance(until, int) else await self.index_at(until, partition=partition)
+            )
+            limit = min(limit, until - index)
+        if where:
+            end = 2**64 - 1 if until is None else until
+            return await self._search(where, index, end, limit, partition)
         found: list[Entry] = []
         while len(found) < limit:
             request = native.ReadRequest(
@@ -251,6 +273,24 @@ class Stream:
                 index += len(entries)
             if not response.blocks or index >= response.next_index:
                 break
+        return found
+
+    async def _search(
+        self, where: str, index: int, until: int, limit: int, partition: int
+    ) -> list[Entry]:
+        """Have the node look for what meets a condition, until there is enough or no more."""
+        address = self._address(partition)
+        found: list[Entry] = []
+        while len(found) < limit and index < until:
+            request = native.SearchRequest(
+                self._session.next_id(), index, until, limit - len(found), where
+            )
+            response = await self._session.request(address, request)
+            if not isinstance(response, native.FoundResponse):
+                raise RequestError("client.answer", "the node gave another kind of answer")
+            for block in native.blocks_of(response):
+                found += entries_of(block, partition=partition)
+            index, until = response.reached, min(until, response.next_index)
         return found
 
     async def index_at(self, time: Time, *, partition: int = 0) -> int:
@@ -281,6 +321,7 @@ class Stream:
         self,
         *,
         start: Start = "start",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[list[Entry]]:
         """Follow partitions for ever, in batches of entries of one partition each.
@@ -290,22 +331,24 @@ class Stream:
                 comes from now on (from when the first batch is asked for); or what came at a time
                 or later, a datetime with a zone or a timedelta ago, where a time in the future is
                 as the end (`index_at`).
+            where: only what meets this condition, as for `pull`.
             partitions: which; None: all.
 
         Raises:
             RequestError: `stream.partition`, there is none of a number; `client.time`, see
-                `index_at`.
+                `index_at`; `where.*`, that is no condition.
         """
-        return Iteration(_Batches(self._following(start, partitions)))
+        return Iteration(_Batches(self._following(start, partitions, where)))
 
     def tail(
         self,
         *,
         start: Start = "end",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[Entry]:
         """Follow partitions for ever, entry by entry; arguments and errors as of `batches`."""
-        return Iteration(self._following(start, partitions))
+        return Iteration(self._following(start, partitions, where))
 
     def consumer(
         self,
@@ -354,9 +397,14 @@ class Stream:
         for saving in list(self._consumers):
             await saving.save()
 
-    def _following(self, start: Start, partitions: Sequence[int] | None) -> "_Following":
+    def _following(
+        self, start: Start, partitions: Sequence[int] | None, where: str
+    ) -> "_Following":
         chosen = self._chosen(partitions)
-        return _Following(self._session, self._address, partial(self._starts(start), chosen))
+        if where:
+            Where(where)  # refuses at once what is no condition
+        starts = partial(self._starts(start), chosen)
+        return _Following(self._session, self._address, starts, where)
 
     def _starts(self, start: Start) -> "_Starts":
         """What finds out where partitions begin."""
@@ -442,7 +490,9 @@ class _Following:
         session: Session,
         address: Callable[[int], bytes],
         starts: Callable[[], Awaitable[dict[int, int]]],
+        where: str = "",
     ) -> None:
+        self._where = where
         self._session = session
         self._address = address
         self._starts = starts
@@ -473,7 +523,8 @@ class _Following:
 
     async def _open(self) -> None:
         for partition, index in (await self._starts()).items():
-            self._follower.follow(self._session, self._address(partition), partition, index)
+            address = self._address(partition)
+            self._follower.follow(self._session, address, partition, index, self._where)
 
 
 class _Batches:

@@ -12,6 +12,7 @@ from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key, partition_of
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.times import Time, milliseconds_of
+from rillnode.codecs.where import Where
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
 from rillnode.node.client.stream import Start
@@ -73,13 +74,23 @@ class FakeStream:
         entries = self.entries(partition)
         return len([entry for entry in entries if entry.received_at < at_ms])
 
-    async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        return self.entries(partition)[index : index + limit]
+    async def pull(
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        until: int | None = None,
+        where: str = "",
+        partition: int = 0,
+    ) -> list[Entry]:
+        entries = self.entries(partition)[index:until]
+        return [entry for entry in entries if not where or Where(where).matches(entry)][:limit]
 
     async def batches(
         self,
         *,
         start: Start = "start",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> AsyncGenerator[list[Entry]]:
         for partition in range(self.partitions) if partitions is None else partitions:
@@ -90,8 +101,9 @@ class FakeStream:
                 first = start
             else:
                 first = await self.index_at(start, partition=partition)
-            if entries[first:]:
-                yield entries[first:]
+            found = [one for one in entries[first:] if not where or Where(where).matches(one)]
+            if found:
+                yield found
         await asyncio.Event().wait()
 
     def entries(self, partition: int) -> list[Entry]:

@@ -11,6 +11,7 @@ from rillnode.actors.core.access import Verb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed
+from rillnode.actors.core.streams.searching import search
 from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
@@ -23,6 +24,7 @@ from rillnode.codecs.routing.stream import (
     encode_response,
     response_tag,
 )
+from rillnode.codecs.where import Where
 
 Answers = list[tuple[Route, bytes]]
 """Return routes of requests, and the payloads that go back."""
@@ -30,7 +32,9 @@ Answers = list[tuple[Route, bytes]]
 NEEDS: Final[Mapping[type, Verb]] = {
     PullRequest: "pull",
     native.ReadRequest: "pull",
+    native.SearchRequest: "pull",
     native.SubscribeRequest: "subscribe",
+    native.FollowRequest: "subscribe",
     native.UnsubscribeRequest: "subscribe",
     native.AppendRequest: "push",
 }
@@ -113,6 +117,31 @@ class NativeRead(Struct, frozen=True):
         return native.encode_blocks(
             self.request_id, extent.first_index, extent.next_index, operation.blocks
         )
+
+
+class NativeSearch(Struct, frozen=True):
+    """A native client's read of what meets a condition."""
+
+    origin: Origin
+    return_route: Route
+    request: native.SearchRequest
+    where: Where
+
+    @property
+    def request_id(self) -> int:
+        """The request's."""
+        return self.request.request_id
+
+    def answer(self, operation: Read) -> bytes:
+        """What matches of what was read."""
+        request = self.request
+        if operation.error is not None:
+            return failed(request.request_id, operation.error)
+        extent = operation.extent
+        first = max(request.index, extent.first_index)
+        look = search(operation.blocks, self.where, first, request.until, request.entries_max)
+        ends = extent.first_index, extent.next_index
+        return native.found(request.request_id, ends, look.reached, look.blocks)
 
 
 class NativeLocate(Struct, frozen=True):

@@ -44,6 +44,7 @@ from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
+from rillnode.codecs.where import Where
 
 logger = logging.getLogger("rillnode.actors.core.streams.stream")
 
@@ -270,9 +271,11 @@ class StreamActor(Worker):
                 self._issue(self._reading().pull(origin, return_route, request, answers))
             case native.ReadRequest():
                 self._issue(self._reading().blocks(origin, return_route, request))
+            case native.SearchRequest():
+                self._issue(self._reading().matching(origin, return_route, request, answers))
             case native.LocateRequest():
                 self._issue(self._reading().locate(origin, return_route, request))
-            case native.SubscribeRequest():
+            case native.SubscribeRequest() | native.FollowRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest():
                 self._unsubscribe(origin, wire, request)
@@ -308,11 +311,17 @@ class StreamActor(Worker):
         return self._reads
 
     def _subscribe(
-        self, origin: Origin, return_route: Route, request: native.SubscribeRequest
+        self,
+        origin: Origin,
+        return_route: Route,
+        request: native.SubscribeRequest | native.FollowRequest,
     ) -> None:
-        if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
-            limit = RequestError("subscription.limit", "This link has too many subscriptions")
-            answer = (return_route, failed(request.request_id, limit))
+        try:
+            if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
+                raise RequestError("subscription.limit", "This link has too many subscriptions")
+            where = Where(request.where) if isinstance(request, native.FollowRequest) else None
+        except RequestError as error:
+            answer = (return_route, failed(request.request_id, error))
             self._context.router.reply(origin, self._own_address, [answer])
             return
         actor = partial(
@@ -323,6 +332,7 @@ class StreamActor(Worker):
             origin,
             return_route,
             request,
+            where,
         )
         cell = self.system.spawn(actor)
         self._context.followers.add(self._log, cell, (origin, request.request_id))

@@ -658,6 +658,33 @@ def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(tmp_path: Path) -> None
     with_client(tmp_path, talk)
 
 
+def test_the_node_looks_for_what_meets_a_condition(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        items = [b'{"n": %d, "text": "%d"}' % (number, number % 7) for number in range(5_000)]
+        await stream.push_many(items)
+        await stream.push(b"no json", key="m7", headers={"type": "x"})
+        wanted = [item for item in items if b'"text": "3"' in item]
+        assert data_of(await stream.pull(limit=9_999, where="text = '3'")) == wanted
+        assert data_of(await stream.pull(limit=5, where="text = '3'")) == wanted[:5]
+        some = await stream.pull(10, 99, where="n > 4000 or n < 12", until=4_003)
+        assert [entry.index for entry in some] == [10, 11, 4_001, 4_002]
+        assert data_of(await stream.pull(-2, where="n = 4999")) == items[-1:]
+        assert await stream.pull(until=timedelta(hours=1), where="n") == []
+        keyed = await stream.pull(partition=stream.partition_of("m7"), where="$key = 'm7'")
+        assert (data_of(keyed), keyed[0].headers) == ([b"no json"], {"type": b"x"})
+        async with aclosing(stream.tail(start=0, partitions=[0], where="n >= 4998")) as tail:
+            assert [(await anext(tail)).index for _ in range(2)] == [4_998, 4_999]
+            await stream.push_many([b'{"n": 1}', b'{"n": 6000}'])
+            assert (await anext(tail)).data == b'{"n": 6000}'
+        with pytest.raises(RequestError, match="character 4: expected a number"):
+            await stream.pull(where="n >")
+        with pytest.raises(RequestError, match="character 4: expected a number"):
+            stream.batches(where="n >")
+
+    with_client(tmp_path, talk)
+
+
 def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")

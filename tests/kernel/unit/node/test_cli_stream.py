@@ -170,6 +170,26 @@ def test_pull_says_that_there_is_more(client: FakeClient) -> None:
     assert run("stream", "pull", "s", "-q")[2] == ""
 
 
+def test_pull_and_tail_print_what_meets_a_condition(client: FakeClient) -> None:
+    client.add("s", [b'{"n": %d}' % number for number in range(300)] + [b"no json"])
+    argv = ("stream", "pull", "s", "--format", "raw", "--where")
+    assert run(*argv, "n > 297") == (0, '{"n": 298}\n{"n": 299}\n', "")
+    assert run(*argv, "n >= 10", "--count", "1") == (0, '{"n": 10}\n', "")
+    assert run(*argv, "n > 297", "--last", "2")[1] == '{"n": 299}\n'
+    code, out, err = run(*argv, "n > 1000")
+    assert (code, out) == (0, "")
+    assert "no entry meets it from index 0 on in partition 0" in err
+    code, out, err = run(*argv, "n >= 0")
+    assert len(out.splitlines()) == 100
+    assert "the first 100 that meet it: see --count" in err
+    tail = ("stream", "tail", "s", "--format", "raw", "--from", "start", "--count", "1", "--where")
+    assert run(*tail, "n = 7") == (0, '{"n": 7}\n', "")
+    for verb in (argv, tail):
+        code, out, err = run(*verb, "n >")
+        assert (code, out) == (2, "")
+        assert "--where: condition, character 4: expected a number" in err
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
