@@ -113,6 +113,7 @@ NEXT_STEPS: Final = {
     "subscription.stopped": "follow anew, if that is still wanted",
     "subscription": "close subscriptions that are not read, or make another link",
     "testing": "see the docstring of `rillnode.testing.Network`",
+    "where": "`rillnode stream pull --help` tells what a condition is",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

@@ -151,7 +151,7 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     if not printed:
         which = "entry meets it" if args.where else "entries"
         terminal.message(f"no {which} from index {first} on in partition {args.partition}")
-    elif index < end and args.count is None:
+    elif printed == count and index < end and args.count is None:
         of = "that meet it" if args.where else f"of {end - first:,} entries"
         terminal.message(f"the first {printed} {of}: see --count and --last")
     return Exit.OK
