@@ -65,9 +65,7 @@ def encode_headers(headers: Headers) -> bytes:
             `entries.headers`, there are too many, or more than `HEADERS_BYTES_MAX` bytes of them,
             or a value is a text without a UTF-8 form.
     """
-    if not isinstance(headers, Mapping):
-        text = f"headers are a mapping of names to values, not {type(headers).__name__}"
-        raise TypeError(text)
+    _check_mapping(headers)
     if not headers:
         return b""
     _check_count(len(headers))
@@ -133,6 +131,12 @@ def _encode(value: object, what: str, code: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError:
         raise CodecError(code, f"{what} is a text that has no UTF-8 form") from None
+
+
+def _check_mapping(headers: object) -> None:
+    if not isinstance(headers, Mapping):
+        text = f"headers are a mapping of names to values, not {type(headers).__name__}"
+        raise TypeError(text)
 
 
 def _check_count(count: int) -> None:

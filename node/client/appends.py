@@ -126,7 +126,7 @@ class Appends:
                 block.settle(_failure(response))
 
         request = native.AppendRequest(
-            self._session.next_id(), block.count, block.body, block.flags
+            self._session.next_id(), block.count, block.body, flags=block.flags
         )
         self._ask(block.partition.address, request, on_response)
 
@@ -161,7 +161,7 @@ class Appends:
                 block.settle(error)
 
         items = [
-            native.AppendItem(block.partition.address, block.count, block.body, block.flags)
+            native.AppendItem(block.partition.address, block.count, block.body, flags=block.flags)
             for block in blocks
         ]
         request = native.AppendManyRequest(request_id, items)

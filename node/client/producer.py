@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -194,12 +194,12 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
         raise RequestError(error.code, error.text) from None
 
 
-def _as_bytes(data: Data) -> bytes:
+def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
     if not isinstance(data, Data):
         text = f"an entry is bytes, not {type(data).__name__}: encode it"
         raise TypeError(text)
-    return bytes(data)
+    return bytes(cast("Data", data))
 
 
 def _check(data: bytes) -> None:

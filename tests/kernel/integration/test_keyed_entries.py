@@ -14,7 +14,15 @@ from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.log.rocks.tables import Tables, Tuning
 from rillnode.actors.log.rocks.verify import verify_store
 from rillnode.codecs import native
-from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, FLAG_META, Entry, pack_body
+from rillnode.codecs.entries import (
+    FLAG_HEADERS,
+    FLAG_KEYS,
+    FLAG_META,
+    HEADER_BYTES,
+    Entry,
+    decode_header,
+    pack_body,
+)
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import partition_of
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX
@@ -29,6 +37,7 @@ from rillnode.node.client.producer import WINDOW_BYTES
 from rillnode.node.runtime import Node
 
 Talk = Callable[[Node, Client], Awaitable[None]]
+Told = tuple[bytes, bytes | None, dict[str, bytes]]
 
 HEADERS: dict[str, bytes | str] = {"sender": "hall", "raw": b"\xff\0"}
 STORED = {"sender": b"hall", "raw": b"\xff\0"}
@@ -42,7 +51,7 @@ def with_client(directory: Path, talk: Talk) -> None:
     asyncio.run(run())
 
 
-def told(entries: list[Entry]) -> list[tuple[bytes, bytes | None, dict[str, bytes]]]:
+def told(entries: list[Entry]) -> list[Told]:
     return [(entry.data, entry.key, entry.headers) for entry in entries]
 
 
@@ -57,7 +66,7 @@ def test_what_is_pushed_with_a_key_and_headers_comes_back_with_them(tmp_path: Pa
             stream.push_nowait(bytearray(b"headers"), headers=HEADERS),
         ]
         assert await asyncio.gather(*futures) == [1, 2, 3, 4]
-        wanted = [
+        wanted: list[Told] = [
             (b"both", b"lamp", STORED),
             (b"plain", None, {}),
             (b"key", b"\xff", {}),
@@ -68,6 +77,25 @@ def test_what_is_pushed_with_a_key_and_headers_comes_back_with_them(tmp_path: Pa
         assert told(await stream.pull(2, 1)) == wanted[2:3]
         async with aclosing(stream.tail(start="start")) as entries:
             assert told([await anext(entries) for _ in wanted]) == wanted
+
+    with_client(tmp_path, talk)
+
+
+def test_entries_without_either_are_stored_as_their_lengths_and_data_alone(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await asyncio.gather(stream.push_nowait(b"ab"), stream.push_nowait(b"c"))
+        await stream.push_many([b"many"])
+        address = (await client.describe("s")).partitions[0].address
+        request = native.ReadRequest(1, 0, 10, 10_000)
+        response = native.decode_response(
+            (await client.ask(address, native.encode(request))).payload
+        )
+        assert isinstance(response, native.BlocksResponse)
+        first, second = (block.value for block in response.blocks)
+        assert first[HEADER_BYTES:] == bytes.fromhex("0200000001000000") + b"abc"
+        assert second[HEADER_BYTES:] == bytes.fromhex("04000000") + b"many"
+        assert [decode_header(value).flags for value in (first, second)] == [0, 0]
 
     with_client(tmp_path, talk)
 
@@ -167,9 +195,9 @@ def test_bad_keys_and_headers_are_refused_by_the_client(
         with pytest.raises(RequestError) as caught:
             await stream.push(b"x", **beside)
         assert (caught.value.code, caught.value.text) == (code, sentence)
-        many = {f"{name}s".replace("ss", "s"): [value] for name, value in beside.items()}
+        keys, headers = [beside.get("key")], [beside.get("headers")]
         with pytest.raises(RequestError) as caught:
-            await stream.push_many([b"x"], **many)
+            await stream.push_many([b"x"], keys=keys, headers=headers)
         assert caught.value.code == code
         assert await stream.push(b"good") == 0
 
@@ -219,8 +247,8 @@ def test_bad_columns_are_refused_by_the_node(
         stream = await client.stream("s")
         address = (await client.describe("s")).partitions[0].address
         with pytest.raises(RequestError) as alone:
-            await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags)))
-        items = [native.AppendItem(address.encode(), 1, body, flags)]
+            await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags=flags)))
+        items = [native.AppendItem(address.encode(), 1, body, flags=flags)]
         answer = await client.ask("appender", native.encode(native.AppendManyRequest(2, items)))
         together = native.decode_response(answer.payload)
         assert isinstance(together, native.PositionsResponse)

@@ -68,6 +68,7 @@ def test_a_table_without_keys_and_headers_gets_them_in_place(tmp_path: Path) -> 
     builder.add_block("s", 0, make_block(2, [b"x"], keys=[b"lamp"], headers=[headers]), 2, 3)
     query.run(1, builder.finish())
     # Old and new files, apart and merged.
+    found: list[dict[str, Any]] = []
     for _ in range(2):
         reader: Any = DeltaTable(query.table)
         found = sorted(pa.table(reader.to_pyarrow_table()).to_pylist(), key=itemgetter("index"))
