@@ -38,7 +38,7 @@ from rillnode.node.cli import (
 )
 from rillnode.node.cli.failures import Exit, exit_code, next_step
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
-from rillnode.node.cli.terminal import Terminal, printable
+from rillnode.node.cli.terminal import OutputError, Terminal, printable
 from rillnode.node.config.kinds import Level
 from rillnode.node.config.tables import LogTable
 from rillnode.node.installed import VERBS, installed, load
@@ -118,6 +118,9 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
         return _misused(terminal, error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except OutputError as error:
+        _discard_output(terminal)
+        return _failed(terminal, error, args)
     except BrokenPipeError:  # the reader of stdout has enough: `| head`
         _discard_output(terminal)
         return Exit.OK

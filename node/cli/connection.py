@@ -1,6 +1,7 @@
 """Finds a verb's node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
 
 import argparse
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rillnode.node.keys.rotation import rotation_identities
 
 CONFIG_FILE: Final = Path("node.toml")
 _SCHEME: Final = "noise://"
+_INTERRUPTED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ async def connected(
 ) -> AsyncGenerator[Client]:
     """Connect to the node that the options name, for the time of the block.
 
-    Where it is not to `reconnect`, what is under way fails when the link ends.
+    Where it is not to `reconnect`, what is under way fails when the link ends; else people are
+    told of a lost link, and when there is one again. An interrupt waits for nothing.
 
     Raises:
         ConfigError: the options do not name one.
@@ -68,8 +71,14 @@ async def connected(
         identity=target.identity,
         node_identity=target.node_identity,
         reconnect=reconnect,
+        on_disconnect=lambda reason: terminal.message(f"link lost ({reason}), trying again"),
+        on_reconnect=lambda: terminal.message("link is back"),
     ) as client:
-        yield client
+        try:
+            yield client
+        except asyncio.CancelledError:
+            await client.close(timeout_seconds=_INTERRUPTED_SECONDS)
+            raise
 
 
 def config_file(named: Path | None) -> Path | None:

@@ -84,6 +84,9 @@ async def input_chunks(source: BinaryIO) -> AsyncIterator[bytes]:
 class InputReader:
     """Cuts what arrives into entries.
 
+    Attributes:
+        line: number of the line of the entry that came last, from 1.
+
     Raises (from `feed` and `finish`):
         RillnodeError: a line that is too long, or not in the format; the text names its number.
     """
@@ -91,7 +94,7 @@ class InputReader:
     def __init__(self, form: InputFormat) -> None:
         self._form = form
         self._rest = b""
-        self._line = 0
+        self.line = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The entries that a chunk completes."""
@@ -102,7 +105,7 @@ class InputReader:
             for line in lines:
                 yield from self._entry(line)
         if len(self._rest) > ENTRY_BYTES_MAX * (2 if self._form == "hex" else 1):
-            raise self._error(self._line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
+            raise self._error(self.line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
 
     def finish(self) -> Iterator[bytes]:
         """The entry that the end of the input completes."""
@@ -112,21 +115,21 @@ class InputReader:
             yield from self._entry(self._rest)
 
     def _entry(self, line: bytes) -> Iterator[bytes]:
-        self._line += 1
+        self.line += 1
         if self._form == "json":
             if not line.strip():
                 return
             try:
                 msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise self._error(self._line, f"not JSON: {error}") from None
+                raise self._error(self.line, f"not JSON: {error}") from None
         elif self._form == "hex":
             try:
                 line = bytes.fromhex(line.decode("ascii"))
             except ValueError:
-                raise self._error(self._line, "not hexadecimal") from None
+                raise self._error(self.line, "not hexadecimal") from None
         if len(line) > ENTRY_BYTES_MAX:
-            raise self._error(self._line, f"more than {ENTRY_BYTES_MAX:,} bytes")
+            raise self._error(self.line, f"more than {ENTRY_BYTES_MAX:,} bytes")
         yield line
 
     def _error(self, line: int, text: str) -> RillnodeError:

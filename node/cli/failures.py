@@ -76,6 +76,7 @@ NEXT_STEPS: Final = {
     "noise.unknown_identity": _GRANT,
     "noise.wrong_node": "`rillnode key show` on the node's identity.key prints its identity",
     "ockam": "name the other `dialect` in its [[peer]]",
+    "output": "make room where stdout goes, or send it elsewhere",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
     "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
     "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",

@@ -7,13 +7,20 @@ before a terminal sees them.
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO, cast
 
 import msgspec
 
+from rillnode.codecs.errors import RillnodeError
+
 Row = Mapping[str, Any]
+
+
+class OutputError(RillnodeError):
+    """What a verb prints cannot be written."""
 
 
 @dataclass(slots=True)
@@ -66,7 +73,8 @@ class Terminal:
 
     def write(self, data: bytes) -> None:
         """Write data as it is."""
-        cast(io.TextIOWrapper, self.out).buffer.write(data)
+        with _writing():
+            cast(io.TextIOWrapper, self.out).buffer.write(data)
 
     def write_text(self, text: str) -> None:
         """Write a text as UTF-8, whatever the locale says."""
@@ -74,7 +82,8 @@ class Terminal:
 
     def flush(self) -> None:
         """Hand on what was written."""
-        self.out.flush()
+        with _writing():
+            self.out.flush()
 
     def message(self, text: str) -> None:
         """Tell people something that is not data."""
@@ -102,7 +111,19 @@ class Terminal:
         for row in rows:
             table.add_row(*(Text(_shown_as(column, row[column])) for column in columns))
         self.flush()
-        Console(file=self.out, highlight=False, _environ=self.environ).print(table)
+        with _writing():
+            Console(file=self.out, highlight=False, _environ=self.environ).print(table)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell of an output that takes no more, but leave a closed pipe to who carries a verb out."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError("output.failed", f"cannot write to stdout: {error.strerror}") from error
 
 
 def printable(text: str) -> str:

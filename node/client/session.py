@@ -32,6 +32,7 @@ from rillnode.transports.links import Link, LinkEvents
 logger = logging.getLogger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 30.0
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
@@ -172,7 +173,7 @@ class Session:
         """
         await self._connect(self)
 
-    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Wait until every request is answered, then close; what is still open then fails."""
         if not self._closing:
             self._closing = True

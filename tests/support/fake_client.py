@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -127,13 +127,23 @@ class FakeClient:
         default_factory=dict[tuple[str, str, int], int]
     )
     failure: BaseException | None = None
+    on_disconnect: Callable[[str], object] | None = None
+    on_reconnect: Callable[[], object] | None = None
     connected_to: dict[str, Any] = field(default_factory=dict[str, Any])
     sent: list[tuple[Route, bytes]] = field(default_factory=list[tuple[Route, bytes]])
     answer: Answer | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     sinks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
-    async def connect(self, url: str, **options: Any) -> Self:
+    async def connect(
+        self,
+        url: str,
+        *,
+        on_disconnect: Callable[[str], object] | None = None,
+        on_reconnect: Callable[[], object] | None = None,
+        **options: Any,
+    ) -> Self:
+        self.on_disconnect, self.on_reconnect = on_disconnect, on_reconnect
         self.connected_to = {"url": url, **options}
         if isinstance(self.failure, RillnodeError) and self.failure.code.startswith("link."):
             raise self.failure

@@ -367,7 +367,8 @@ def test_push_passes_a_refusal_on(client: FakeClient) -> None:
 
 def test_push_of_nothing_is_said(client: FakeClient) -> None:
     client.add("s", [])
-    assert run("stream", "push", "s") == (0, "", "")
+    assert run("stream", "push", "s") == (0, "", "nothing on stdin, nothing pushed\n")
+    assert run("stream", "push", "s", "-q") == (0, "", "")
     code, _, err = run("stream", "push", "s", tty=True)
     assert code == 0
     assert "Ctrl-D" in err
@@ -434,3 +435,62 @@ def test_status_shows_the_log_that_nodes_share(
     assert "n1:4222" in people
     assert "4,567" in people
     assert "store.log" not in people
+
+
+def test_a_missing_key_field_names_its_line(client: FakeClient) -> None:
+    stream = client.add("s", [])
+    data = b'{"user": {"id": 1}}\n\n{"user": {}}\n'
+    argv = ("stream", "push", "s", "--format", "json", "--key-field", "user.id")
+    code, _, err = run(*argv, stdin=data)
+    assert code == 1
+    assert "line 3 of the input: no field user.id [input.key]" in err
+    assert "1 entry was stored before the error" in err
+    assert len(stream.logs[0]) == 1
+
+
+def test_a_push_to_no_stream_mentions_create(client: FakeClient) -> None:
+    code, _, err = run("stream", "push", "typo", stdin=b"x\n")
+    assert code == 1
+    assert "; --create makes a missing one [stream.unknown]" in err
+
+
+def test_lost_links_are_told_of(client: FakeClient) -> None:
+    async def drop(name: str) -> Any:
+        assert client.on_disconnect is not None
+        assert client.on_reconnect is not None
+        client.on_disconnect("no answer")
+        client.on_reconnect()
+        return await FakeClient.describe(client, name)
+
+    client.add("s", [b"x"])
+    client.describe = drop  # type: ignore[method-assign]
+    argv = ("stream", "tail", "s", "--from", "start", "--count", "1", "--format", "raw")
+    assert run(*argv) == (0, "x\n", "link lost (no answer), trying again\nlink is back\n")
+    assert run(*argv, "-q") == (0, "x\n", "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("stream", "tail", "s", "--from", "start", "--count", "2"),
+        ("stream", "pull", "s"),
+        ("stream", "ls"),
+        ("stream", "show", "s"),
+    ],
+)
+@pytest.mark.parametrize("tty", [False, True])
+def test_an_output_that_takes_no_more_is_told_of(
+    client: FakeClient, argv: tuple[str, ...], tty: bool
+) -> None:
+    client.add("s", [b"x" * 100_000] * 2)
+    screen = Screen(tty=tty)
+    full = open("/dev/full", "w")  # noqa: SIM115
+    if tty:
+        full.isatty = lambda: True  # type: ignore[method-assign]
+    screen.terminal.out = full
+    code = main(argv, screen.terminal)
+    assert code == 1
+    told = screen.err
+    assert "rillnode: cannot write to stdout: No space left on device [output.failed]" in told
+    assert "next: make room where stdout goes, or send it elsewhere" in told
+    full.close()  # nothing is left in it that could fail again
