@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
-from rillnode.node.cli import build_parser
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.config.describe import Key, Table, tables, toml_value

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, connect
-from rillnode.node.config import Config, ListenAddress, load_config, parse_address
-from rillnode.node.keys.files import read_key
-from rillnode.node.keys.rotation import rotation_identities
+
+if TYPE_CHECKING:
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.client import Client
+    from rillnode.node.config import Config, ListenAddress
 
 CONFIG_FILE: Final = Path("node.toml")
 _SCHEME: Final = "noise://"
@@ -29,7 +29,7 @@ class Target:
 
     url: str
     node_identity: str
-    identity: Identity | None
+    identity: "Identity | None"
 
 
 def add_connection_options(parser: Parser) -> None:
@@ -55,7 +55,7 @@ def add_connection_options(parser: Parser) -> None:
 @asynccontextmanager
 async def connected(
     args: argparse.Namespace, terminal: Terminal, *, reconnect: bool = True
-) -> AsyncGenerator[Client]:
+) -> "AsyncGenerator[Client]":
     """Connect to the node that the options name, for the time of the block.
 
     Where it is not to `reconnect`, what is under way fails when the link ends; else people are
@@ -65,6 +65,8 @@ async def connected(
         ConfigError: the options do not name one.
         TransportError: it is out of reach.
     """
+    from rillnode.node.client import connect
+
     target = find_target(args, terminal)
     async with await connect(
         target.url,
@@ -92,6 +94,10 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     Raises:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
+    from rillnode.codecs.keys import parse_identities
+    from rillnode.node.config import load_config
+    from rillnode.node.keys.files import read_key
+
     file: Path | None = args.config if args.node else config_file(args.config)
     url, identity, key = args.node, args.node_identity, args.key
     if file is not None:
@@ -111,29 +117,35 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     return Target(url, identity, key and read_key(key))
 
 
-def target_of(config: Config) -> Target:
+def target_of(config: "Config") -> Target:
     """The node of a configuration, and its administrator.
 
     Raises:
         ConfigError: it does not say where the node is, or there are no keys.
     """
+    from rillnode.node.keys.files import read_key
+
     url = _url(config.noise.address)
     return Target(url, _identities(config), read_key(config.admin_key_file))
 
 
-def _identities(config: Config) -> str:
+def _identities(config: "Config") -> str:
+    from rillnode.node.keys.rotation import rotation_identities
+
     return ",".join(rotation_identities(config.key_file))
 
 
-def _url(listen: ListenAddress) -> str:
+def _url(listen: "ListenAddress") -> str:
     if listen.port == 0:
         text = "noise.listen has port 0: name the port that the node took with --node"
         raise ConfigError("config.connection", text)
     return f"{_SCHEME}{_reachable(listen)}"
 
 
-def _reachable(listen: ListenAddress) -> ListenAddress:
+def _reachable(listen: "ListenAddress") -> "ListenAddress":
     """The address to dial for an address that was listened on: every address means this machine."""
+    from rillnode.node.config import ListenAddress
+
     try:
         address = ip_address(listen.host)
     except ValueError:
@@ -144,6 +156,8 @@ def _reachable(listen: ListenAddress) -> ListenAddress:
 
 
 def _check_url(url: str) -> None:
+    from rillnode.node.config import parse_address
+
     try:
         if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
             raise ValueError

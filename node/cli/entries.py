@@ -4,15 +4,15 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
-from typing import BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 import msgspec
 
-from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.keyed import told
-from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.node.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from rillnode.codecs.entries import Entry
 
 LineFormat = Literal["people", "json", "raw", "hex"]
 InputFormat = Literal["lines", "json", "raw", "hex"]
@@ -37,7 +37,7 @@ class _EntryLine(msgspec.Struct, omit_defaults=True):
     headers_base64: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
-def line_formatter(form: LineFormat) -> Callable[[Entry], bytes]:
+def line_formatter(form: LineFormat) -> "Callable[[Entry], bytes]":
     """What turns an entry into a line, its newline included."""
     match form:
         case "raw":
@@ -98,6 +98,8 @@ class InputReader:
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The entries that a chunk completes."""
+        from rillnode.codecs.limits import ENTRY_BYTES_MAX
+
         if self._form == "raw":
             self._rest += chunk
         else:
@@ -115,6 +117,8 @@ class InputReader:
             yield from self._entry(self._rest)
 
     def _entry(self, line: bytes) -> Iterator[bytes]:
+        from rillnode.codecs.limits import ENTRY_BYTES_MAX
+
         self.line += 1
         if self._form == "json":
             if not line.strip():
@@ -137,7 +141,9 @@ class InputReader:
         return RillnodeError("input.format", f"{where}: {text}")
 
 
-def _json_line(entry: Entry) -> bytes:
+def _json_line(entry: "Entry") -> bytes:
+    from rillnode.codecs.keyed import told
+
     line = _EntryLine(
         entry.partition, entry.index, iso_time(entry.received_at), entry.kind.name.lower()
     )
@@ -154,7 +160,7 @@ def _json_line(entry: Entry) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def _people_line(entry: Entry) -> bytes:
+def _people_line(entry: "Entry") -> bytes:
     parts = [f"{entry.partition}:{entry.index}", iso_time(entry.received_at)]
     if (key := entry.key) is not None:
         parts.append(f"[{_shown(key)}]")

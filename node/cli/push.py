@@ -7,18 +7,20 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import InputReader, input_chunks
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, Stream
+
+if TYPE_CHECKING:
+    from rillnode.codecs.keyed import Headers, Key
+    from rillnode.node.client import Client, Stream
 
 _WINDOW_ENTRIES: Final = 16_384
 _WINDOW_BYTES: Final = 8_388_608
@@ -112,7 +114,7 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _describe(client: Client, name: str) -> None:
+async def _describe(client: "Client", name: str) -> None:
     """See that a stream is there; else say what would make it.
 
     Raises:
@@ -152,9 +154,9 @@ class _Pusher:
 
     def __init__(
         self,
-        stream: Stream,
-        key_of: Callable[[bytes], Key | None],
-        headers: Headers | None,
+        stream: "Stream",
+        key_of: "Callable[[bytes], Key | None]",
+        headers: "Headers | None",
         partition: int | None,
     ) -> None:
         self.pushed = 0
@@ -220,13 +222,13 @@ class _Pusher:
         extent[2] = index
 
 
-def _keys(args: argparse.Namespace, reader: InputReader) -> Callable[[bytes], Key | None]:
+def _keys(args: argparse.Namespace, reader: InputReader) -> "Callable[[bytes], Key | None]":
     if not args.key_field:
         key: str | None = args.entry_key
         return lambda _: key
     path = str(args.key_field).split(".")
 
-    def key_of(data: bytes) -> Key:
+    def key_of(data: bytes) -> "Key":
         value: object = msgspec.json.decode(data)
         for part in path:
             inner = cast(dict[str, object], value) if isinstance(value, dict) else {}

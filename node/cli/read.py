@@ -4,10 +4,9 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.where import Where
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
@@ -21,8 +20,10 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, Stream
-from rillnode.node.client.stream import Start
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client, Stream
+    from rillnode.node.client.stream import Start
 
 _PULL_ENTRIES: Final = 5_000
 _COUNT: Final = 100
@@ -159,7 +160,9 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _range(args: argparse.Namespace, client: Client, stream: Stream) -> tuple[int, int, int]:
+async def _range(
+    args: argparse.Namespace, client: "Client", stream: "Stream"
+) -> tuple[int, int, int]:
     """The first index to pull, twice, and the end of the range."""
     partition = args.partition
     extents = (await client.describe(args.name)).partitions
@@ -201,7 +204,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _open(client: Client, name: str) -> Stream:
+async def _open(client: "Client", name: str) -> "Stream":
     """Open a stream that is there; reading never creates one."""
     await client.describe(name)
     return await client.stream(name)
@@ -212,6 +215,8 @@ def _add_where(parser: Parser) -> None:
 
 
 def _condition(text: str) -> str:
+    from rillnode.codecs.where import Where
+
     try:
         return Where(text).text
     except RequestError as error:
@@ -229,7 +234,7 @@ def _format(args: argparse.Namespace, terminal: Terminal) -> LineFormat:
     return form or ("people" if terminal.for_people else "json")
 
 
-def _start(text: str) -> Start:
+def _start(text: str) -> "Start":
     if text == "start":
         return "start"
     if text == "end":

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rillnode import __version__
-from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, GrantTable, LogTable, for_process, load_config
-from rillnode.node.config.store_tables import CONFIRMS
-from rillnode.node.logs import configure_logs
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config, LogTable
 
 if TYPE_CHECKING:
     from rillnode.node.runtime import Node
@@ -41,8 +40,6 @@ _GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
-
-_EVERYBODY: Final = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
 
 
 def add(commands: Commands) -> None:
@@ -91,6 +88,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     Raises:
         NodeFailed: it could not go on.
     """
+    from rillnode.node.logs import configure_logs
+
     config = _configuration(args, terminal)
     configure_logs(_log_table(config, args), terminal.err)
     if args.ports_file is not None:
@@ -129,6 +128,8 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
 
     A configuration that cannot be changes nothing; the log says why.
     """
+    from rillnode.node.logs import configure_logs
+
     try:
         # Thousands of grants take a quarter of a second to be read: the node goes on meanwhile.
         config = await asyncio.to_thread(_configuration, args, terminal)
@@ -139,16 +140,18 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
     configure_logs(_log_table(config, args), terminal.err)
 
 
-def _log_table(config: Config, args: argparse.Namespace) -> LogTable:
+def _log_table(config: "Config", args: argparse.Namespace) -> "LogTable":
     return replace(config.log, level="debug") if args.verbose else config.log
 
 
-def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
+def _configuration(args: argparse.Namespace, terminal: Terminal) -> "Config":
     """What to run with.
 
     Raises:
         ConfigError: no configuration, or one that cannot be run.
     """
+    from rillnode.node.config import for_process, load_config
+
     file = config_file(args.config)
     overrides: list[str] = list(args.overrides)
     if args.data_dir is not None:
@@ -167,20 +170,24 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
     return _opened(config) if args.dev else config
 
 
-def _opened(config: Config) -> Config:
+def _opened(config: "Config") -> "Config":
     """The configuration with everything granted to everybody who can reach the node."""
+    from rillnode.node.config import GrantTable
+
     for name, table in config.listeners().items():
         if not table.address.loopback:
             text = f"{name}.listen: {table.listen} is not loopback, as --dev demands"
             raise ConfigError("config.dev", text)
+    everybody = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
     tables = [table.for_everybody() for table in config.tables]
-    return replace(config, grants=(*config.grants, _EVERYBODY), tables=tables)
+    return replace(config, grants=(*config.grants, everybody), tables=tables)
 
 
 async def _serve(
-    config: Config, args: argparse.Namespace, terminal: Terminal, ended: threading.Event
+    config: "Config", args: argparse.Namespace, terminal: Terminal, ended: threading.Event
 ) -> int:
     # Everything that a node is made of takes long to import, and no other verb needs it.
+    from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.runtime import Node
 
     stopping = asyncio.Event()
@@ -241,6 +248,8 @@ def _show_banner(node: "Node", terminal: Terminal, *, dev: bool) -> None:
 
 
 def _banner(node: "Node", *, dev: bool) -> str:
+    from rillnode.node.config.store_tables import CONFIRMS
+
     lines = [f"rillnode {__version__}: {node.config.name}", f"  identity  {node.identity}"]
     addresses = node.addresses()
     for name, address in addresses.items():

@@ -1,7 +1,7 @@
 """`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
 
 import argparse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
@@ -16,7 +16,9 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import StreamInfo
+
+if TYPE_CHECKING:
+    from rillnode.node.client import StreamInfo
 
 _SINK_PREFIX: Final = "sink/"
 """Begins the client ids under which sinks save how far they are."""
@@ -170,7 +172,7 @@ async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _retention(info: StreamInfo) -> dict[str, Any]:
+def _retention(info: "StreamInfo") -> dict[str, Any]:
     limits = {
         "seconds": info.retention.seconds,
         "entries_max": info.retention.entries_max,

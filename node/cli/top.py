@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Row, Terminal
-from rillnode.node.client import Client
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client
 
 _STREAMS_MAX: Final = 10_000
 """Streams looked at each time; a node may have many more."""
@@ -72,7 +74,7 @@ async def top(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _look(client: Client) -> _Look:
+async def _look(client: "Client") -> _Look:
     status = await client.status()
     ends: dict[str, tuple[int, int]] = {}
     async for stream in client.iterate_streams():

@@ -17,7 +17,8 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.keys import Identity
-from rillnode.node.cli import build_parser, main
+from rillnode.node.cli import main
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import next_step
 from rillnode.node.keys.files import write_key
 
@@ -27,7 +28,7 @@ NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1,
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient()
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     return fake
 
 
