@@ -56,6 +56,14 @@ def iso_time(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def duration(seconds: float) -> str:
+    """A time in seconds in the largest unit that it is whole numbers of, as `7d` or `90s`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
 def json_text(data: bytes) -> bytes | None:
     """The data as one line of JSON where it is a JSON object or array, else None."""
     if data[:1] not in (b"{", b"["):

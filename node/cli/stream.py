@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import iso_time
+from rillnode.node.cli.entries import duration, iso_time
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
@@ -98,15 +98,17 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         infos = await client.streams(args.prefix)
     rows = [
         {
-            "name": info.name,
-            "partitions": len(info.partitions),
-            "entries": sum(one.next_index - one.first_index for one in info.partitions),
-            "bytes": sum(one.data_bytes for one in info.partitions),
+            **totals(info),
             "retention": _retention(info),
             "created_at": iso_time(info.created_at),
         }
         for info in infos
     ]
+    if terminal.for_people:
+        rows = [
+            {**row, "retention": _kept(info), "created_at": row["created_at"][: len("2000-01-01")]}
+            for row, info in zip(rows, infos, strict=True)
+        ]
     terminal.rows(rows, empty="no streams; `rillnode stream create NAME` makes one")
     return Exit.OK
 
@@ -170,6 +172,27 @@ async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
         await client.remove(args.name)
     terminal.record({"name": args.name, "removed": True})
     return Exit.OK
+
+
+def totals(info: "StreamInfo") -> dict[str, Any]:
+    """What a stream has, over its partitions."""
+    return {
+        "name": info.name,
+        "partitions": len(info.partitions),
+        "entries": sum(one.next_index - one.first_index for one in info.partitions),
+        "bytes": sum(one.data_bytes for one in info.partitions),
+    }
+
+
+def _kept(info: "StreamInfo") -> str:
+    """The limits of a stream in few characters."""
+    limits = info.retention
+    parts = [
+        "" if limits.seconds is None else duration(limits.seconds),
+        "" if limits.entries_max is None else f"{limits.entries_max:,} entries",
+        "" if limits.bytes_max is None else f"{limits.bytes_max:,} bytes",
+    ]
+    return ", ".join(filter(None, parts)) or "-"
 
 
 def _retention(info: "StreamInfo") -> dict[str, Any]:

@@ -10,13 +10,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 import msgspec
 
 from rillnode.codecs.errors import RillnodeError
 
 Row = Mapping[str, Any]
+
+_LINE_CHARS_MAX: Final = 1_000
+
+_WHOLE_CHARS: Final = 24
+"""Cells of a table up to this length are never folded: names, numbers, times."""
 
 
 class OutputError(RillnodeError):
@@ -102,17 +107,33 @@ class Terminal:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            title=title or None,
+            title_justify="left",
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+        )
         columns = list(rows[0])
         for column in columns:
             numeric = all(isinstance(row[column], int | float | None) for row in rows)
-            name = column.replace("_", " ")
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+            longest = max(len(_shown_as(column, row[column])) for row in rows)
+            table.add_column(
+                column.replace("_", " "),
+                justify="right" if numeric else "left",
+                overflow="fold",
+                no_wrap=longest <= _WHOLE_CHARS,
+            )
         for row in rows:
             table.add_row(*(Text(_shown_as(column, row[column])) for column in columns))
         self.flush()
+        console = Console(file=self.out, highlight=False, _environ=self.environ)
+        # Too many columns for the terminal make long lines, not columns of single letters.
+        unbounded = console.options.update(max_width=_LINE_CHARS_MAX)
+        width = max(console.width, console.measure(table, options=unbounded).minimum)
         with _writing():
-            Console(file=self.out, highlight=False, _environ=self.environ).print(table)
+            console.print(table, width=width)
 
 
 @contextmanager

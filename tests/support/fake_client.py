@@ -179,6 +179,10 @@ class FakeClient:
         self._check()
         return [await self.describe(name) for name in sorted(self.held) if name.startswith(prefix)]
 
+    async def iterate_streams(self, prefix: str = "") -> AsyncGenerator[StreamInfo]:
+        for info in await self.streams(prefix):
+            yield info
+
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         self._check()
         return min(before, len(self.held[name].logs[partition]))

@@ -287,7 +287,7 @@ def test_an_interrupted_push_to_a_node_that_is_away_ends_soon(start: Start, home
     with subprocess.Popen(argv, **pipes) as push:  # type: ignore[call-overload]
         push.stdin.write(b"first\n")
         push.stdin.flush()
-        wait_for(lambda: call("stream", "pull", "s", *node.options).stdout, push)
+        wait_for(lambda: bool(call("stream", "pull", "s", *node.options).stdout), push)
         node.stop()
         assert push.stderr.readline().startswith(b"link lost (")
         push.stdin.write(b"second\n")

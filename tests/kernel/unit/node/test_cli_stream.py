@@ -1,6 +1,7 @@
 """`rillnode stream`, `index` and `status` against a client without a node."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main, push
+from rillnode.node.cli.entries import duration
 from rillnode.node.keys.files import write_key
 
 
@@ -410,12 +412,80 @@ def test_status_is_one_document() -> None:
     (document,) = lines(run("status")[1])
     assert document["store"] == {"writable": True}
     people = run("status", tty=True)[1]
-    assert "store.writable  yes" in people
+    assert "takes writes" in people
     assert "checks" in people
     assert "127.0.0.1:1" in people
     assert "StreamActor" in people
     assert "rillnode.actors" not in people
     assert "7,000" in people
+
+
+def test_status_at_80_columns_shows_streams_first_and_folds_nothing(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"devices/{number:04}/temperature" for number in range(25)]
+    for number, name in enumerate(names):
+        client.add(name, [b"x" * 1_000] * (number + 1))
+    actors = ["RetentionActor", "AppenderService", "IntroductionActor", "StaticForwardingService"]
+    figures = {
+        "cells": 100_000, "handled": 12_345_678, "failures": 0, "restarts": 0,
+        "mailbox_depth": 0, "slowest_handler_seconds": 0.012345,
+    }  # fmt: skip
+    document = {
+        "name": "edge",
+        "identity": "a" * 64,
+        "state": "ready",
+        "uptime_seconds": 1_234.5,
+        "checks": [{"name": "store", "ok": True, "reason": ""}],
+        "store": {"writable": True, "reason": "", "pending_bytes": 0, "log": None},
+        "listeners": {"noise": {"address": "127.0.0.1:46537", "links": 3, "errors": {}}},
+        "actors": {f"rillnode.actors.{name}": figures for name in actors},
+        "peers": {"core": {"state": "connected", "round_trip_seconds": 0.0123, "last_error": ""}},
+        "channels": None,
+    }
+
+    async def status() -> dict[str, Any]:
+        return document
+
+    monkeypatch.setattr(client, "status", status)
+    screen = Screen(tty=True, environ={"COLUMNS": "80"})
+    assert main(["status"], screen.terminal) == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", screen.out).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert screen.out.index("streams") < screen.out.index("listeners") < screen.out.index("actors")
+    rows = [line.split() for line in shown]
+    assert ["devices/0024/temperature", "1", "25", "25,000"] in rows
+    assert ["devices/0004/temperature", "1", "5", "5,000"] not in rows  # the smallest of 25
+    for name in actors:
+        assert [name, "100,000", "12,345,678", "0", "0", "12.345"] in rows
+    assert "the largest of 25 streams: `rillnode stream ls` lists all" in screen.err
+    assert lines(run("status")[1]) == [document]
+
+
+def test_ls_at_80_columns_folds_nothing(client: FakeClient) -> None:
+    client.add("devices/0007/temperature", [b"x" * 1_000] * 3)
+    screen = Screen(tty=True, environ={"COLUMNS": "80"})
+    assert main(["stream", "ls"], screen.terminal) == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", screen.out).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert ["devices/0007/temperature", "1", "3", "3,000", "1m", "2027-01-15"] in [
+        line.split() for line in shown
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60.0, "1m"),
+        (604_800.0, "7d"),
+        (5_400.0, "90m"),
+        (90.0, "90s"),
+        (0.5, "0.5s"),
+        (7_200, "2h"),
+    ],
+)
+def test_a_duration_has_the_largest_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_status_shows_the_log_that_nodes_share(
