@@ -51,7 +51,7 @@ _CLI_INTRO: Final = """# Command line
 
 Data goes to stdout, messages to stderr. On a terminal, data is shown as tables; elsewhere, or with
 `--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error has a
-[code](errors.md) and ends with the next step.
+[code](errors.md) and ends with the next step. `make man` writes the same as man pages.
 
 | exit code | meaning |
 |---|---|

@@ -37,6 +37,7 @@ def _root_page(root: Parser) -> str:
     about, _, example = (root.description or "").partition("\n\n")
     parts = [_head("rillnode", about.partition(": ")[2].rstrip(".")), ".SH SYNOPSIS\n"]
     parts.append(f"{_text(root.usage or '')}\n.SH DESCRIPTION\n{_text(_ROOT_TEXT)}\n")
+    parts += (".SH OPTIONS\n", *_options(root))
     parts += (
         ".SH COMMANDS\n",
         *(_entry(name, _summary(one)) for name, one in root.commands.items()),
@@ -64,10 +65,15 @@ def _described(command: Parser) -> Iterator[str]:
     """The text, options and examples of one command that does something."""
     for paragraph in (command.description or "").split("\n\n"):
         yield f".PP\n{_text(paragraph)}\n"
-    for action in command.actions:
-        yield _entry(_spelt(action), str(action.help or "") % vars(action))
+    yield from _options(command)
     _, _, examples = (command.epilog or "").partition("\n")
     yield f".PP\nExamples:\n{_block(examples)}"
+
+
+def _options(command: Parser) -> Iterator[str]:
+    for action in command.actions:
+        if action.metavar != "COMMAND":
+            yield _entry(_spelt(action), str(action.help or "") % vars(action))
 
 
 def _spelt(action: argparse.Action) -> str:
