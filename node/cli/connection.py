@@ -1,4 +1,4 @@
-"""Finds a verb's node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
+"""Finds the node that a verb asks: options, environment, ./node.toml, context, `--dev` node."""
 
 import argparse
 import asyncio
@@ -29,7 +29,18 @@ class Target:
 
     url: str
     node_identity: str
-    identity: "Identity | None"
+    key: Path | None
+
+    @property
+    def identity(self) -> "Identity | None":
+        """The key in the file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        from rillnode.node.keys.files import read_key
+
+        return None if self.key is None else read_key(self.key)
 
 
 def add_connection_options(parser: Parser) -> None:
@@ -40,6 +51,9 @@ def add_connection_options(parser: Parser) -> None:
         "-c", "--config", type=Path, metavar="FILE",
         help="take address, identity and admin key from this node.toml (default: ./node.toml)",
     )  # fmt: skip
+    group.add_argument(
+        "--context", metavar="NAME", help="take them from what `rillnode context add` has saved"
+    )
     group.add_argument("--node", metavar="URL", help="address of the node: noise://HOST:PORT")
     group.add_argument(
         "--key", type=Path, metavar="FILE",
@@ -85,6 +99,8 @@ async def connected(
 
 def config_file(named: Path | None) -> Path | None:
     """The configuration that was named, or else the one of this directory, if there is one."""
+    from rillnode.node.contexts import named
+
     return named or (CONFIG_FILE if CONFIG_FILE.is_file() else None)
 
 
@@ -95,26 +111,64 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
     from rillnode.codecs.keys import parse_identities
-    from rillnode.node.config import load_config
-    from rillnode.node.keys.files import read_key
 
-    file: Path | None = args.config if args.node else config_file(args.config)
+    if args.config is not None and args.context is not None:
+        raise ConfigError("config.connection", "-c and --context name two nodes: leave one out")
     url, identity, key = args.node, args.node_identity, args.key
-    if file is not None:
-        config = load_config(file, (), terminal.environ)
-        url = url or _url(config.noise.address)
-        identity = identity or _identities(config)
-        key = key or config.admin_key_file
+    if args.config or args.context or not (url and identity):
+        found = _configured(args, terminal) or _found(args, terminal)
+        if found is not None:
+            url, identity, key = url or found.url, identity or found.identities, key or found.key
     given = {"--node": url, "--node-identity": identity}
     missing = [option for option, value in given.items() if not value]
     if len(missing) == len(given):
-        text = "no node named: there is no node.toml here, and neither -c nor --node was given"
+        text = (
+            "no node named: there is no node.toml here, no context is selected, no node of "
+            "`rillnode run --dev` runs, and neither -c nor --node was given"
+        )
         raise ConfigError("config.connection", text)
     if missing:
         raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
     _check_url(url)
     parse_identities(identity)
-    return Target(url, identity, key and read_key(key))
+    return Target(url, identity, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What was found of a node, before its key is read."""
+
+    url: str
+    identities: str
+    key: Path | None
+
+
+def _configured(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
+    """What a configuration says of its node, where the options or the directory have one."""
+    from rillnode.node.config import load_config
+    from rillnode.node.contexts import named
+
+    elsewhere = args.node or args.context or named(terminal.environ)
+    file: Path | None = args.config if elsewhere else config_file(args.config)
+    if file is None:
+        return None
+    config = load_config(file, (), terminal.environ)
+    url = args.node or _url(config.noise.address)
+    return _Place(url, args.node_identity or _identities(config), config.admin_key_file)
+
+
+def _found(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
+    """What the environment, a context or a node of `--dev` says of it."""
+    from rillnode.node.contexts import find
+
+    if args.node and not args.context:
+        return None  # whose identity that of another node is not
+    found = find(terminal.environ, name=args.context)
+    if found is None:
+        return None
+    context = found.context
+    key = None if context.key_file is None else Path(context.key_file)
+    return _Place(context.url, context.node_identity, key)
 
 
 def target_of(config: "Config") -> Target:
@@ -123,10 +177,8 @@ def target_of(config: "Config") -> Target:
     Raises:
         ConfigError: it does not say where the node is, or there are no keys.
     """
-    from rillnode.node.keys.files import read_key
-
     url = _url(config.noise.address)
-    return Target(url, _identities(config), read_key(config.admin_key_file))
+    return Target(url, _identities(config), config.admin_key_file)
 
 
 def _identities(config: "Config") -> str:

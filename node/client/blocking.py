@@ -555,11 +555,12 @@ class BlockingClient:
 
 
 def connect_blocking(
-    url: str,
+    url: str | None = None,
     *,
     key_file: str | Path | None = None,
     identity: Identity | None = None,
-    node_identity: str,
+    node_identity: str | None = None,
+    context: str | None = None,
     on_disconnect: OnDisconnect | None = None,
     on_reconnect: OnReconnect | None = None,
 ) -> BlockingClient:
@@ -575,6 +576,7 @@ def connect_blocking(
                 key_file=key_file,
                 identity=identity,
                 node_identity=node_identity,
+                context=context,
                 on_disconnect=on_disconnect,
                 on_reconnect=on_reconnect,
             )
