@@ -32,13 +32,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.keyed import check_key_size, decode_headers
-from rillnode.codecs.limits import (
-    BLOCK_BYTES_MAX,
-    BLOCK_ENTRIES_MAX,
-    BLOCK_HEADERS_MAX,
-    ENTRY_BYTES_MAX,
+from rillnode.codecs.keyed import (
+    check_headers,
+    check_headers_size,
+    check_key_size,
+    decode_headers,
 )
+from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, ENTRY_BYTES_MAX
 
 _HEADER = struct.Struct("<IBBHqQ")
 HEADER_BYTES = _HEADER.size
@@ -138,21 +138,17 @@ class Run:
     def __init__(self) -> None:
         self.entries: list[NewEntry] = []
         self.size = 0
-        self._headers = 0
 
     def takes(self, entry: NewEntry) -> bool:
         """Whether another entry still goes into the block."""
         return not self.entries or (
-            len(self.entries) < BLOCK_ENTRIES_MAX
-            and self.size + entry.size <= BLOCK_BYTES_MAX
-            and self._headers + _headers_count(entry.headers) <= BLOCK_HEADERS_MAX
+            len(self.entries) < BLOCK_ENTRIES_MAX and self.size + entry.size <= BLOCK_BYTES_MAX
         )
 
     def add(self, entry: NewEntry) -> None:
         """Take an entry that it takes."""
         self.entries.append(entry)
         self.size += entry.size
-        self._headers += _headers_count(entry.headers)
 
     def pack(self) -> tuple[bytes, int]:
         """The block's body and its flags: it has only such columns as an entry has something in."""
@@ -264,7 +260,8 @@ def check_body(count: int, body: bytes | memoryview, flags: int = 0) -> None:
         )
     if flags & FLAG_HEADERS:
         sizes = _column(lengths, count, flags, FLAG_HEADERS)
-        _check_headers(_cut(bytes(body[total - sum(sizes) :]), sizes, 0))
+        check_headers_size(max(sizes))
+        check_headers(_cut(bytes(body[total - sum(sizes) :]), sizes, 0))
 
 
 def table_bytes(count: int, flags: int = 0) -> int:
@@ -449,21 +446,6 @@ def _sizes(source: bytes | memoryview, count: int, flags: int, offset: int = 0) 
     if flags & FLAG_HEADERS:
         sizes = list(map(add, sizes, _column(words, count, flags, FLAG_HEADERS)))
     return sizes
-
-
-def _headers_count(encoded: bytes) -> int:
-    """How many headers an entry has: `HEADERS_MAX` needs one byte, and what is more is too many."""
-    return encoded[0] if encoded else 0
-
-
-def _check_headers(headers: Sequence[bytes]) -> None:
-    if sum(map(_headers_count, headers)) > BLOCK_HEADERS_MAX:
-        raise CodecError(
-            "entries.headers", f"the entries of a block have at most {BLOCK_HEADERS_MAX} headers"
-        )
-    for one in headers:
-        if one:
-            decode_headers(one)
 
 
 def _cut(value: bytes, lengths: Iterable[int], start: int) -> list[bytes]:

@@ -28,17 +28,14 @@ choice: bounds what a reader fetches for one entry."""
 
 BLOCK_ENTRIES_MAX: Final = 4_096
 
-BLOCK_HEADERS_MAX: Final = 16_384
-"""Headers of all entries of one block. Own choice: some 5 ms of a turn, as each is looked at."""
-
 KEY_BYTES_MAX: Final = 1_024
 """An entry's key. Own choice: a name, not content."""
 
 HEADERS_MAX: Final = 64
-HEADER_NAME_BYTES_MAX: Final = 256
+HEADER_NAME_CHARS_MAX: Final = 256
 HEADERS_BYTES_MAX: Final = 16_384
-"""Headers of one entry; the name of one, in UTF-8; all of them, names and values. Own choice: twice
-what HTTP servers commonly take."""
+"""Headers of one entry; the name of one; all of them, names and values. Own choice: twice what HTTP
+servers commonly take."""
 
 APPENDS_MAX: Final = 256
 """Partitions that one request appends to. Own choice: some 2 ms of a turn."""

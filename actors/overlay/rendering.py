@@ -17,7 +17,7 @@ from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.codecs.entries import Entry, EntryKind, NewEntry
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.keyed import check_key_size, decode_headers
+from rillnode.codecs.keyed import check_headers, check_headers_size, check_key_size
 from rillnode.codecs.streamr.json_text import read_json
 from rillnode.codecs.streamr.message import decode_message, stored_text
 from rillnode.codecs.streamr.sort_keys import published_keys
@@ -177,7 +177,8 @@ def _entry(content: str) -> NewEntry:
         raise CodecError("network.content", "a carried entry is JSON or base64") from None
     key, headers = parts.get("key"), parts.get("headers", b"")
     check_key_size(len(key or b""))
-    decode_headers(headers)
+    check_headers_size(len(headers))
+    check_headers((headers,))
     return NewEntry(parts["data"], key, headers)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final
 
 from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -196,10 +196,14 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
 
 def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
-    if not isinstance(data, Data):
-        text = f"an entry is bytes, not {type(data).__name__}: encode it"
-        raise TypeError(text)
-    return bytes(cast("Data", data))
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray):
+        return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
+    text = f"an entry is bytes, not {type(data).__name__}: encode it"
+    raise TypeError(text)
 
 
 def _check(data: bytes) -> None:

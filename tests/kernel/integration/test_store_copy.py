@@ -220,11 +220,11 @@ def test_the_copy_goes_on_where_the_source_has_ended(
     copied(rocks.path, jetstream)
     jetstream.store.open()
     logs = logs_of(jetstream)
-    assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [40, 20, 20, 0]
-    assert jetstream.write(Trim(log=logs[0], before=40)).extent.first_index == 40
+    assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [41, 20, 20, 0]
+    assert jetstream.write(Trim(log=logs[0], before=41)).extent.first_index == 41
     assert jetstream.write(PutStream(record=StreamRecord(name="later"))).error is None
     jetstream.reopen()
-    assert [entry.index for entry in jetstream.entries(logs[0])] == [40]
+    assert [entry.index for entry in jetstream.entries(logs[0])] == [41]
     assert [entry.index for entry in jetstream.entries(logs[2])] == [20]
 
 

@@ -3,19 +3,22 @@
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import (
+    check_headers,
+    check_headers_size,
     decode_headers,
     encode_headers,
     encode_key,
     partition_of,
 )
 from rillnode.codecs.limits import (
-    HEADER_NAME_BYTES_MAX,
+    HEADER_NAME_CHARS_MAX,
     HEADERS_BYTES_MAX,
     HEADERS_MAX,
     KEY_BYTES_MAX,
@@ -24,9 +27,9 @@ from rillnode.codecs.limits import (
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
 
-def test_headers_are_a_bare_map() -> None:
+def test_headers_are_a_map_of_messagepack() -> None:
     encoded = encode_headers({"trace": b"\x01\x02", "sort": "tägli"})
-    assert encoded == b"\x02\x05trace\x02\x01\x02\x04sort\x06t\xc3\xa4gli"
+    assert encoded == b"\x82\xa5trace\xc4\x02\x01\x02\xa4sort\xc4\x06t\xc3\xa4gli"
     assert decode_headers(encoded) == {"trace": b"\x01\x02", "sort": "tägli".encode()}
 
 
@@ -43,19 +46,19 @@ def test_headers_come_back(headers: dict[str, bytes | str]) -> None:
         assert found[name] == (value.encode() if isinstance(value, str) else value)
 
 
-@given(st.binary(max_size=200))
+@given(st.binary(max_size=200) | st.binary(max_size=40).map(lambda rest: b"\x81\xa1n\xc4" + rest))
 def test_any_bytes_are_headers_or_an_error(encoded: bytes) -> None:
     try:
-        headers = decode_headers(encoded)
+        check_headers((b"", encoded))
     except CodecError:
         return
-    assert len(headers) <= HEADERS_MAX
-    assert encode_headers(headers) == (encoded if headers else b"")
+    headers = decode_headers(encoded)
+    assert decode_headers(encode_headers(headers)) == headers
 
 
 MANY: dict[Any, Any] = {str(number): b"" for number in range(HEADERS_MAX + 1)}
 LARGE: dict[Any, Any] = {"name": bytes(HEADERS_BYTES_MAX)}
-LONG: dict[Any, Any] = {"n" * (HEADER_NAME_BYTES_MAX + 1): b""}
+LONG: dict[Any, Any] = {"n" * (HEADER_NAME_CHARS_MAX + 1): b""}
 
 
 @pytest.mark.parametrize(
@@ -81,21 +84,32 @@ def test_headers_beyond_a_limit_are_refused_where_they_are_given(headers: Any, c
 @pytest.mark.parametrize(
     ("encoded", "code"),
     [
-        (b"\xc8\x01" + b"\x01a\0" * 200, "entries.headers"),
-        (b"\x41" + b"".join(b"\x01%c\0" % number for number in range(65)), "entries.headers"),
-        (b"\x01\x01a\xff\x7f" + bytes(HEADERS_BYTES_MAX), "entries.headers"),
-        (b"\x01\x81\x02" + b"n" * 257 + b"\0", "entries.header_name"),
-        (b"\x01\0\0", "entries.header_name"),
-        (b"\x01\x02\xc3\x28\0", "entries.header_name"),
-        (b"\x02\x01a\0\x01a\0", "codec.map"),
-        (b"\x02\x01a\0", "codec.truncated"),
-        (b"\x01\x01a\0\0", "codec.trailing"),
+        (msgspec.msgpack.encode({str(n): b"" for n in range(200)}), "entries.headers"),
+        (msgspec.msgpack.encode(MANY), "entries.headers"),
+        (msgspec.msgpack.encode(LONG), "entries.header_name"),
+        (b"\x81\xa0\xc4\x00", "entries.header_name"),
+        (b"\x81\xa2\xc3\x28\xc4\x00", "entries.header_name"),
+        (b"\x81\xa3\xed\xa0\x80\xc4\x00", "entries.header_name"),
+        (b"\x81\xc4\x01a\xc4\x00", "entries.header_name"),
+        (b"\x81\x07\xc4\x00", "entries.header_name"),
+        (b"\x81\xa1a\xa1b", "entries.headers"),
+        (b"\x82\xa1a\xc4\x00", "entries.headers"),
+        (b"\x81\xa1a\xc4\x00\x00", "entries.headers"),
+        (b"\xdf\xff\xff\xff\xff", "entries.headers"),
+        (b"\xc0", "entries.headers"),
     ],
 )
 def test_headers_beyond_a_limit_are_refused_where_they_arrive(encoded: bytes, code: str) -> None:
     with pytest.raises(CodecError) as caught:
-        decode_headers(encoded)
+        check_headers((b"", encode_headers({"good": b""}), encoded))
     assert caught.value.code == code
+
+
+def test_the_size_of_headers_is_limited_where_they_arrive() -> None:
+    check_headers_size(HEADERS_BYTES_MAX)
+    with pytest.raises(CodecError) as caught:
+        check_headers_size(HEADERS_BYTES_MAX + 1)
+    assert caught.value.code == "entries.headers"
 
 
 def test_a_key_is_bytes_or_the_utf8_of_a_text() -> None:

@@ -91,7 +91,7 @@ def test_what_has_no_message_is_left_out() -> None:
         '{"data":"?"}',
         '{"data":"","key":"?"}',
         '{"data":"","key":"%s"}' % ("AAAA" * 400),
-        '{"data":"","headers":"AQA="}',
+        '{"data":"","headers":"gaDEAA=="}',
         '{"data":"","headers":"%s"}' % ("AAAA" * 9_999),
     ],
 )
