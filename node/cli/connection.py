@@ -82,12 +82,17 @@ async def connected(
     from rillnode.node.client import connect
 
     target = find_target(args, terminal)
+
+    def lost(reason: str) -> None:
+        if reconnect:
+            terminal.message(f"link lost ({reason}), trying again")
+
     async with await connect(
         target.url,
         identity=target.identity,
         node_identity=target.node_identity,
         reconnect=reconnect,
-        on_disconnect=lambda reason: terminal.message(f"link lost ({reason}), trying again"),
+        on_disconnect=lost,
         on_reconnect=lambda: terminal.message("link is back"),
     ) as client:
         try:

@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -13,6 +13,7 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
     Parser,
+    UsageError,
     add_verb,
     moment,
     positive_number,
@@ -22,12 +23,16 @@ from rillnode.node.cli.parsing import (
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from rillnode.codecs.entries import Entry
     from rillnode.node.client import Client, Stream
     from rillnode.node.client.stream import Start
 
 _PULL_ENTRIES: Final = 5_000
 _COUNT: Final = 100
 """Entries that `pull` prints where nothing says how many."""
+
+Line = Callable[["Entry"], bytes]
+"""Makes a line of an entry."""
 
 _TIMES_TEXT: Final = (
     "A TIME is how long ago (90s, 1h, 1d12h), by the node's clock, or a moment in ISO 8601 with\n"
@@ -55,6 +60,7 @@ _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors --from -10",
     "rillnode stream tail sensors --since 1h --where 'mag > 5'",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
+    "rillnode stream tail sensors --consumer worker",
 )
 
 
@@ -120,6 +126,10 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     start.add_argument(
         "--since", type=moment, dest="start", metavar="TIME", help="from what came then or later on"
     )
+    start.add_argument(
+        "--consumer", metavar="NAME",
+        help="go on where this consumer stopped; what is printed is acknowledged",
+    )  # fmt: skip
     parser.add_argument("--count", type=positive_number, metavar="N", help="stop after so many")
     parser.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", help="stop when none came for so long"
@@ -182,26 +192,59 @@ async def _range(
 
 async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what comes."""
+    if args.consumer is not None and args.where:
+        raise UsageError(args.command, "argument --where: not allowed with --consumer")
     line = line_formatter(_format(args, terminal))
-    left: int | None = args.count
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
-        async with aclosing(
-            stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)
-        ) as batches:
-            while left != 0:
-                try:
-                    async with asyncio.timeout(args.timeout):
-                        batch = (await anext(batches))[:left]
-                except TimeoutError:
-                    break
-                terminal.write(b"".join(map(line, batch)))
-                terminal.flush()
-                left = None if left is None else left - len(batch)
+        if args.consumer is not None:
+            left = await _consume(args, terminal, stream, line)
+        else:
+            left = await _follow(args, terminal, stream, line)
     if left:
         terminal.error(f"{args.count - left} of {args.count} entries came in time")
         return Exit.FAILED
     return Exit.OK
+
+
+async def _follow(
+    args: argparse.Namespace, terminal: Terminal, stream: "Stream", line: Line
+) -> int | None:
+    """Print entries until enough came, or none in time; return how many are missing."""
+    left: int | None = args.count
+    async with aclosing(
+        stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)
+    ) as batches:
+        while left != 0:
+            try:
+                async with asyncio.timeout(args.timeout):
+                    batch = (await anext(batches))[:left]
+            except TimeoutError:
+                break
+            terminal.write(b"".join(map(line, batch)))
+            terminal.flush()
+            left = None if left is None else left - len(batch)
+    return left
+
+
+async def _consume(
+    args: argparse.Namespace, terminal: Terminal, stream: "Stream", line: Line
+) -> int | None:
+    """As `_follow`, from where a consumer stopped."""
+    from rillnode.node.client.consumer import IN_FLIGHT
+
+    left: int | None = args.count
+    async with stream.consumer(args.consumer, partitions=args.partitions) as consumer:
+        while left != 0:
+            batch = await consumer.batch(left or IN_FLIGHT, timeout=args.timeout)
+            if not batch:
+                break
+            terminal.write(b"".join(map(line, batch)))
+            terminal.flush()
+            for entry in batch:
+                consumer.ack(entry)
+            left = None if left is None else left - len(batch)
+    return left
 
 
 async def _open(client: "Client", name: str) -> "Stream":

@@ -258,9 +258,17 @@ class BlockingPusher:
     def __repr__(self) -> str:
         return repr(self._pusher)
 
-    def push(self, data: Data, *, partition: int = 0) -> None:
+    def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Push one entry; waits while the window is full. Errors as of `Pusher.push`."""
-        self._loop.run(self._pusher.push(data, partition=partition))
+        pushing = self._pusher.push(data, key=key, headers=headers, partition=partition)
+        self._loop.run(pushing)
 
     def flush(self) -> None:
         """Wait until all that was pushed is confirmed; raises the first error."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from far_end import FarEnd
 from iteration_support import read_impatiently
+from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import (
@@ -23,6 +24,7 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.node.client import consumer as consumer_module
 from rillnode.node.client.client import Client
 from rillnode.node.client.consumer import Consumer, Ledger
 from rillnode.node.client.session import Session
@@ -291,7 +293,7 @@ def indexes(entries: list[Entry]) -> list[int]:
 
 
 def test_an_entry_is_processed_when_the_next_is_asked_for() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         async with stream.consumer("c") as consumer:
             async for entry in consumer:
@@ -308,7 +310,7 @@ def test_an_entry_is_processed_when_the_next_is_asked_for() -> None:
 
 
 def test_the_entry_that_a_loop_is_left_at_may_be_acknowledged() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         async with stream.consumer("c") as consumer:
             async for entry in consumer:
@@ -321,7 +323,7 @@ def test_the_entry_that_a_loop_is_left_at_may_be_acknowledged() -> None:
 
 
 def test_an_explicit_consumer_saves_what_is_acknowledged_alone() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(5)
         async with stream.consumer("c", ack="explicit") as consumer:
             entries = await consumer.batch(5)
@@ -340,7 +342,7 @@ def test_an_explicit_consumer_saves_what_is_acknowledged_alone() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_no_more_is_in_flight_than_allowed(limit: int) -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(40)
         seen: list[int] = []
         most = 0
@@ -366,7 +368,7 @@ def test_no_more_is_in_flight_than_allowed(limit: int) -> None:
 
 
 def test_who_acknowledges_nothing_is_told_so() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(5)
         async with stream.consumer("c", ack="explicit", max_in_flight=2) as consumer:
             entries = await consumer.batch(5)
@@ -384,8 +386,71 @@ def test_who_acknowledges_nothing_is_told_so() -> None:
     with_node(talk)
 
 
+def test_an_iteration_that_waits_for_acknowledgements_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "FULL_SECONDS", 0.01)
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.grow(5)
+        async with stream.consumer("c", ack="explicit", max_in_flight=2) as consumer:
+            entries = await consumer.batch(5)
+            waiting = asyncio.ensure_future(consumer.next())
+            await until(lambda: "nothing_acknowledged" in caplog.messages)
+            consumer.ack(entries[0])
+            assert (await waiting).index == 2
+
+    with_node(talk)
+
+
+def test_a_partition_that_is_named_twice_is_read_once() -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        for partition in range(2):
+            node.grow(2, partition)
+        async with stream.consumer("c", partitions=[1, 0, 1], ack="explicit") as consumer:
+            await settled()
+            entries = await consumer.batch(10)
+            assert [(one.partition, one.index) for one in entries] == [
+                (1, 0), (1, 1), (0, 0), (0, 1),
+            ]  # fmt: skip
+            for entry in entries:
+                consumer.ack(entry)
+        assert node.saved == {0: 2, 1: 2}
+
+    with_node(talk, partitions=2)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_an_end_that_is_cancelled_saves_all_the_same(turns: int) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.grow(3)
+
+        async def use() -> None:
+            async with stream.consumer("c") as consumer:
+                await consumer.batch(3)
+                await consumer.batch(1, timeout=0)
+                using.cancel()  # at the next thing that waits
+                await asyncio.sleep(0)
+
+        using = asyncio.ensure_future(use())
+        for _ in range(100):
+            if using.cancelling():
+                break
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait((using,))
+        assert using.cancelled()
+        await settled()
+        assert node.saved == {0: 3}
+        assert node.subscriptions == 0
+
+    with_node(talk)
+
+
 def test_a_batch_has_what_is_there() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(20)
         async with stream.consumer("c") as consumer:
             await settled()
@@ -403,7 +468,7 @@ def test_a_batch_has_what_is_there() -> None:
 
 
 def test_partitions_have_positions_of_their_own() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.saved = {1: 3}
         for partition in range(3):
             node.grow(5, partition)
@@ -425,7 +490,7 @@ def test_partitions_have_positions_of_their_own() -> None:
 def test_a_wait_may_be_cancelled_at_any_turn(ack: str) -> None:
     """In the opening, in a wait for entries, and over lost links: none is lost or comes twice."""
 
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         found: list[Entry] = []
         consumer: Consumer[Entry] = stream.consumer("c", ack=ack)  # type: ignore[arg-type]
         for _ in range(10):
@@ -447,7 +512,7 @@ def test_a_wait_may_be_cancelled_at_any_turn(ack: str) -> None:
 
 
 def test_a_batch_may_be_cancelled_at_any_turn() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         found: list[int] = []
         async with stream.consumer("c") as consumer:
             for turns in range(200):
@@ -470,7 +535,7 @@ def test_a_batch_may_be_cancelled_at_any_turn() -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 def test_an_opening_may_be_cancelled(turns: int) -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
 
         async def use() -> None:
@@ -491,7 +556,7 @@ def test_an_opening_may_be_cancelled(turns: int) -> None:
 
 
 def test_a_consumer_is_stopped_politely() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(10)
         seen: list[int] = []
         async with stream.consumer("c") as consumer:
@@ -511,7 +576,7 @@ def test_a_consumer_is_stopped_politely() -> None:
 
 
 def test_who_waits_is_told_of_the_stop_and_may_still_acknowledge() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         for full in (False, True):
             limit = 3 if full else 100
@@ -532,7 +597,7 @@ def test_who_waits_is_told_of_the_stop_and_may_still_acknowledge() -> None:
 
 
 def test_a_stop_also_ends_an_opening_that_gets_no_answer() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.silent.add(native.LoadIndexRequest)
         consumer = stream.consumer("c")
         asking = asyncio.ensure_future(anext(consumer))
@@ -547,7 +612,7 @@ def test_a_stop_also_ends_an_opening_that_gets_no_answer() -> None:
 
 
 def test_what_is_acknowledged_too_late_is_refused() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(2)
         async with stream.consumer("c", ack="explicit") as consumer:
             entry = await consumer.next()
@@ -563,7 +628,7 @@ def test_what_is_acknowledged_too_late_is_refused() -> None:
 
 
 def test_positions_are_saved_from_time_to_time() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         async with stream.consumer("c", save_seconds=0.005) as consumer:
             for index in range(3):
@@ -577,14 +642,13 @@ def test_positions_are_saved_from_time_to_time() -> None:
 
 
 def test_the_end_is_asked_for_while_the_consumer_is_behind() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         async with stream.consumer("c", save_seconds=0.002) as consumer:
             assert consumer.lag == 3
             # More than the node may send is not told by what comes.
             node.logs[0] += [b"x"] * 40
-            while consumer.lag != 43:
-                await asyncio.sleep(0.001)
+            await until(lambda: consumer.lag == 43)
             node.failing[native.DescribeRequest] = "stream.unknown"
             await asyncio.sleep(0.01)
             node.failing.clear()
@@ -600,7 +664,7 @@ def test_the_end_is_asked_for_while_the_consumer_is_behind() -> None:
 
 
 def test_the_positions_of_a_removed_stream_are_not_saved() -> None:
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         async with stream.consumer("c") as consumer:
             assert len(await consumer.batch(3)) == 3
@@ -624,7 +688,7 @@ def test_an_error_of_the_block_counts_for_more_than_one_of_saving(
             if error is not None:
                 raise error
 
-    async def talk(node: Node, stream: Stream, _: Client) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
         node.failing[native.SaveIndexRequest] = "store.failed"
         with pytest.raises(LookupError):
