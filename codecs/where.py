@@ -18,8 +18,8 @@ is for an entry.
 
 import operator
 import re
-from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 
@@ -46,7 +46,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _NAMED: Final = {"true": True, "false": False, "null": None}
 _KEYWORDS: Final = frozenset(("and", "or", "not", *_NAMED))
-_NUMBERS: Final = frozenset((int, float))
+_NUMBERS: Final[frozenset[type]] = frozenset((int, float))
 
 _TEXT: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _TOKEN: Final = re.compile(
@@ -148,17 +148,17 @@ class _Parser:
         if self._takes("not"):
             test = self._factor()
             return lambda document, entry: not test(document, entry)
-        if self._token == "(":
+        if self._sees("("):
             self._next()
             test = self._either()
-            if self._token != ")":
+            if not self._sees(")"):
                 self._fail("and, or, or )")
             self._next()
             return test
-        if self._kind != "path" or self._token.lower() in _KEYWORDS:
+        if not self._is_an("path") or self._token.lower() in _KEYWORDS:
             self._fail("a path")
         get = self._path()
-        if self._kind != "operator":
+        if not self._is_an("operator"):
             return lambda document, entry: _is_something(get(document, entry))
         name = self._token
         self._next()
@@ -181,11 +181,9 @@ class _Parser:
             case _:
                 pass
         self.needs_document = True
-        if len(steps) == 1 and isinstance(steps[0], str):
-            name = steps[0]
-            return lambda document, _: (
-                document.get(name, _MISSING) if type(document) is dict else _MISSING
-            )
+        if len(steps) == 1:
+            (step,) = steps
+            return lambda document, _: _inner(document, step)
         return lambda document, _: _at(document, steps)
 
     def _literal(self) -> Any:
@@ -201,6 +199,12 @@ class _Parser:
             self._fail("a number, a text in quotes, true, false or null")
         self._next()
         return value
+
+    def _sees(self, token: str) -> bool:
+        return self._token == token
+
+    def _is_an(self, kind: str) -> bool:
+        return self._kind == kind
 
     def _takes(self, word: str) -> bool:
         """Whether this word comes next; it is taken then."""
@@ -232,7 +236,7 @@ def _document(data: bytes) -> Any:
 
 def _comparison(get: _Get, name: str, literal: Any) -> _Test:
     holds = _OPERATORS[name]
-    kinds = _NUMBERS if type(literal) in _NUMBERS else frozenset((type(literal),))
+    kinds: frozenset[type] = _NUMBERS if type(literal) in _NUMBERS else frozenset((cast(type, type(literal)),))
     if name == "!=":
 
         def differs(document: Any, entry: Entry) -> bool:
@@ -254,15 +258,18 @@ def _is_something(value: Any) -> bool:
     return value is not _MISSING and value is not None and value is not False
 
 
-def _at(value: Any, steps: list[str | int]) -> Any:
+def _at(value: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
-        if type(value) is dict and type(step) is str:
-            value = value.get(step, _MISSING)
-        elif type(value) is list and type(step) is int and step < len(value):
-            value = value[step]
-        else:
-            return _MISSING
+        value = _inner(value, step)
     return value
+
+
+def _inner(value: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        fields = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        return fields.get(step, _MISSING)
+    items = cast(list[Any], value) if isinstance(value, list) else []
+    return items[step] if step < len(items) else _MISSING
 
 
 def _key(_: Any, entry: Entry) -> Any:

@@ -104,8 +104,6 @@ async def connected(
 
 def config_file(named: Path | None) -> Path | None:
     """The configuration that was named, or else the one of this directory, if there is one."""
-    from rillnode.node.contexts import named
-
     return named or (CONFIG_FILE if CONFIG_FILE.is_file() else None)
 
 

@@ -174,7 +174,7 @@ async def _range(
     args: argparse.Namespace, client: "Client", stream: "Stream"
 ) -> tuple[int, int, int]:
     """The first index to pull, twice, and the end of the range."""
-    partition = args.partition
+    partition: int = args.partition
     extents = (await client.describe(args.name)).partitions
     if partition >= len(extents):
         await stream.pull(partition=partition)  # which says what there is

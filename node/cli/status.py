@@ -78,7 +78,7 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
     shown["store"] = "takes writes" if store["writable"] else f"no writes: {store['reason']}"
     shown["pending_bytes"] = store.get("pending_bytes")
     # In one line each: what stands before them all is as wide as the longest name.
-    shown = {key: text(one) if isinstance(one, dict) else one for key, one in shown.items()}
+    shown = {key: text(one) if _is_record(one) else one for key, one in shown.items()}
     if log is not None:
         shown["log"] = {key: value for key, value in log.items() if key != "views"}
     shown["streams"] = sorted(streams, key=lambda row: -row["bytes"])[:_STREAMS_SHOWN]
@@ -95,6 +95,10 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
         for name, values in actors.items()
     ]
     return {key: value for key, value in shown.items() if value not in ([], "-", None)}
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _row(name: str, values: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:

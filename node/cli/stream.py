@@ -96,7 +96,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     """List streams."""
     async with connected(args, terminal) as client:
         infos = await client.streams(args.prefix)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             **totals(info),
             "retention": _retention(info),

@@ -7,7 +7,7 @@ before a terminal sees them.
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, TextIO, cast
@@ -137,7 +137,7 @@ class Terminal:
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
+def _writing() -> Generator[None]:
     """Tell of an output that takes no more, but leave a closed pipe to who carries a verb out."""
     try:
         yield
