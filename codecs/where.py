@@ -236,7 +236,8 @@ def _document(data: bytes) -> Any:
 
 def _comparison(get: _Get, name: str, literal: Any) -> _Test:
     holds = _OPERATORS[name]
-    kinds: frozenset[type] = _NUMBERS if type(literal) in _NUMBERS else frozenset((cast(type, type(literal)),))
+    kind: type[object] = literal.__class__
+    kinds = _NUMBERS if kind in _NUMBERS else frozenset[type]((kind,))
     if name == "!=":
 
         def differs(document: Any, entry: Entry) -> bool:
@@ -268,7 +269,7 @@ def _inner(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
         fields = cast(dict[str, Any], value) if isinstance(value, dict) else {}
         return fields.get(step, _MISSING)
-    items = cast(list[Any], value) if isinstance(value, list) else []
+    items = cast(list[object], value) if isinstance(value, list) else []
     return items[step] if step < len(items) else _MISSING
 
 

@@ -335,8 +335,11 @@ def test_an_interrupted_push_says_what_is_stored(start: Start, home: Path) -> No
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "create", "s", "--partitions", "2", *node.options))
     argv = rillnode("stream", "push", "s", "--partition", "1", *node.options)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, **pipes) as push:  # type: ignore[call-overload]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+        assert push.stdin is not None
+        assert push.stdout is not None
+        assert push.stderr is not None
         push.stdin.write(b"x\n" * 1_234)
         push.stdin.flush()
 
@@ -358,8 +361,11 @@ def test_an_interrupted_push_to_a_node_that_is_away_ends_soon(start: Start, home
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "create", "s", *node.options))
     argv = rillnode("stream", "push", "s", *node.options)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, **pipes) as push:  # type: ignore[call-overload]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+        assert push.stdin is not None
+        assert push.stdout is not None
+        assert push.stderr is not None
         push.stdin.write(b"first\n")
         push.stdin.flush()
         wait_for(lambda: bool(call("stream", "pull", "s", *node.options).stdout), push)

@@ -234,7 +234,7 @@ def test_a_node_that_is_not_named_whole_is_a_usage_error(
         (HandshakeError("noise.unknown_identity", "unknown"), 3, "grant your key"),
         (HandshakeError("noise.wrong_node", "another node"), 3, "key show` on the node's"),
         (RequestError("stream.unknown", "no such stream"), 1, "`rillnode stream ls` lists"),
-        (StoreError("store.full", "disk full"), 1, "see the node's log"),
+        (StoreError("store.full", "disk full"), 1, "`df` tells what is left"),
         (ActorError("actor.timeout", "no answer"), 1, "see the node's log"),
         (RequestError("x.busy", "busy", retryable=True), 1, "try again"),
         (KeyboardInterrupt(), 130, None),

@@ -431,7 +431,7 @@ def test_status_at_80_columns_shows_streams_first_and_folds_nothing(
         "cells": 100_000, "handled": 12_345_678, "failures": 0, "restarts": 0,
         "mailbox_depth": 0, "slowest_handler_seconds": 0.012345,
     }  # fmt: skip
-    document = {
+    document: dict[str, Any] = {
         "name": "edge",
         "identity": "a" * 64,
         "state": "ready",
