@@ -195,7 +195,7 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
 
     unknown = call("stream", "show", "typo", *at)
     assert unknown.returncode == 1
-    assert b"next: `rillnode stream ls`" in unknown.stderr
+    assert b"`rillnode stream ls` lists" in unknown.stderr
     assert node.stop() == 0
 
 

@@ -28,6 +28,7 @@ from rillnode.node.client import Client, connect_blocking
 from rillnode.node.runtime import Node
 
 SECONDS = 60.0
+KILLS = 4
 HERE = Path(__file__).parent
 
 CHILD = """
@@ -113,7 +114,8 @@ def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_path: Pat
     """What comes again was processed after the last position, and no position goes back."""
 
     async def test() -> None:
-        log, count, kills = tmp_path / "log", 600, 4
+        log, kills = tmp_path / "log", KILLS
+        count = 150 * kills
         env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
         async with running(tmp_path / "data") as (node, client):
             stream = await client.stream("s", partitions=2)
