@@ -67,6 +67,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="rillnode", description=_ABOUT)
     parser.usage = "rillnode COMMAND ..."
     parser.add_argument("--version", action="version", version=f"rillnode {__version__}")
+    parser.set_defaults(root=parser)  # for who completes command lines
     commands = parser.add_commands(metavar="COMMAND", title="commands")
     for noun in _NOUNS:
         noun.add(commands)
