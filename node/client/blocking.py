@@ -574,7 +574,8 @@ def connect_blocking(
 ) -> BlockingClient:
     """Connect to a node; arguments and errors as of `connect`.
 
-    What is to be called when the link is lost and there again is called in another thread.
+    What is to be called when the link is lost, and when there is one again, is called in another
+    thread; the client's own verbs would wait for ever there.
     """
     loop = LoopThread()
     try:

@@ -24,6 +24,7 @@ from rillnode.node.client.consumer import (
     Ledger,
     Saving,
     behind,
+    check_seconds,
 )
 from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
@@ -385,6 +386,7 @@ class Stream:
                 with it.
         """
         chosen = self._chosen(partitions)
+        check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
         feed = _Consuming(
             self._session, self.name, self._address, name, chosen, self._starts(start), ledger,
