@@ -5,7 +5,6 @@ script for completion are made without any of it.
 """
 
 import argparse
-import asyncio
 import inspect
 import os
 import sys
@@ -134,6 +133,8 @@ def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
 def _carry_out(args: argparse.Namespace, terminal: Terminal) -> int:
     result = args.verb(args, terminal)
     if inspect.iscoroutine(result):
+        import asyncio
+
         result = asyncio.run(cast(Coroutine[Any, Any, int], result))
     terminal.flush()
     return cast(int, result)
