@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -211,7 +212,9 @@ def _joined(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{_cell(text)}`" if text else ""
+    if "|" in text:  # readers of Markdown differ in what a backslash before it is, in code
+        return f"<code>{escape(_joined(text)).replace('|', '&#124;')}</code>"
+    return f"`{_joined(text)}`" if text else ""
 
 
 def _cell(text: str) -> str:
