@@ -10,6 +10,7 @@ from typing import Final
 
 from error_codes import ErrorCode, error_codes
 from python_reference import described
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
@@ -237,7 +238,8 @@ Every error has a code and a text. Codes are stable; texts are for people and ma
 - a label in [metrics](metrics.md), and what `/v1/status` counts under.
 
 What is filled in stands as `<name>`, or as `...`. Codes without a class are answered, and
-then raised as `RequestError` by clients, or only logged and counted.
+then raised as `RequestError` by clients, or only logged and counted. A program that wants to tell
+refusals apart catches their classes: `except rillnode.StreamRemoved`.
 
 | class | what has failed | who acts |
 |---|---|---|
@@ -258,7 +260,11 @@ _CLASSES: Final = {
         "`retryable` says whether the same call may succeed later",
     ),
     "ActorError": ("an actor is gone or does not answer", "try again; see the node's log"),
-    "RequestError": ("the node has refused a request", "the code says why"),
+    "RequestError": (
+        "the node has refused a request; its code may have a class of its own below it, such as "
+        "`StreamRemoved` below `StreamError`",
+        "the code says why",
+    ),
     "NodeFailed": ("a node cannot go on", "start it again; see its log"),
     "ConfigError": ("a configuration or a file cannot be used", "correct what the text names"),
     "BackupError": ("a backup could not be made or read", "the text says what to do"),
@@ -296,7 +302,13 @@ def errors_page() -> str:
 
 
 def _classes(one: ErrorCode) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(one.classes)) or "-"
+    names = {_refusal(one.code) if name == "RequestError" else name for name in one.classes}
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "-"
+
+
+def _refusal(code: str) -> str:
+    """The class of a refusal, which goes by its code."""
+    return type(RequestError(code, "")).__name__
 
 
 def _said(one: ErrorCode, family: str) -> str:
