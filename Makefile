@@ -8,7 +8,7 @@ DATA ?=
 CASES ?=
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup demo test test-long check format docs bench bench-check clean
+.PHONY: setup demo test test-long check format docs man bench bench-check clean
 
 setup: $(STAMP)
 
@@ -43,10 +43,18 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "python3 -m http.server --directory build/site"
+
+# For all of a machine: `make man MAN=/usr/local/share/man`.
+MAN ?= build/man
+
+man: setup
+	$(BIN)/python docs/manual.py $(MAN)/man1
+	@echo "man -M $(MAN) rillnode"
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --group bench

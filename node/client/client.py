@@ -27,7 +27,14 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Follow, OnDisconnect, OnReconnect, Session
+from rillnode.node.client.session import (
+    CLOSE_SECONDS,
+    Connect,
+    Follow,
+    OnDisconnect,
+    OnReconnect,
+    Session,
+)
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.work import QueueInfo
 from rillnode.node.contexts import Context, find
@@ -115,13 +122,17 @@ class Client(Correspondent):
         """Close."""
         await self.close()
 
-    async def close(self) -> None:
-        """Answer open calls, save positions, wait for what is unconfirmed, and end the link."""
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Answer open calls, save positions, wait for what is unconfirmed, and end the link.
+
+        Args:
+            timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
+        """
         for service in tuple(self._services):
             await service.stop()
         for stream in tuple(self._streams):
             await stream.close()
-        await self._session.close()
+        await self._session.close(timeout_seconds=timeout_seconds)
         for part in tuple(self._parts):
             await part.close()
 
@@ -562,8 +573,9 @@ async def connect(
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
         on_disconnect: called in the loop, with the reason, when the link is lost; not when the
-            client is closed. What is asked, pushed and followed goes on over the next link.
-        on_reconnect: called in the loop when there is a link again.
+            client is closed. What is asked, pushed and followed goes on over the next link. It may
+            be `async def`.
+        on_reconnect: likewise called when there is a link again, without arguments.
 
     Raises:
         TransportError: the node is not reached.

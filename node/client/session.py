@@ -32,6 +32,7 @@ from rillnode.transports.links import Link, LinkEvents
 logger = logging.getLogger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 30.0
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
@@ -39,7 +40,7 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
 
-_AGAIN: Final = (native.BlocksResponse, native.JobsResponse)
+_AGAIN: Final = (native.BlocksResponse, native.FoundResponse, native.JobsResponse)
 """Answers that may still come when a subscription has ended."""
 
 OnDisconnect = Callable[[str], object]
@@ -48,7 +49,13 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
-_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest, native.SettleRequest)
+_OF_PARTITION: Final = (
+    native.AppendRequest,
+    native.ReadRequest,
+    native.LocateRequest,
+    native.SearchRequest,
+    native.SettleRequest,
+)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 
@@ -172,7 +179,7 @@ class Session:
         """
         await self._connect(self)
 
-    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Wait until every request is answered, then close; what is still open then fails."""
         if not self._closing:
             self._closing = True
@@ -302,7 +309,7 @@ class Session:
         self._post_flush()
         if self._reconnecting is not None and self._on_reconnect is not None:
             # By the loop: what it raises is not ours.
-            asyncio.get_running_loop().call_soon(self._on_reconnect)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_reconnect)
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand answers to those who wait for them."""
@@ -329,12 +336,24 @@ class Session:
         for subscriber in tuple(self._subscribers.values()):
             subscriber.link_lost()
         if self._on_disconnect is not None:
-            asyncio.get_running_loop().call_soon(self._on_disconnect, reason)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_disconnect, reason)
         if not self._reconnect:
             self._fail(TransportError("link.closed", f"the link to the node closed: {reason}"))
             return
         logger.info("link_lost", extra={"reason": reason})
         self._reconnecting = asyncio.get_running_loop().create_task(self._connect_again())
+
+    def _tell(self, callback: Callable[..., object], *args: str) -> None:
+        told = callback(*args)
+        if asyncio.iscoroutine(told):
+            task = asyncio.get_running_loop().create_task(told)
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    @cached_property
+    def _telling(self) -> set[asyncio.Task[object]]:
+        """Tasks of callbacks that are `async def`."""
+        return set()
 
     async def _connect_again(self) -> None:
         attempt = 0
