@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
 
@@ -65,6 +66,7 @@ class LogState:
 
     Attributes:
         received_at: when the last entry came; of a log without entries it says nothing.
+        numbers: what its producers have numbered; None: nothing.
     """
 
     first_index: int = 0
@@ -72,6 +74,7 @@ class LogState:
     first_position: int = 0
     next_position: int = 0
     received_at: int = 0
+    numbers: Numbers | None = None
 
     def extent(self) -> LogExtent:
         """The state as users of the store see it."""

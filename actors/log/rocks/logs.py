@@ -1,10 +1,12 @@
 """The writer's knowledge of where each log ends, and how to find a log's blocks."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from rocksdict import RdictIter
 
-from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState
+from rillnode.actors.log.producers import Numbers, rows_prefix
+from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState, record_key
 from rillnode.actors.log.rocks.tables import Tables
 from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, lengths_of
 from rillnode.codecs.errors import StoreError
@@ -41,7 +43,10 @@ class LogTable:
     def load(self, log: int) -> LogState:
         """The same of a log that is not in use yet."""
         # Not with a cursor kept: it would step over all that was written since it was made.
-        state = self._young[log] = load_state(self._tables.blocks_cursor(), log)
+        state = load_state(self._tables.blocks_cursor(), log)
+        rows = _values(self._tables.records_cursor(), record_key(rows_prefix(log)))
+        state.numbers = Numbers.load(rows, state.next_index)
+        self._young[log] = state
         return state
 
     def forget(self, log: int) -> None:
@@ -78,6 +83,14 @@ def load_state(cursor: RdictIter, log: int) -> LogState:
         state.received_at = header.received_at
         return state
     return LogState(0, block.next_index, 0, end, header.received_at)
+
+
+def _values(cursor: RdictIter, prefix: bytes) -> Iterator[bytes]:
+    """The values of the rows whose keys begin so."""
+    key = seek(cursor, prefix)
+    while key is not None and key.startswith(prefix):
+        yield cursor.value()
+        key = step(cursor)
 
 
 def block_at(cursor: RdictIter, log: int, index: int) -> Block:

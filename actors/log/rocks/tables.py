@@ -124,6 +124,10 @@ class Tables:
         """The blocks written so far, synced or not."""
         return self._blocks.iter()
 
+    def records_cursor(self) -> RdictIter:
+        """Likewise the small values."""
+        return self._records.iter()
+
     def record(self, key: bytes) -> bytes | None:
         """A small value as written last, synced or not."""
         value: bytes | None = self._records.get(key)

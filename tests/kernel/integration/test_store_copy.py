@@ -16,6 +16,7 @@ import pytest
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.log import (
+    Append,
     Complete,
     FindStream,
     GetRecord,
@@ -98,6 +99,7 @@ def fill(driver: StoreDriver) -> None:
         operation = append(b"%d" % number, b"%d." % number, log=logs[0], at=number)
         operation.records = [(f"{beside_log(logs[0])}chain {number % 3}", b"%d" % number)]
         operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
+        operation.producer, operation.sequence = b"p%d" % (number // 10), number * 2
         driver.write(operation)
     driver.write_all([append(b"%d" % number * 100_000, log=logs[1]) for number in range(20)])
     driver.write_all([append(b"%d" % number, log=logs[2]) for number in range(20)])
@@ -123,6 +125,13 @@ def contents(driver: StoreDriver) -> list[object]:
     beside = driver.read(ListRecords(prefix=beside_log(logs_of(driver)[0]))).records
     found += [(name.rpartition("/")[2], value) for name, value in beside]
     return found
+
+
+def numbered(driver: StoreDriver, producer: bytes, sequence: int) -> Append:
+    """What a producer of `fill` sends to the first log."""
+    operation = append(b"a", b"b", log=logs_of(driver)[0])
+    operation.producer, operation.sequence = producer, sequence
+    return driver.write(operation)
 
 
 def seen(driver: StoreDriver) -> list[object]:
@@ -195,6 +204,8 @@ def test_a_store_is_the_same_there_and_back_again(
     copied(tmp_path / "back", jetstream, back=True)
     back = RocksDriver(tmp_path / "back")
     assert contents(back) == expected
+    doubles = [numbered(back, b"p0", 8), numbered(back, b"p1", 38), numbered(back, b"p1", 20)]
+    assert [(one.is_double, one.first_index) for one in doubles] == [(True, n) for n in (8, 38, 20)]
     ends = [back.write(append(b"next", log=log)).first_index for log in logs_of(back)]
     assert ends == [40, 20, 20, 0]
     listed = back.read(ListStreams()).records
@@ -209,6 +220,7 @@ def test_the_copy_goes_on_where_the_source_has_ended(
     copied(rocks.path, jetstream)
     jetstream.store.open()
     logs = logs_of(jetstream)
+    assert numbered(jetstream, b"p1", 38).is_double
     assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [40, 20, 20, 0]
     assert jetstream.write(Trim(log=logs[0], before=40)).extent.first_index == 40
     assert jetstream.write(PutStream(record=StreamRecord(name="later"))).error is None
