@@ -14,6 +14,7 @@ to these addresses:
 |---|---|---|
 | rillnode_append | a stream | Position of the first entry, once durable |
 | rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
+| rillnode_open_producer | a stream | Producer: its epoch, and where its numbers go on |
 | rillnode_read | a stream | Blocks |
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
@@ -115,6 +116,9 @@ from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
 )
 from rillnode.codecs.native_messages import (
+    OpenProducerRequest as OpenProducerRequest,
+)
+from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -125,6 +129,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     PositionsResponse as PositionsResponse,
+)
+from rillnode.codecs.native_messages import (
+    ProducerResponse as ProducerResponse,
 )
 from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
@@ -236,6 +243,7 @@ _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
+    "rillnode_open_producer": OpenProducerRequest,
     "rillnode_read": ReadRequest,
     "rillnode_subscribe": SubscribeRequest,
     "rillnode_credit": CreditRequest,
@@ -271,6 +279,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,
+    "rillnode_producer": ProducerResponse,
     "rillnode_blocks": BlocksResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,
@@ -364,11 +373,13 @@ def block_budget(message_bytes_max: int, wanted: int) -> int:
 
 def failure_of(failure: Failure) -> RequestError:
     """A node's failure as the error that a caller gets."""
+    context = {} if failure.index is None else {"index": failure.index}
     return RequestError(
         failure.code,
         failure.text,
         retryable=failure.retryable,
         retry_seconds=failure.retry_milliseconds / 1_000,
+        **context,
     )
 
 

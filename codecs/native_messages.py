@@ -18,11 +18,21 @@ from rillnode.codecs.routing.about import (
 
 @dataclass(slots=True)
 class AppendRequest:
-    """Add the `count` entries of `body` (layout: codecs/entries.py) to a stream."""
+    """Add the `count` entries of `body` (layout: codecs/entries.py) to a stream.
+
+    Attributes:
+        producer: who has numbered them: a name, or an id made up for a while; what is stored
+            already is answered with the index that it has. Empty: nobody.
+        epoch: of the opening of the producer's name; 0: it has none.
+        sequence: the first entry's number; those of the others follow.
+    """
 
     request_id: UInt
     count: UInt
     body: bytes
+    producer: bytes = b""
+    epoch: UInt = 0
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
@@ -32,14 +42,28 @@ class AppendItem:
     address: bytes
     count: UInt
     body: bytes
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
 class AppendManyRequest:
-    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself."""
+    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself.
+
+    Attributes:
+        producer: the id of who has numbered the entries of each partition; empty: nobody.
+    """
 
     request_id: UInt
     items: list[AppendItem]
+    producer: bytes = b""
+
+
+@dataclass(slots=True)
+class OpenProducerRequest:
+    """Let a producer's numbers in a partition go on; who has opened its name before is fenced."""
+
+    request_id: UInt
+    name: str
 
 
 @dataclass(slots=True)
@@ -329,6 +353,22 @@ class PositionResponse:
 
 
 @dataclass(slots=True)
+class ProducerResponse:
+    """Answers OpenProducerRequest.
+
+    Attributes:
+        epoch: what the producer's appends have to say.
+        next_sequence: the number after its last one; 0 where there is none.
+        last_index: the index that the last one has, where that is known.
+    """
+
+    request_id: UInt
+    epoch: UInt
+    next_sequence: UInt
+    last_index: UInt | None
+
+
+@dataclass(slots=True)
 class BlockItem:
     """One stored block and the index of its first entry."""
 
@@ -463,6 +503,7 @@ class Failure:
     Attributes:
         retry_milliseconds: how long to wait before that; 0 where nothing tells.
         nodes: where it may be asked instead, with `store.elsewhere`.
+        index: with `producer.stale`, the one that the number has, where that is known.
     """
 
     request_id: UInt
@@ -471,6 +512,7 @@ class Failure:
     retryable: bool = False
     retry_milliseconds: UInt = 0
     nodes: list[NodeAddress] = field(default_factory=list[NodeAddress])
+    index: UInt | None = None
 
     @classmethod
     def of(cls, request_id: int, error: RillnodeError) -> Self:
@@ -478,7 +520,8 @@ class Failure:
         wait = ceil(1_000 * error.retry_seconds)
         told: Any = error.context.get("nodes", ())
         nodes = [NodeAddress(*one) for one in told]
-        return cls(request_id, error.code, error.text, error.retryable, wait, nodes)
+        index: Any = error.context.get("index") if error.code == "producer.stale" else None
+        return cls(request_id, error.code, error.text, error.retryable, wait, nodes, index)
 
 
 @dataclass(slots=True)
@@ -512,6 +555,7 @@ class PositionsResponse:
 Request = (
     AppendRequest
     | AppendManyRequest
+    | OpenProducerRequest
     | ReadRequest
     | SubscribeRequest
     | CreditRequest
@@ -546,6 +590,7 @@ Response = (
     | ListResponse
     | PositionResponse
     | PositionsResponse
+    | ProducerResponse
     | OpenManyResponse
     | BlocksResponse
     | SavedIndexResponse

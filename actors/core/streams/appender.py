@@ -262,7 +262,7 @@ class AppenderActor(Worker):
                 self._context.router.undelivered["refused"] += 1
                 gathered.note(number, -1, failures.get(item.address, UNKNOWN))
                 continue
-            append = known.part(gathered, number, item, self._principal)
+            append = known.part(gathered, number, item, request.producer, self._principal)
             if append is not None:
                 appends.append(append)
         if not appends:

@@ -13,7 +13,10 @@ from rillnode.codecs.routing.stream import PushRequest, encode_request
 REQUESTS: list[native.Request] = [
     native.OpenManyRequest(19, ["s", "t"], 2),
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
+    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x", 7)], b"p" * 8),
     native.AppendRequest(1, 2, b"body"),
+    native.AppendRequest(1, 2, b"body", b"m7", 3, 2**63 - 1),
+    native.OpenProducerRequest(1, "größe"),
     native.ReadRequest(2, 5, 10, 1_000),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),
@@ -58,6 +61,8 @@ RESPONSES: list[native.Response] = [
     native.ListResponse(1, [], ""),
     native.PositionResponse(2, 9),
     native.OpenManyResponse(19, [], [native.Failure(0, "stream.unknown", "no")]),
+    native.ProducerResponse(2, 3, 4, 5),
+    native.ProducerResponse(2, 3, 0, None),
     native.PositionsResponse(18, [4, 0], [native.Failure(1, "quota.bytes", "too much", False)]),
     native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
     native.SavedIndexResponse(4, None),
@@ -73,6 +78,7 @@ RESPONSES: list[native.Response] = [
     native.RoutesResponse(22, [ROUTE], b"\x01ST_S_0_s"),
     native.Failure(9, "stream.unknown", "no", True),
     native.Failure(10, "actor.busy", "later", True, 30_000),
+    native.Failure(11, "producer.stale", "again", index=7),
 ]
 
 
@@ -109,17 +115,32 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0d6d2e53747265616d4163746f72" "086e6f6973653a3030" "00"
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
     ),
+    (
+        native.AppendRequest(1, 1, b"\1\0\0\0x", b"m7", 3, 300),
+        "0f72696c6c6e6f64655f617070656e64" "0e" "01" "01" "050100000078" "026d37" "03" "ac02",
+    ),
+    (
+        native.AppendManyRequest(1, [native.AppendItem(b"s", 1, b"\1\0\0\0x", 300)], b"p"),
+        "1472696c6c6e6f64655f617070656e645f6d616e79"
+        "0f" "01" "01" "0173" "01" "050100000078" "ac02" "0170",
+    ),
+    (
+        native.OpenProducerRequest(1, "m7"),
+        "1672696c6c6e6f64655f6f70656e5f70726f6475636572" "04" "01" "026d37",
+    ),
+    (
+        native.ProducerResponse(1, 3, 300, 299),
+        "1172696c6c6e6f64655f70726f6475636572" "07" "01" "03" "ac02" "01ab02",
+    ),
     (native.RoutesResponse(22, [], b""), "0f72696c6c6e6f64655f726f75746573" "03" "16" "00" "00"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS)
-def test_routes_are_looked_up_by_these_bytes(
-    message: native.Request | native.Response, expected: str
-) -> None:
+def test_these_are_their_bytes(message: native.Request | native.Response, expected: str) -> None:
     payload = bytes.fromhex(expected)
     assert native.encode(message).hex() == expected
-    if isinstance(message, native.RouteResponse | native.RoutesResponse):
+    if isinstance(message, native.Response):
         assert native.decode_response(payload) == message
     else:
         assert native.decode_request(payload) == message
