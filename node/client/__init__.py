@@ -4,6 +4,7 @@ from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingIteration,
     BlockingMailbox,
+    BlockingProducer,
     BlockingService,
     BlockingStream,
     connect_blocking,
@@ -12,6 +13,7 @@ from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 
@@ -21,11 +23,13 @@ __all__ = [
     "BlockingClient",
     "BlockingIteration",
     "BlockingMailbox",
+    "BlockingProducer",
     "BlockingService",
     "BlockingStream",
     "Client",
     "Handler",
     "Mailbox",
+    "NamedProducer",
     "PartitionInfo",
     "SavedIndex",
     "Service",

@@ -17,6 +17,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
+from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Stream, StreamInfo
 
@@ -131,6 +132,35 @@ class BlockingService:
         self._loop.run(self._service.stop(timeout_seconds=timeout_seconds))
 
 
+class BlockingProducer:
+    """A producer that has a name; see `NamedProducer`.
+
+    Attributes:
+        name: its name.
+        partition: where it pushes to.
+    """
+
+    def __init__(self, producer: NamedProducer, loop: LoopThread) -> None:
+        self.name = producer.name
+        self.partition = producer.partition
+        self._producer = producer
+        self._loop = loop
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest number of what is stored; None: there is nothing."""
+        return self._producer.last_sequence
+
+    @property
+    def last_index(self) -> int | None:
+        """The index that this has; None: it is not known."""
+        return self._producer.last_index
+
+    def push(self, data: bytes, *, sequence: int | None = None) -> int:
+        """Push one entry; return its index once it is durable; see `NamedProducer.push`."""
+        return self._loop.run(self._producer.push(data, sequence=sequence))
+
+
 class BlockingStream:
     """A stream; see `Stream` for what each verb does."""
 
@@ -147,6 +177,11 @@ class BlockingStream:
     def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
         """Push entries; return the index after the last, once all are durable."""
         return self._loop.run(self._stream.push_many(items, partition=partition))
+
+    def producer(self, name: str, *, partition: int = 0) -> "BlockingProducer":
+        """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
+        producer = self._loop.run(self._stream.producer(name, partition=partition))
+        return BlockingProducer(producer, self._loop)
 
     def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
         """Read at most `limit` entries from `index` on."""

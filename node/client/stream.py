@@ -10,7 +10,7 @@ from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.node.client.producer import Data, Producer
+from rillnode.node.client.producer import Data, NamedProducer, Producer
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import Iteration, kept
@@ -106,6 +106,27 @@ class Stream:
     async def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
         """Push entries in whole blocks; return the index after the last, once all are durable."""
         return await self._producer(partition).push_all(items)
+
+    async def producer(self, name: str, *, partition: int = 0) -> NamedProducer:
+        """Open a producer, whose numbers go on where it stopped; others of its name are fenced.
+
+        What is pushed otherwise is numbered, too, so that nothing is stored twice while this
+        client lives. A producer with a name is for who has to know, in another process, what was
+        stored before. A partition knows 1,024 names, each for 30 days after it was used last.
+
+        Args:
+            name: 1 to 128 bytes in UTF-8; whoever may push to the stream may use it.
+            partition: its numbers are of this partition alone.
+
+        Raises:
+            RequestError: `producer.name`, or the node refuses it otherwise.
+        """
+        address = self._address(partition)
+        request = native.OpenProducerRequest(self._session.next_id(), name)
+        response = await self._session.request(address, request)
+        if not isinstance(response, native.ProducerResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return NamedProducer(self._session, address, partition, name, response)
 
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)
