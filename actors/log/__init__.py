@@ -118,7 +118,9 @@ class Append(Operation):
         sequence: the first entry's number; those of the others follow. Numbers go up, and may
             leave gaps.
         first_index: result: index of the first entry.
-        is_double: result: it was stored before, and nothing was done.
+        is_double: result: it was stored before, and nothing was done. That may be news all the
+            same, as who has stored it may have been told that it failed: see `next_index`.
+        next_index: result, of a double: the index after the log's last entry.
         kept_bytes: result: data bytes that the log keeps, these included.
     """
 
@@ -137,6 +139,7 @@ class Append(Operation):
     sequence: int = 0
     first_index: int = -1
     is_double: bool = False
+    next_index: int = 0
     kept_bytes: int = 0
 
 

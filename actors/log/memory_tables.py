@@ -44,6 +44,7 @@ from rillnode.actors.log.rocks.layout import (
     pairs_of,
     put_behind,
     saved_index_key,
+    settle_double,
     split_key,
     utf8,
 )
@@ -113,8 +114,7 @@ class MemoryTables:
         if numbers is not None:
             stored = numbers.stored(operation, state.next_index)
             if stored is not None:
-                operation.first_index, operation.is_double = stored, True
-                operation.kept_bytes = state.next_position - state.first_position
+                settle_double(operation, stored, state)
                 return
         # First all that wrong contents could make fail: a view goes on after them.
         if log.blocks:

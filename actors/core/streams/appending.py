@@ -206,15 +206,16 @@ class Appends:
             return
         context, error = self._context, operation.error
         self._answer(asked, operation.first_index, error)
-        is_stored = error is None and not operation.is_double
-        if is_stored:
+        if error is None and operation.is_double:
+            context.followers.grown(operation.log, operation.next_index)
+        elif error is None:
             context.followers.grown(operation.log, operation.first_index + operation.count)
             context.appended.entries += operation.count
             context.appended.block_bytes += len(operation.body)
-        elif error is not None and error.code == "stream.removed":
+        elif error.code == "stream.removed":
             context.followers.removed(operation.log)
         if context.quotas.enabled:
-            kept = operation.kept_bytes if is_stored else None
+            kept = operation.kept_bytes if error is None else None
             size = data_bytes(operation.count, operation.body, operation.flags)
             context.quotas.appended(asked.owner, operation.log, size, kept)
 

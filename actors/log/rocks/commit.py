@@ -39,6 +39,7 @@ from rillnode.actors.log.rocks.layout import (
     record_key,
     saved_index_key,
     saved_index_range,
+    settle_double,
     stream_id_key,
     stream_key,
     utf8,
@@ -146,8 +147,7 @@ class GroupCommit:
         if numbers is not None:
             stored = numbers.stored(operation, first_index)
             if stored is not None:
-                operation.first_index, operation.is_double = stored, True
-                operation.kept_bytes = state.next_position - state.first_position
+                settle_double(operation, stored, state)
                 return
         # First all that wrong contents could make fail: a view goes on after them.
         if first_index > state.first_index:

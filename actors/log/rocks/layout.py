@@ -110,6 +110,13 @@ def put_behind(append: Append, last: int) -> None:
     append.keys = [*append.keys[:at], *timed]
 
 
+def settle_double(append: Append, index: int, state: LogState) -> None:
+    """Set the results of an append that its log has already, at an index."""
+    append.first_index, append.is_double = index, True
+    append.next_index = state.next_index
+    append.kept_bytes = state.next_position - state.first_position
+
+
 def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
     """Secondary keys as they are stored: behind each the index that it leads to."""
     return [key + INDEX.pack(first_index + offset) for key, offset in keys]

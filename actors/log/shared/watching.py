@@ -63,7 +63,7 @@ class Watching:
                 continue
             match operation:
                 case Append(log=log):
-                    self.grown(log, operation.first_index + operation.count)
+                    self.grown(log, operation.next_index or operation.first_index + operation.count)
                     if operation.records and not is_own and not operation.is_double:
                         self._change_values(operation.records)
                 case PutRecords(records=records) if not is_own:

@@ -63,6 +63,7 @@ def test_what_is_sent_again_has_the_index_that_it_had(driver: StoreDriver) -> No
     assert [one.first_index for one in first] == [1, 3, 4]
     assert [one.first_index for one in again] == [1, 3, 4, 6]
     assert [one.is_double for one in (*first, *again)] == [False] * 3 + [True] * 3 + [False]
+    assert [one.next_index for one in again[:3]] == [6] * 3
     assert texts(driver) == [b"before", b"a", b"b", b"c", b"d", b"e", b"f"]
 
 

@@ -164,11 +164,18 @@ def test_nothing_is_forgotten_with_an_actor() -> None:
 def test_what_failed_in_the_store_and_is_there_all_the_same() -> None:
     async def test(core: Core) -> None:
         peer = await opened(core)
+        follower = core.peer()
+        follower.send(S, native.encode(native.SubscribeRequest(3, 0, 65_536)))
+        await core.settle()
         core.store.faults.failing_syncs = core.store.faults.surviving = 1
         (answer,) = await peer.ask(S, numbered(0, b"a", b"b"))
         assert answer.code == "store.failed"
         core.clock.advance(1)
+        assert follower.answers == []
+        # Nobody was told that it is there: who follows the stream is told now.
         assert await index_of(peer, numbered(0, b"a", b"b")) == 0
+        brought = [decode(wire.payload) for wire in follower.answers]
+        assert [one.next_index for one in brought if one.blocks] == [2]
         assert await index_of(peer, numbered(2)) == 2
 
     with_core(test)
