@@ -18,9 +18,12 @@ from rillnode.codecs.routing.about import (
 
 @dataclass(slots=True)
 class AppendRequest:
-    """Add the `count` entries of `body` (layout: codecs/entries.py) to a stream.
+    """Add the `count` entries of `body` to a stream.
 
     Attributes:
+        count: number of entries.
+        body: the entries, as codecs/entries.py lays them out.
+        flags: which columns it has beside data: keys (2), headers (4).
         producer: who has numbered them: a name, or an id made up for a while; what is stored
             already is answered with the index that it has. Empty: nobody.
         epoch: of the opening of the producer's name; 0: it has none.
@@ -30,6 +33,7 @@ class AppendRequest:
     request_id: UInt
     count: UInt
     body: bytes
+    flags: UInt = 0
     producer: bytes = b""
     epoch: UInt = 0
     sequence: UInt = 0
@@ -42,6 +46,7 @@ class AppendItem:
     address: bytes
     count: UInt
     body: bytes
+    flags: UInt = 0
     sequence: UInt = 0
 
 

@@ -97,6 +97,7 @@ class Block:
     body: bytes
     settle: Settle
     sequence: int
+    flags: int = 0
 
 
 class Appends:
@@ -172,6 +173,7 @@ class Appends:
             self._session.next_id(),
             block.count,
             block.body,
+            block.flags,
             to.name or self._producer,
             to.epoch,
             block.sequence,
@@ -210,7 +212,9 @@ class Appends:
                 block.settle(error)
 
         items = [
-            native.AppendItem(block.partition.address, block.count, block.body, block.sequence)
+            native.AppendItem(
+                block.partition.address, block.count, block.body, block.flags, block.sequence
+            )
             for block in blocks
         ]
         request = native.AppendManyRequest(request_id, items, self._producer)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
@@ -17,7 +18,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
-from rillnode.node.client.producer import NamedProducer
+from rillnode.node.client.producer import Data, NamedProducer
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Stream, StreamInfo
 
@@ -156,9 +157,17 @@ class BlockingProducer:
         """The index that this has; None: it is not known."""
         return self._producer.last_index
 
-    def push(self, data: bytes, *, sequence: int | None = None) -> int:
+    def push(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> int:
         """Push one entry; return its index once it is durable; see `NamedProducer.push`."""
-        return self._loop.run(self._producer.push(data, sequence=sequence))
+        pushing = self._producer.push(data, sequence=sequence, key=key, headers=headers)
+        return self._loop.run(pushing)
 
 
 class BlockingStream:
@@ -170,13 +179,38 @@ class BlockingStream:
         self._stream = stream
         self._loop = loop
 
-    def push(self, data: bytes, *, partition: int = 0) -> int:
-        """Push one entry; return its index once it is durable."""
-        return self._loop.run(self._stream.push(data, partition=partition))
+    def push(
+        self,
+        data: bytes,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable. Arguments as of `Stream.push`."""
+        return self._loop.run(
+            self._stream.push(data, key=key, headers=headers, partition=partition)
+        )
 
-    def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
-        """Push entries; return the index after the last, once all are durable."""
-        return self._loop.run(self._stream.push_many(items, partition=partition))
+    def push_many(
+        self,
+        items: Iterable[bytes],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push entries; return the index after the last, once all are durable.
+
+        Arguments as of `Stream.push_many`.
+        """
+        return self._loop.run(
+            self._stream.push_many(items, keys=keys, headers=headers, partition=partition)
+        )
+
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; errors as of `Stream`."""
+        return self._stream.partition_of(key)
 
     def producer(self, name: str, *, partition: int = 0) -> "BlockingProducer":
         """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
@@ -349,17 +383,24 @@ class BlockingClient:
 
 
 def connect_blocking(
-    url: str,
+    url: str | None = None,
     *,
     key_file: str | Path | None = None,
     identity: Identity | None = None,
-    node_identity: str,
+    node_identity: str | None = None,
+    context: str | None = None,
 ) -> BlockingClient:
     """Connect to a node; arguments and errors as of `connect`."""
     loop = LoopThread()
     try:
         client = loop.run(
-            connect(url, key_file=key_file, identity=identity, node_identity=node_identity)
+            connect(
+                url,
+                key_file=key_file,
+                identity=identity,
+                node_identity=node_identity,
+                context=context,
+            )
         )
     except BaseException:
         loop.stop()

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Final
 
 from rillnode.codecs import native
-from rillnode.codecs.entries import pack_body, split_items
-from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
@@ -20,18 +21,29 @@ WINDOW_BYTES: Final = 8_388_608
 Data = bytes | bytearray | memoryview
 """What an entry may be given as; what its owner may change is copied at once."""
 
-
 UNNUMBERED: Final = -1
 """In the place of a number: it gets the partition's next one when it is sent."""
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
-    """Entries that wait to be sent, and whose numbers follow that of the first one."""
+class _Waiting:
+    """Entries that wait to be sent, and whose numbers follow that of the first one.
+
+    Attributes:
+        keyed: those of them with a key or headers, by place.
+    """
 
     sequence: int
     items: list[bytes]
+    keyed: dict[int, NewEntry]
     futures: list["asyncio.Future[int]"]
+
+    def drop(self, count: int) -> None:
+        """The first ones are sent."""
+        del self.items[:count], self.futures[:count]
+        self.keyed = {place - count: entry for place, entry in self.keyed.items() if place >= count}
+        if self.sequence != UNNUMBERED:
+            self.sequence += count
 
 
 class Producer:
@@ -51,12 +63,17 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._sequence = UNNUMBERED
         self._items: list[bytes] = []
+        self._keyed: dict[int, NewEntry] = {}  # those of them with a key or headers, by place
         self._futures: list[asyncio.Future[int]] = []
         # What had no room, or had to be parted from these.
-        self._before: deque[_Run] = deque()
+        self._before: deque[_Waiting] = deque()
 
-    def push(self, data: Data) -> asyncio.Future[int]:
+    def push(self, data: Data, keyed: NewEntry | None = None) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
+
+        Args:
+            data: the entry's.
+            keyed: the entry, where it has a key or headers.
 
         Raises:
             TypeError: `data` is no bytes.
@@ -64,7 +81,14 @@ class Producer:
         """
         data = _as_bytes(data)
         _check(data)
-        return self._add(data)
+        future: asyncio.Future[int] = self._loop.create_future()
+        if not self._items and not self._before:
+            self._gather()
+        if keyed is not None:
+            self._keyed[len(self._items)] = keyed
+        self._items.append(data)
+        self._futures.append(future)
+        return future
 
     async def push_all(self, items: Iterable[bytes]) -> int:
         """Push entries in whole blocks; return the index after the last, once all are durable.
@@ -75,38 +99,31 @@ class Producer:
             RequestError: an entry is too large, or the node refused one; earlier ones may be
                 stored.
         """
-        window: deque[tuple[int, asyncio.Future[int]]] = deque()
-        unconfirmed = next_index = 0
+        window = _Window()
         for block in split_items(items):
             _check(max(block, key=len))
-            while self._partition.room <= 0:
-                freed: asyncio.Future[None] = self._loop.create_future()
-                self._partition.waiting.append(partial(_free, freed))
-                await freed
+            await self.has_room()
             size = sum(map(len, block))
-            window.append((size, self._append_block(block)))
-            unconfirmed += size
-            while unconfirmed > WINDOW_BYTES:
-                size, confirm = window.popleft()
-                next_index = await confirm
-                unconfirmed -= size
-        while window:
-            next_index = await window.popleft()[1]
-        return next_index
+            await window.add(0, size, self._append(len(block), pack_body(block), 0))
+        return (await window.settled()).get(0, 0)
 
-    def _add(self, data: bytes) -> asyncio.Future[int]:
-        future: asyncio.Future[int] = self._loop.create_future()
-        if not self._items and not self._before:
-            self._gather()
-        self._items.append(data)
-        self._futures.append(future)
-        return future
+    async def has_room(self) -> None:
+        """Wait until a block more may be under way to the partition."""
+        while self._partition.room <= 0:
+            freed: asyncio.Future[None] = self._loop.create_future()
+            self._partition.waiting.append(partial(_free, freed))
+            await freed
+
+    def append(self, run: Run) -> asyncio.Future[int]:
+        """Append one block, for which there is room; the future gets the index after its end."""
+        return self._append(len(run.entries), *run.pack())
 
     def _part(self) -> None:
         """Have what was pushed so far not sent in one block with what comes."""
         if self._items:
-            self._before.append(_Run(self._sequence, self._items, self._futures))
-            self._items, self._futures = [], []
+            one = _Waiting(self._sequence, self._items, self._keyed, self._futures)
+            self._before.append(one)
+            self._items, self._keyed, self._futures = [], {}, []
 
     def _gather(self) -> None:
         """Have what waits sent at the end of this turn, or when there is room for it."""
@@ -118,10 +135,11 @@ class Producer:
     def _flush(self) -> list[Block]:
         """As much of what waits as there is room for."""
         room, items, before = self._partition.room, self._items, self._before
-        if len(items) == 1 and room > 0 and not before:  # as mostly, for who pushes to many streams
+        if len(items) == 1 and room > 0 and not before and not self._keyed:
+            # As mostly, where many streams are pushed to.
             settle = _settle_each(self._futures)
             self._items, self._futures = [], []
-            return [self._block(items, settle, self._sequence)]
+            return [self._block(1, pack_body(items), settle, 0, self._sequence)]
         self._part()
         blocks: list[Block] = []
         while before and len(blocks) < room:
@@ -132,21 +150,21 @@ class Producer:
             self._partition.waiting.append(self._gather)
         return blocks
 
-    def _cut(self, run: _Run, blocks: list[Block], room: int) -> None:
-        """Make blocks of a run, until they are so many; what is left stays there."""
+    def _cut(self, waiting: _Waiting, blocks: list[Block], room: int) -> None:
+        """Make blocks of what waits, until they are so many; what is left stays there."""
         done = 0
-        for items in split_items(run.items):
-            settle = _settle_each(run.futures[done : done + len(items)])
-            blocks.append(self._block(items, settle, run.sequence))
-            done += len(items)
-            if run.sequence != UNNUMBERED:
-                run.sequence += len(items)
+        for count, body, flags in _packed(waiting):
+            settle = _settle_each(waiting.futures[done : done + count])
+            sequence = waiting.sequence
+            if sequence != UNNUMBERED:
+                sequence += done
+            blocks.append(self._block(count, body, settle, flags, sequence))
+            done += count
             if len(blocks) == room:
                 break
-        del run.items[:done], run.futures[:done]
+        waiting.drop(done)
 
-    def _append_block(self, items: Sequence[bytes]) -> asyncio.Future[int]:
-        """Append one block; the future gets the index after its last entry."""
+    def _append(self, count: int, body: bytes, flags: int) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
 
         def settle(result: int | RillnodeError) -> None:
@@ -155,17 +173,17 @@ class Producer:
             if isinstance(result, RillnodeError):
                 future.set_exception(result)
             else:
-                future.set_result(result + len(items))
+                future.set_result(result + count)
 
-        self._appends.send([self._block(items, settle, UNNUMBERED)])
+        self._appends.send([self._block(count, body, settle, flags, UNNUMBERED)])
         return future
 
-    def _block(self, items: Sequence[bytes], settle: Settle, sequence: int) -> Block:
+    def _block(self, count: int, body: bytes, settle: Settle, flags: int, sequence: int) -> Block:
         partition = self._partition
         if sequence == UNNUMBERED:
             sequence = partition.sequence
-            partition.sequence = sequence + len(items)
-        return Block(partition, len(items), pack_body(items), settle, sequence)
+            partition.sequence = sequence + count
+        return Block(partition, count, body, settle, sequence, flags)
 
 
 class NamedProducer:
@@ -198,7 +216,14 @@ class NamedProducer:
         to = Partition(address, 0, name.encode(), opened.epoch)
         self._producer = _Numbering(session, address, to, self._stored)
 
-    async def push(self, data: Data, *, sequence: int | None = None) -> int:
+    async def push(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> int:
         """Push one entry; return its index once it is durable.
 
         Args:
@@ -206,23 +231,33 @@ class NamedProducer:
             sequence: its number, from 0 on; None: the one after the highest that was pushed.
                 Numbers go up, and may leave gaps. One that this object has pushed before is
                 answered with the index that it has, whatever the data.
+            key: as of `Stream.push`; it does not decide the partition.
+            headers: likewise.
 
         Raises:
-            TypeError: `data` is no bytes, or `sequence` no int.
+            TypeError: `sequence` is no int, or something else of another type.
             RequestError: `producer.stale`, the number was used before the producer was opened, or
                 lies in a gap; `index` of the error's context is the one that it has, where that
                 is known. `producer.fenced`, the name was opened once more since.
                 `producer.sequence`, it is no number. Or as of `Stream.push`.
         """
-        return await self.push_nowait(data, sequence=sequence)
+        return await self.push_nowait(data, sequence=sequence, key=key, headers=headers)
 
-    def push_nowait(self, data: Data, *, sequence: int | None = None) -> asyncio.Future[int]:
+    def push_nowait(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[int]:
         """Push one entry without waiting; the future gets its index once it is durable.
 
         Arguments and errors are those of `push`.
         """
         number = _checked_number(self._next if sequence is None else sequence)
-        future = self._producer.push_numbered(data, number, is_new=number >= self._next)
+        keyed = None if key is None and headers is None else new_entry(data, key, headers)
+        future = self._producer.push_numbered(data, keyed, number, is_new=number >= self._next)
         self._next = max(self._next, number + 1)
         return future
 
@@ -249,7 +284,9 @@ class _Numbering(Producer):
         super().__init__(session, address, partition)
         self._stored = stored
 
-    def push_numbered(self, data: Data, number: int, *, is_new: bool) -> asyncio.Future[int]:
+    def push_numbered(
+        self, data: Data, keyed: NewEntry | None, number: int, *, is_new: bool
+    ) -> asyncio.Future[int]:
         """Push one entry; one that comes again is alone in its block, as a refusal is of all."""
         data = _as_bytes(data)
         _check(data)
@@ -257,18 +294,107 @@ class _Numbering(Producer):
             self._part()
         if not self._items:
             self._sequence = number
-        future = self._add(data)
+        future = self.push(data, keyed)
         if not is_new:
             self._part()
         return future
 
-    def _block(self, items: Sequence[bytes], settle: Settle, sequence: int) -> Block:
+    def _block(self, count: int, body: bytes, settle: Settle, flags: int, sequence: int) -> Block:
         def settled(result: int | RillnodeError) -> None:
             if isinstance(result, int):
-                self._stored(sequence + len(items) - 1, result + len(items) - 1)
+                self._stored(sequence + count - 1, result + count - 1)
             settle(result)
 
-        return super()._block(items, settled, sequence)
+        return super()._block(count, body, settled, flags, sequence)
+
+
+async def push_keyed(
+    producer: Callable[[int], Producer], entries: Iterable[tuple[int, NewEntry]]
+) -> int:
+    """Push entries to their partitions in whole blocks; return the index after the last, in its.
+
+    Nothing is read ahead of what the window takes. Raises as `Producer.push_all` does.
+    """
+    window = _Window()
+    runs: dict[int, Run] = {}
+    gathered = partition = 0
+
+    async def send(partition: int) -> int:
+        run, to = runs.pop(partition), producer(partition)
+        await to.has_room()
+        await window.add(partition, run.size, to.append(run))
+        return run.size
+
+    for partition, entry in entries:
+        run = runs.get(partition)
+        if run is not None and not run.takes(entry):
+            gathered -= await send(partition)
+            run = None
+        if run is None:
+            run = runs[partition] = Run()
+        run.add(entry)
+        gathered += entry.size
+        if gathered > WINDOW_BYTES:
+            for one in tuple(runs):
+                gathered -= await send(one)
+    for one in tuple(runs):
+        await send(one)
+    return (await window.settled()).get(partition, 0)
+
+
+class _Window:
+    """Blocks under way, of no more than `WINDOW_BYTES`, and how far each partition is confirmed."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[int, int, asyncio.Future[int]]] = deque()
+        self._bytes = 0
+        self._next: dict[int, int] = {}
+
+    async def add(self, partition: int, size: int, confirm: asyncio.Future[int]) -> None:
+        """Note one, and wait while it is too much."""
+        self._under_way.append((partition, size, confirm))
+        self._bytes += size
+        while self._bytes > WINDOW_BYTES:
+            await self._settle()
+
+    async def settled(self) -> dict[int, int]:
+        """Wait for all; return the index after the last entry of each partition."""
+        while self._under_way:
+            await self._settle()
+        return self._next
+
+    async def _settle(self) -> None:
+        partition, size, confirm = self._under_way.popleft()
+        self._next[partition] = await confirm
+        self._bytes -= size
+
+
+def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
+    """An entry as its parts say.
+
+    Raises:
+        TypeError: one of them is of another type.
+        RequestError: one of them is over its limit, or a header's name is no text.
+    """
+    item = _as_bytes(data)
+    _check(item)
+    try:
+        encoded = None if key is None else encode_key(key)
+        return NewEntry(item, encoded, b"" if headers is None else encode_headers(headers))
+    except CodecError as error:
+        raise RequestError(error.code, error.text) from None
+
+
+def _packed(waiting: _Waiting) -> Iterable[tuple[int, bytes, int]]:
+    """Blocks of what waits: number of entries, body and flags of each."""
+    if not waiting.keyed:
+        for items in split_items(waiting.items):
+            yield len(items), pack_body(items), 0
+        return
+    keyed = waiting.keyed
+    entries = (keyed.get(place) or NewEntry(data) for place, data in enumerate(waiting.items))
+    for run in split_entries(entries):
+        yield len(run.entries), *run.pack()
 
 
 def _free(freed: "asyncio.Future[None]") -> None:
@@ -276,12 +402,16 @@ def _free(freed: "asyncio.Future[None]") -> None:
         freed.set_result(None)
 
 
-def _as_bytes(data: Data) -> bytes:
+def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
-    if not isinstance(data, Data):
-        text = f"an entry is bytes, not {type(data).__name__}: encode it"
-        raise TypeError(text)
-    return bytes(data)
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray):
+        return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
+    text = f"an entry is bytes, not {type(data).__name__}: encode it"
+    raise TypeError(text)
 
 
 def _check(data: bytes) -> None:
@@ -291,7 +421,7 @@ def _check(data: bytes) -> None:
         )
 
 
-def _checked_number(sequence: int) -> int:
+def _checked_number(sequence: object) -> int:
     if not isinstance(sequence, int):
         text = f"a producer's number is an int, not {type(sequence).__name__}"
         raise TypeError(text)

@@ -23,13 +23,13 @@ def numbered(
     sequence: int, *items: bytes, producer: bytes = b"p", epoch: int = 0, number: int = 7
 ) -> native.AppendRequest:
     data = items or (b"%d" % sequence,)
-    return native.AppendRequest(number, len(data), pack_body(data), producer, epoch, sequence)
+    return native.AppendRequest(number, len(data), pack_body(data), 0, producer, epoch, sequence)
 
 
 def many(*sequences: int, names: tuple[str, ...] = ("s", "t")) -> native.AppendManyRequest:
     """A block for each of some streams, each with one number."""
     items = [
-        native.AppendItem(stream_address(name, 0), 1, pack_body([b"%d" % sequence]), sequence)
+        native.AppendItem(stream_address(name, 0), 1, pack_body([b"%d" % sequence]), 0, sequence)
         for name in names
         for sequence in sequences
     ]
@@ -227,7 +227,7 @@ def test_bad_input(bad: str) -> None:
         assert failure.code == code
         assert "{" not in failure.text
         if isinstance(request, native.AppendRequest) and not request.epoch:
-            item = native.AppendItem(S, request.count, request.body, request.sequence)
+            item = native.AppendItem(S, request.count, request.body, 0, request.sequence)
             (answer,) = await peer.ask(
                 ADDRESS, native.AppendManyRequest(9, [item, item], request.producer)
             )

@@ -13,10 +13,12 @@ from rillnode.codecs.routing.stream import PushRequest, encode_request
 REQUESTS: list[native.Request] = [
     native.OpenManyRequest(19, ["s", "t"], 2),
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
-    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x", 7)], b"p" * 8),
+    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x", 0, 7)], b"p" * 8),
     native.AppendRequest(1, 2, b"body"),
-    native.AppendRequest(1, 2, b"body", b"m7", 3, 2**63 - 1),
+    native.AppendRequest(1, 2, b"body", 2, b"m7", 3, 2**63 - 1),
     native.OpenProducerRequest(1, "größe"),
+    native.AppendRequest(2, 2, b"body", flags=6),
+    native.AppendManyRequest(3, [native.AppendItem(b"ST_S_0_s", 1, b"body", flags=2)]),
     native.ReadRequest(2, 5, 10, 1_000),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),
@@ -116,13 +118,13 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
     ),
     (
-        native.AppendRequest(1, 1, b"\1\0\0\0x", b"m7", 3, 300),
-        "0f72696c6c6e6f64655f617070656e64" "0e" "01" "01" "050100000078" "026d37" "03" "ac02",
+        native.AppendRequest(1, 1, b"\1\0\0\0x", 6, b"m7", 3, 300),
+        "0f72696c6c6e6f64655f617070656e64" "0f" "01" "01" "050100000078" "06" "026d37" "03" "ac02",
     ),
     (
-        native.AppendManyRequest(1, [native.AppendItem(b"s", 1, b"\1\0\0\0x", 300)], b"p"),
+        native.AppendManyRequest(1, [native.AppendItem(b"s", 1, b"\1\0\0\0x", 6, 300)], b"p"),
         "1472696c6c6e6f64655f617070656e645f6d616e79"
-        "0f" "01" "01" "0173" "01" "050100000078" "ac02" "0170",
+        "10" "01" "01" "0173" "01" "050100000078" "06" "ac02" "0170",
     ),
     (
         native.OpenProducerRequest(1, "m7"),

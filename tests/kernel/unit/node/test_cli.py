@@ -97,7 +97,7 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
         (("stream", "tail", "s", "--timeout", "nan"), "seconds over 0", "rillnode stream tail"),
         (("stream", "push", "s", "--format", "xml"), "invalid choice", "rillnode stream push"),
         (
-            ("stream", "push", "s", "--partition", "1", "--key-field", "a"),
+            ("stream", "push", "s", "--entry-key", "k", "--key-field", "a"),
             "not allowed with",
             "rillnode stream push",
         ),
