@@ -75,8 +75,11 @@ async def _differing(world: World, machine: NodeMachine, servers: SharedServers,
 
 def _numbers(numbers: Numbers | None) -> list[Any]:
     """What a log knows of its producers, in the order in which it will forget them."""
-    found = [getattr(numbers, name) for name in Numbers.__slots__] if numbers is not None else []
-    return [list(one.items()) if isinstance(one, dict) else one for one in found]
+    if numbers is None:
+        return []
+    found: list[Any] = [getattr(numbers, name) for name in Numbers.__slots__]
+    # Of tables the order counts, too.
+    return [list(one.items()) if hasattr(one, "items") else one for one in found]
 
 
 def _state(tables: ViewTables) -> dict[str, Any]:

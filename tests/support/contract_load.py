@@ -411,7 +411,8 @@ class Native(Round):
                 stream = await client.stream(name)
                 found += Counter(bytes(entry.data) for entry in await stream.pull(0, 1_000))
             assert found.keys() >= set(self.confirmed), "what was confirmed is lost"
-            doubled = [entry for entry in self.confirmed if found[entry] > 1]
+            pushed = set(self.confirmed)
+            doubled = [entry for entry, count in found.items() if count > 1 and entry in pushed]
             assert not doubled, "what was sent again is stored twice"
             self.saved(await client.get_index("n", "events") or 0)
             await asyncio.sleep(2 * SWEEP_SECONDS)

@@ -300,7 +300,7 @@ def _check_numbers(producer: bytes, epoch: int, sequence: int, count: int) -> No
 
 
 def _bad_name(has: str) -> RequestError:
-    return RequestError("producer.name", f"A producer's name has {has}: choose another")
+    return RequestError("producer.name", f"A producer's name has {has}")
 
 
 def _check_pushed(request: native.AppendRequest | native.AppendItem) -> None:

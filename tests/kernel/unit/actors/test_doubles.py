@@ -145,7 +145,7 @@ def test_nothing_is_forgotten_with_an_actor() -> None:
         await peer.ask(S, numbered(0))
         await peer.ask(ADDRESS, many(0, names=("t",)))
         for _ in range(2):
-            core.clock.advance(StreamActor.idle_seconds * 3)
+            core.clock.advance(200.0)  # the stream's instance has gone
             await core.settle()
             assert await index_of(peer, numbered(0)) == 0
         with fail(StreamActor, message=Append) as one, fail(AppenderActor, message=Append) as two:
@@ -273,12 +273,12 @@ def test_a_double_is_charged_to_nobody() -> None:
 def test_an_opening_whose_stream_is_gone_meanwhile() -> None:
     async def test(core: Core) -> None:
         peer = await opened(core)
-        submit: Any = core.store.submit
-        waiting: list[Any] = []
-        core.store.submit = waiting.append  # type: ignore[method-assign]
+        store: Any = core.store
+        submit, waiting = store.submit, list[Any]()
+        store.submit = waiting.append
         peer.send(S, native.encode(native.OpenProducerRequest(5, "m7")))
         await core.settle()
-        core.store.submit = submit  # type: ignore[method-assign]
+        store.submit = submit
         await peer.ask("stream", native.RemoveRequest(1, "s"))
         for operation in waiting:
             submit(operation)

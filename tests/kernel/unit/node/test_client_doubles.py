@@ -9,10 +9,10 @@ import pytest
 from far_end import FarEnd, with_session
 from link_support import until
 from rillnode.codecs import native
-from rillnode.codecs.entries import BLOCK_ENTRIES_MAX, HEADER_BYTES, encode_block, items_of
+from rillnode.codecs.entries import HEADER_BYTES, encode_block, items_of
 from rillnode.codecs.entries import EntryKind as Kind
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, SEQUENCE_MAX
+from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, BLOCK_ENTRIES_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import TOGETHER_MIN
 from rillnode.node.client.producer import NamedProducer, Producer
 from rillnode.node.client.session import PRODUCER_BYTES, Session
