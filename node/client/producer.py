@@ -236,10 +236,10 @@ class NamedProducer:
 
         Raises:
             TypeError: `sequence` is no int, or something else of another type.
-            RequestError: `producer.stale`, the number was used before the producer was opened, or
-                lies in a gap; `index` of the error's context is the one that it has, where that
-                is known. `producer.fenced`, the name was opened once more since.
-                `producer.sequence`, it is no number. Or as of `Stream.push`.
+            ProducerStale: the number was used before the producer was opened, or lies in a gap;
+                `index` is the one that it has, where that is known.
+            ProducerFenced: the name was opened once more since.
+            RequestError: `producer.sequence`, it is no number; or as of `Stream.push`.
         """
         return await self.push_nowait(data, sequence=sequence, key=key, headers=headers)
 
