@@ -103,6 +103,12 @@ class Numbers:
         numbers._turn = found[-1].turn
         return numbers
 
+    @property
+    def runs(self) -> int:
+        """How many runs are remembered."""
+        known = (*self._automatic.values(), *self._named.values())
+        return sum(max(1, len(one.runs)) for one in known)
+
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""
         known = self._open

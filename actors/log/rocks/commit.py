@@ -126,6 +126,7 @@ class GroupCommit:
             self._trim(operation)
         elif isinstance(operation, OpenProducer):
             open_producer(operation, self._state(operation.log), self._put_record)
+            self._logs.noted += 1
         elif isinstance(operation, PutStream):
             self._put_stream(operation)
         elif isinstance(operation, RemoveStream):
@@ -170,6 +171,7 @@ class GroupCommit:
             self._put_keys(log, indexed, first_index)
         if numbers is not None:
             numbers.add(operation, first_index, self._put_record)
+            self._logs.noted += 1
         operation.first_index = first_index
         state.next_index = first_index + operation.count
         state.next_position += size

@@ -14,17 +14,26 @@ from rillnode.codecs.errors import StoreError
 _BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
 
 
+NOTED_MAX: Final = 131_072
+"""Runs of producers that are kept in memory, some 50 MB. Own choice."""
+
+
 class LogTable:
     """States of the logs in use, as they are once everything planned is written.
 
     A log that is not known is read from the database. There are two generations: when the young
     one is full it becomes the old one, and what has not been used since then is forgotten. So
-    idle logs cost nothing beyond a bounded number of them, and no use is recorded one by one.
+    idle logs cost nothing beyond a bounded number of them, and no use is recorded one by one. Where
+    producers have begun too many runs all logs are forgotten, as those in use may have them.
+
+    Attributes:
+        noted: so many runs were begun, or loaded, since.
     """
 
     def __init__(self, tables: Tables, logs_max: int) -> None:
         self._tables = tables
         self._logs_max = logs_max
+        self.noted = 0
         self._young: dict[int, LogState] = {}
         self._old: dict[int, LogState] = {}
 
@@ -45,7 +54,9 @@ class LogTable:
         # Not with a cursor kept: it would step over all that was written since it was made.
         state = load_state(self._tables.blocks_cursor(), log)
         rows = _values(self._tables.records_cursor(), record_key(rows_prefix(log)))
-        state.numbers = Numbers.load(rows, state.next_index)
+        numbers = state.numbers = Numbers.load(rows, state.next_index)
+        if numbers is not None:
+            self.noted += numbers.runs
         self._young[log] = state
         return state
 
@@ -56,7 +67,9 @@ class LogTable:
 
     def age(self) -> None:
         """Forget idle logs where there are too many; only between groups, when all is written."""
-        if len(self._young) > self._logs_max:
+        if self.noted > NOTED_MAX:
+            self.noted, self._young, self._old = 0, {}, {}
+        elif len(self._young) > self._logs_max:
             self._old = self._young
             self._young = {}
 
