@@ -10,6 +10,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     OpenProducer,
     Operation,
     PutStream,
@@ -124,6 +125,7 @@ class Held:
                 Append(log=log)
                 | OpenProducer(log=log)
                 | Read(log=log)
+                | Locate(log=log)
                 | ListKeys(log=log)
                 | Trim(log=log)
             ):
