@@ -317,15 +317,14 @@ class Applier:
                     raise fenced("appended to this log")
             case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
-            case SaveIndex():
+            case SaveIndex(seen=seen):
+                self._check_seen(seen)
                 saved = tables.saved_index(operation.key)
                 if saved is not None and saved >= operation.index:
                     operation.index = saved
                     return False
             case PutRecords(seen=seen):
-                for name, version in seen:
-                    if version != version_of(tables.value(name)):
-                        raise fenced(f"changed {name}")
+                self._check_seen(seen)
             case PutListing(name=name, generation=generation):
                 key = LISTING_PREFIX + utf8(name)
                 known = tables.row(key)
@@ -335,6 +334,11 @@ class Applier:
             case _:
                 pass
         return True
+
+    def _check_seen(self, seen: Sequence[tuple[str, int]]) -> None:
+        for name, version in seen:
+            if version != version_of(self._tables.value(name)):
+                raise fenced(f"changed {name}")
 
     def _check_place(self, log: int) -> None:
         if log < 0 or (log >> 32) % self._shards != self._shard:

@@ -27,13 +27,14 @@ from rillnode.actors.log import (
     WatchRecords,
     WatchValues,
 )
+from rillnode.actors.log.records import beside_stream
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, RocksDriver, StoreDriver, append, texts, wait_until
 
 KEY = SavedIndexKey("s", 0, "c")
 
 
-def code_of(operation: Append | PutRecords) -> str:
+def code_of(operation: Append | PutRecords | SaveIndex) -> str:
     return "" if operation.error is None else operation.error.code
 
 
@@ -181,6 +182,19 @@ def test_what_follows_from_a_value_that_is_another_by_now_is_not_written(
     fresh = PutRecords(records=[("k", b"3")], seen=[("k", seen.version), ("l", 0)])
     assert code_of(other.write(fresh)) == ""
     assert driver.read(GetRecord(key="k")).value == b"3"
+
+
+def test_a_position_that_follows_from_a_value_that_is_another_by_now_is_not_saved(
+    driver: StoreDriver, other: StoreDriver
+) -> None:
+    made = driver.write(PutStream(record=StreamRecord(name=KEY.stream)))
+    name = f"{beside_stream(made.record.id)}worker"
+    driver.write(PutRecord(key=name, value=b"1"))
+    seen = [(name, other.read(GetRecord(key=name)).version)]
+    assert other.write(SaveIndex(key=KEY, index=5, seen=seen)).index == 5
+    driver.write(PutRecord(key=name, value=b"2"))
+    assert code_of(other.write(SaveIndex(key=KEY, index=9, seen=seen))) == "store.fenced"
+    assert driver.read(LoadIndex(key=KEY)).index == 5
 
 
 def test_an_append_that_follows_from_less_than_others_have_appended_is_refused(
