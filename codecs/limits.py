@@ -266,6 +266,16 @@ SERVED_PER_PRINCIPAL_MAX: Final = 10_000
 SERVED_MEMBERS_MAX: Final = 256
 """Clients that share a served address. Own choice."""
 
+GROUP_MEMBERS_MAX: Final = 1_024
+"""Members of one group of consumers. Own choice: its record, of 150 kB then, is written anew with
+each that comes or goes."""
+
+GROUPS_PER_LINK_MAX: Final = 1_000
+"""Members of groups over one link. Own choice, as for subscriptions of which each has some."""
+
+GROUPS_LISTED_MAX: Final = 200
+"""Groups in one answer, or document. Own choice."""
+
 CALLS_OPEN_MAX: Final = 4_096
 """Calls that one service may have open. Own choice."""
 

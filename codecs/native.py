@@ -24,6 +24,11 @@ to these addresses:
 | rillnode_remove | `stream` | Done |
 | rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
 | rillnode_list_indexes | `stream_index` | IndexList |
+| rillnode_join_group | a group | Group, again and again |
+| rillnode_leave_group, rillnode_release_group | a group | Done, once others may have it |
+| rillnode_beat_group | a group | Done |
+| rillnode_save_group | a group | SavedPosition |
+| rillnode_list_groups | `stream_index` | Groups |
 | rillnode_status | `node` | Document |
 | rillnode_checkpoint | `backup` | Document: `{"path": ...}` of the store's copy |
 | rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
@@ -58,6 +63,9 @@ from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
 )
 from rillnode.codecs.native_messages import (
+    BeatGroupRequest as BeatGroupRequest,
+)
+from rillnode.codecs.native_messages import (
     BlockItem as BlockItem,
 )
 from rillnode.codecs.native_messages import (
@@ -88,7 +96,31 @@ from rillnode.codecs.native_messages import (
     Failure as Failure,
 )
 from rillnode.codecs.native_messages import (
+    GroupInfo as GroupInfo,
+)
+from rillnode.codecs.native_messages import (
+    GroupMember as GroupMember,
+)
+from rillnode.codecs.native_messages import (
+    GroupResponse as GroupResponse,
+)
+from rillnode.codecs.native_messages import (
+    HeldPartition as HeldPartition,
+)
+from rillnode.codecs.native_messages import (
     Hop as Hop,
+)
+from rillnode.codecs.native_messages import (
+    JoinGroupRequest as JoinGroupRequest,
+)
+from rillnode.codecs.native_messages import (
+    LeaveGroupRequest as LeaveGroupRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListGroupsRequest as ListGroupsRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListGroupsResponse as ListGroupsResponse,
 )
 from rillnode.codecs.native_messages import (
     ListIndexesRequest as ListIndexesRequest,
@@ -130,6 +162,9 @@ from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
 )
 from rillnode.codecs.native_messages import (
+    ReleaseGroupRequest as ReleaseGroupRequest,
+)
+from rillnode.codecs.native_messages import (
     RemoveRequest as RemoveRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -143,6 +178,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     SavedIndexResponse as SavedIndexResponse,
+)
+from rillnode.codecs.native_messages import (
+    SaveGroupRequest as SaveGroupRequest,
 )
 from rillnode.codecs.native_messages import (
     SaveIndexRequest as SaveIndexRequest,
@@ -249,6 +287,12 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_load_index": LoadIndexRequest,
     "rillnode_save_index": SaveIndexRequest,
     "rillnode_list_indexes": ListIndexesRequest,
+    "rillnode_join_group": JoinGroupRequest,
+    "rillnode_leave_group": LeaveGroupRequest,
+    "rillnode_beat_group": BeatGroupRequest,
+    "rillnode_release_group": ReleaseGroupRequest,
+    "rillnode_save_group": SaveGroupRequest,
+    "rillnode_list_groups": ListGroupsRequest,
     "rillnode_status": StatusRequest,
     "rillnode_checkpoint": CheckpointRequest,
     "rillnode_sink_ends": SinkEndsRequest,
@@ -274,6 +318,8 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_blocks": BlocksResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,
+    "rillnode_group": GroupResponse,
+    "rillnode_groups": ListGroupsResponse,
     "rillnode_document": DocumentResponse,
     "rillnode_ends": SinkEndsResponse,
     "rillnode_done": DoneResponse,

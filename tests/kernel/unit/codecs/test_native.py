@@ -26,6 +26,12 @@ REQUESTS: list[native.Request] = [
     native.LoadIndexRequest(8, "c", "s", 0),
     native.SaveIndexRequest(9, "c", "s", 0, 2**64 - 1),
     native.ListIndexesRequest(10, "s", "", 0, ""),
+    native.JoinGroupRequest(30, b"t" * 16, True),
+    native.LeaveGroupRequest(31, b"t" * 16),
+    native.BeatGroupRequest(32, b"t" * 16),
+    native.ReleaseGroupRequest(33, b"t" * 16, [native.HeldPartition(3, 7)]),
+    native.SaveGroupRequest(34, b"t" * 16, 3, 7, 2**64 - 1),
+    native.ListGroupsRequest(35, "s"),
     native.StatusRequest(11),
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
@@ -63,6 +69,10 @@ RESPONSES: list[native.Response] = [
     native.SavedIndexResponse(4, None),
     native.SavedIndexResponse(4, 0),
     native.ListIndexesResponse(5, [native.SavedIndex("s", 0, "c", 3)], None),
+    native.GroupResponse(30, 7, [native.HeldPartition(3, 7), native.HeldPartition(4, 2)], [4]),
+    native.ListGroupsResponse(
+        35, [native.GroupInfo("s", "c", True, 7, [native.GroupMember("00ff", "noise:00", [3, 4])])]
+    ),
     native.DocumentResponse(6, b"{}"),
     native.SinkEndsResponse(7, [native.SinkEnd("s", 9, 0, 1, 2)]),
     native.DoneResponse(8),
