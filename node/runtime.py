@@ -20,6 +20,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.groups.addresses import group_resolver
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
@@ -56,6 +57,7 @@ from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
+from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -454,6 +456,8 @@ class Node:
             system.post(retention, change)
             for plug_in in self._plug_ins:
                 guarded(plug_in.changed, change)
+            record = change.record if isinstance(change, StreamRemoved) else change
+            context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
                 system.post(self._indexes, change)
 
@@ -483,6 +487,7 @@ class Node:
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
+        router.register_resolver(GROUP_PREFIX, group_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
         router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that

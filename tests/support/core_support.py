@@ -12,6 +12,7 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.groups.addresses import group_resolver
 from rillnode.actors.core.quotas import Quota, Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams import appender, index_service, service
@@ -34,6 +35,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Lookup, Operation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
+from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.routing import stream as ockam
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
@@ -97,6 +99,8 @@ class Core:
             system.post(retention, change)
             for told in self.changes:
                 told(change)
+            record = change.record if isinstance(change, StreamRemoved) else change
+            self.context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
                 system.post(self.indexes, change)
 
@@ -111,6 +115,7 @@ class Core:
         self.router.register(appender.ADDRESS, system.spawn(appends))
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
+        self.router.register_resolver(GROUP_PREFIX, group_resolver(self.context))
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             self.router.register_refusal(prefix, not_done)

@@ -66,6 +66,13 @@ class GroupState(msgspec.Struct, frozen=True, omit_defaults=True):
         """The member of an id."""
         return next((one for one in self.members if one.id == member_id), None)
 
+    def held(self) -> dict[str, list[int]]:
+        """What each member has that has anything."""
+        found: dict[str, list[int]] = {}
+        for partition, hold in sorted(self.holds.items()):
+            found.setdefault(hold.member, []).append(partition)
+        return found
+
     @property
     def shared(self) -> bool:
         """Whether its members share the partitions, as far as it has any."""

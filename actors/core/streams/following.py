@@ -13,7 +13,8 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import StreamRecord, Watch, WatchRecords
+from rillnode.actors.log import StreamRecord, Watch, WatchRecords, WatchValues
+from rillnode.actors.log.records import GROUPS
 
 logger = logging.getLogger("rillnode.actors.core.streams.following")
 
@@ -50,7 +51,8 @@ class StoreFollower(Worker):
     """A node's follower of what other nodes do with the store; one per node.
 
     `changed` is told of every record that was changed, and of each stream that is no more; who
-    follows a log is told of what is appended to it. Quotas count the streams that were made.
+    follows a log is told of what is appended to it, and a group's actor of what becomes of the
+    group. Quotas count the streams that were made.
     """
 
     on_failure = "restart"
@@ -67,6 +69,7 @@ class StoreFollower(Worker):
     def started(self) -> None:
         """Follow from now on."""
         self._watch_records()
+        self._watch_groups()
         followers, me = self._context.followers, self.address
         followers.begun = lambda log: me.base.post(me, _Followed(log))
         for log in followers.logs:
@@ -100,6 +103,15 @@ class StoreFollower(Worker):
     def _heard(self, news: WatchRecords) -> None:
         _tell(news)
         self._watch_records()
+
+    # Groups ----------------------------------------------------------------------------------
+
+    def _watch_groups(self) -> None:
+        self._context.store.watch(self.then(WatchValues(prefix=GROUPS), self._regrouped))
+
+    def _regrouped(self, news: WatchValues) -> None:
+        self._context.groups.others_changed(name for name, _ in news.changed)
+        self._watch_groups()
 
     # Logs ------------------------------------------------------------------------------------
 
