@@ -91,7 +91,7 @@ async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
             case "tail":
                 read = await _until(stream.tail(start="start"), job.count)
             case "consume, saved":
-                read = await _until(stream.consume(job.consumer), job.count)
+                read = await _until(stream.consumer(job.consumer), job.count)
             case "batches":
                 read = await _batches(stream, job.count, client, "")
             case "batches, saved":

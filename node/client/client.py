@@ -23,7 +23,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Follow, Session
+from rillnode.node.client.session import Connect, Follow, OnDisconnect, OnReconnect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
@@ -77,6 +77,18 @@ class Client(Correspondent):
     def _services(self) -> set[Service]:
         """Those that go on."""
         return set()
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected else "not connected"
+        return f"<Client of {self._session.name or 'a node'}: {state}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a link to the node now; without one, what is asked waits for the next.
+
+        See `on_disconnect` and `on_reconnect` of `connect`.
+        """
+        return self._session.connected
 
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""
@@ -452,6 +464,8 @@ async def connect(
     node_identity: str,
     reconnect: bool = True,
     chacha: bool = False,
+    on_disconnect: OnDisconnect | None = None,
+    on_reconnect: OnReconnect | None = None,
 ) -> Client:
     """Connect to a node's `noise` listener.
 
@@ -466,6 +480,9 @@ async def connect(
         node_identity: the node's identity (hex): no other node is talked to.
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
+        on_disconnect: called in the loop, with the reason, when the link is lost; not when the
+            client is closed. What is asked, pushed and followed goes on over the next link.
+        on_reconnect: called in the loop when there is a link again.
 
     Raises:
         TransportError: the node is not reached.
@@ -477,7 +494,14 @@ async def connect(
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
-    session = Session(way, reconnect=reconnect, follow=noise_follow(identity, chacha=chacha))
+    session = Session(
+        way,
+        reconnect=reconnect,
+        follow=noise_follow(identity, chacha=chacha),
+        on_disconnect=on_disconnect,
+        on_reconnect=on_reconnect,
+        name=url,
+    )
     try:
         await session.open()
     except HandshakeError as error:

@@ -336,8 +336,7 @@ class Consumer(Program):
 
     async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
         history, log = self.share.history, (self.log_name, 0)
-        consuming = stream.consume(self.name, partitions=(0,), save_seconds=0.5)
-        async with aclosing(consuming) as entries:
+        async with stream.consumer(self.name, partitions=(0,), save_seconds=0.5) as entries:
             async for entry in entries:
                 if entry.index != expected and self.log_name not in history.lost:
                     text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"

@@ -28,7 +28,7 @@ from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 async def take(stream: HubStream, count: int, client_id: str = "c", **options: Any) -> list[bytes]:
     """Consume so many entries; the next is asked for, so that all of them count as processed."""
     found: list[bytes] = []
-    consumer = stream.consume(client_id, poll_seconds=0.01, **options)
+    consumer = stream.consumer(client_id, poll_seconds=0.01, **options)
 
     async def read() -> None:
         async for entry in consumer:
@@ -150,7 +150,7 @@ def test_an_entry_counts_once_the_next_is_asked_for() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
         stream = await Hub(client).stream("s")
         await stream.push_many([b"0", b"1", b"2"])
-        consumer = stream.consume("c")
+        consumer = stream.consumer("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
         await consumer.aclose()
         assert hub.indexes == {("c", "s"): 1}
@@ -233,7 +233,7 @@ def test_a_consumer_begins_anew_where_the_hub_forgot() -> None:
         found: list[bytes] = []
 
         async def read() -> None:
-            async for entry in stream.consume("c", poll_seconds=0.01):
+            async for entry in stream.consumer("c", poll_seconds=0.01):
                 found.append(entry.data)
 
         reading = asyncio.get_running_loop().create_task(read())
@@ -269,7 +269,7 @@ def test_a_consumer_ends_where_its_last_save_is_not_confirmed(
     async def talk(hub: FakeHub, client: Client) -> None:
         await (await Hub(client).stream("s")).push_many([b"0", b"1"])
         stream = await Hub(client, answer_seconds=0.5).stream("s")
-        consumer = stream.consume("c")
+        consumer = stream.consumer("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
         hub.answers = lambda request: []
         await consumer.aclose()
