@@ -15,6 +15,7 @@
     |  +- EntryTooLarge       `entries.size`
     |  +- ConsumerError       `consumer.*`
     |  |  +- ConsumerStopped  `consumer.stopped`
+    |  +- GroupError          `group.*`
     |  +- QuotaError          `quota.*`
     |  +- AddressError        `address.*`
     |  |  +- AddressUnknown   `address.unknown`
@@ -169,6 +170,10 @@ class ConsumerError(RequestError, code="consumer"):
 
 class ConsumerStopped(ConsumerError, code="consumer.stopped"):
     """The consumer was stopped or closed: it gives no further entries."""
+
+
+class GroupError(RequestError, code="group"):
+    """A group of consumers, or its name, cannot be used so: `group.*`."""
 
 
 class QuotaError(RequestError, code="quota"):

@@ -273,9 +273,6 @@ each that comes or goes."""
 GROUPS_PER_LINK_MAX: Final = 1_000
 """Members of groups over one link. Own choice, as for subscriptions of which each has some."""
 
-GROUPS_LISTED_MAX: Final = 200
-"""Groups in one answer, or document. Own choice."""
-
 CALLS_OPEN_MAX: Final = 4_096
 """Calls that one service may have open. Own choice."""
 

@@ -10,7 +10,7 @@ from rillnode.node.client.blocking import (
     BlockingStream,
     connect_blocking,
 )
-from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.client import Client, GroupInfo, GroupMember, SavedIndex, connect
 from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
@@ -31,6 +31,8 @@ __all__ = [
     "BlockingStream",
     "Client",
     "Consumer",
+    "GroupInfo",
+    "GroupMember",
     "Handler",
     "Mailbox",
     "PartitionInfo",

@@ -14,8 +14,9 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerStopped
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.client import Client, GroupInfo, SavedIndex, connect
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
+from rillnode.node.client.group import OnPartitions
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
@@ -181,6 +182,11 @@ class BlockingConsumer(Generic[E]):
         self._loop.run(self._consumer.save())
 
     @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads; see `Consumer.partitions`."""
+        return self._consumer.partitions
+
+    @property
     def in_flight(self) -> int:
         """Entries that were handed out and do not count as processed."""
         return self._consumer.in_flight
@@ -330,14 +336,23 @@ class BlockingStream:
         name: str,
         *,
         partitions: Sequence[int] | None = None,
+        group: bool = False,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
         save_seconds: float = SAVE_SECONDS,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
     ) -> BlockingConsumer[Entry]:
-        """A consumer that goes on where `name` stopped; see `Stream.consumer`."""
+        """A consumer that goes on where `name` stopped; see `Stream.consumer`.
+
+        `on_assigned` and `on_revoked` are called in another thread, and must not block.
+        """
         consumer = self._stream.consumer(
             name,
             partitions=partitions,
+            group=group,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             ack=ack,
             max_in_flight=max_in_flight,
             save_seconds=save_seconds,
@@ -424,6 +439,10 @@ class BlockingClient:
     def set_index(self, client_id: str, stream: str, index: int, *, partition: int = 0) -> int:
         """Save a consumer's position."""
         return self._loop.run(self._client.set_index(client_id, stream, index, partition=partition))
+
+    def groups(self, stream: str = "") -> list[GroupInfo]:
+        """Groups of consumers; see `Client.groups`."""
+        return self._loop.run(self._client.groups(stream))
 
     def status(self) -> dict[str, Any]:
         """The node's status document."""

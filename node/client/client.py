@@ -48,6 +48,40 @@ class SavedIndex:
         return None if self.next_index is None else max(0, self.next_index - self.index)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group of consumers, or a single consumer: whose it is, and what it has.
+
+    Attributes:
+        id: tells it from others of its group.
+        principal: who it has proved to be.
+        partitions: those that it has at the moment; of a single consumer none are told.
+    """
+
+    id: str
+    principal: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group of consumers of one stream.
+
+    Attributes:
+        stream: name of the stream.
+        name: under which positions are saved.
+        shared: whether members share the partitions; else they are single consumers of one name.
+        generation: counts its changes.
+        members: in the order in which they have come; none, where nobody uses the name now.
+    """
+
+    stream: str
+    name: str
+    shared: bool
+    generation: int
+    members: list[GroupMember]
+
+
 class Closing(Protocol):
     """Something that goes over a client, and ends with it."""
 
@@ -266,6 +300,32 @@ class Client(Correspondent):
             ]
             last = response.last
         return found
+
+    async def groups(self, stream: str = "") -> list[GroupInfo]:
+        """The groups of consumers of one stream, or of all streams with members at this node.
+
+        At most 500 groups, or as many as have 1,000 members together.
+
+        Raises:
+            StreamUnknown: `stream.unknown`.
+        """
+        request = native.ListGroupsRequest(self._session.next_id(), stream)
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.ListGroupsResponse):
+            raise _unexpected()
+        return [
+            GroupInfo(
+                group.stream,
+                group.name,
+                group.shared,
+                group.generation,
+                [
+                    GroupMember(one.id, one.principal, tuple(one.partitions))
+                    for one in group.members
+                ],
+            )
+            for group in response.groups
+        ]
 
     async def status(self) -> dict[str, Any]:
         """The node's status document."""

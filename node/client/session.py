@@ -45,19 +45,26 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
+_AGAIN: Final = (native.BlocksResponse, native.GroupResponse)
+"""Answers that may still come when a subscription has ended."""
+
 _OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 
 class Subscriber(Protocol):
-    """Takes what a subscription brings, and can say where it stands when asked again."""
+    """Takes what a request brings that is answered again and again, and can ask it anew."""
 
-    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
-        """Take blocks; credit for them goes to `route`."""
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take an answer; `route` leads back to where it came from."""
         ...
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
-        """The stream's address and the request that goes on where the last blocks ended."""
+    def resume(self) -> tuple[bytes, native.Request]:
+        """Whom to ask, and the request that goes on where the last answer ended."""
+        ...
+
+    def link_lost(self) -> None:
+        """Nothing comes until there is another link, over which it is asked anew."""
         ...
 
     def failed(self, error: RillnodeError) -> None:
@@ -267,6 +274,14 @@ class Session:
             self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
 
+    def drop(self, subscription_id: int) -> None:
+        """Take nothing more for a subscription whose end its node learns otherwise."""
+        holder = self._holder(subscription_id)
+        if holder is not self:
+            holder.drop(subscription_id)
+        elif self._subscribers.pop(subscription_id, None) is not None:
+            self.unanswered += 1
+
     def tell(self, route: Route, request: native.Request) -> None:
         """Send a request that has no answer, if a link is open to the node that it is for."""
         holder = self._holder(request.request_id)
@@ -319,6 +334,8 @@ class Session:
         self._link = None
         if self._error is not None:
             return
+        for subscriber in tuple(self._subscribers.values()):
+            subscriber.link_lost()
         if self._on_disconnect is not None:
             asyncio.get_running_loop().call_soon(self._on_disconnect, reason)
         if not self._reconnect:
@@ -352,11 +369,11 @@ class Session:
             return
         subscriber = self._subscribers.get(request_id)
         if subscriber is not None:
-            if isinstance(response, native.BlocksResponse):
-                subscriber.blocks_received(response, route)
-            elif isinstance(response, native.Failure):
+            if isinstance(response, native.Failure):
                 del self._subscribers[request_id]
                 subscriber.failed(failure_of(response))
+            else:
+                subscriber.received(response, route)
             return
         if isinstance(response, native.Failure):
             if not self._repeating.refused(request_id, response):
@@ -364,7 +381,7 @@ class Session:
             return
         asked = self._forget(request_id, stored=True)
         if asked is None:
-            self.unasked += not isinstance(response, native.BlocksResponse)
+            self.unasked += not isinstance(response, _AGAIN)
         else:
             asked.on_response(response)
 

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from rillnode.codecs import native
@@ -41,7 +43,8 @@ class Follower:
     def __init__(self) -> None:
         self.skipped = 0
         self.ends: dict[int, int] = {}
-        self._ready: deque[tuple[_Partition, list[Entry], int]] = deque()
+        self._ready: deque[tuple[_Partition | None, list[Entry], int]] = deque()
+        self._held = False
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
         self._partitions: list[_Partition] = []
@@ -54,7 +57,7 @@ class Follower:
     @property
     def ready(self) -> bool:
         """Whether `batch` would give something at once."""
-        return bool(self._ready)
+        return bool(self._ready) and not self._held
 
     async def batch(self) -> list[Entry]:
         """Wait for the next entries of one partition; at least one, at most a block.
@@ -63,7 +66,7 @@ class Follower:
             RillnodeError: the node refused, or the session ended.
             StopAsyncIteration: it is closed.
         """
-        while not self._ready:
+        while not self._ready or self._held:
             if self._closed:
                 raise StopAsyncIteration
             if self._error is not None:
@@ -71,8 +74,28 @@ class Follower:
             self._wake.clear()
             await self._wake.wait()
         partition, entries, size = self._ready.popleft()
-        partition.grant(size)
+        if partition is not None:
+            partition.grant(size)
         return entries
+
+    def hold(self, back: Sequence[Entry]) -> None:
+        """Give nothing until `go_on`; what was given and is not used comes first then."""
+        self._held = True
+        runs = [(None, list(run), 0) for _, run in groupby(back, lambda one: one.partition)]
+        self._ready.extendleft(reversed(runs))
+
+    def go_on(self) -> None:
+        """Give what there is; harmless when repeated."""
+        self._held = False
+        self._wake.set()
+
+    def unfollow(self, number: int) -> None:
+        """Follow a partition no more, and forget what has come of it; harmless when repeated."""
+        for partition in [one for one in self._partitions if one.number == number]:
+            self._partitions.remove(partition)
+            partition.close()
+        self.ends.pop(number, None)
+        self._ready = deque(one for one in self._ready if one[1][0].partition != number)
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -106,7 +129,7 @@ class _Partition:
         self._follower = follower
         self._session = session
         self._address = address
-        self._partition = partition
+        self.number = partition
         self._next = index
         self._route: Route | None = None
         self._held_bytes = 0
@@ -126,10 +149,12 @@ class _Partition:
         credit = max(1, CREDIT_BYTES - self._held_bytes)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
-    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+    def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
+        if not isinstance(response, native.BlocksResponse):
+            return
         self._route = route
-        self._follower.ends[self._partition] = response.next_index
+        self._follower.ends[self.number] = response.next_index
         if response.first_index > self._next:
             skipped = response.first_index - self._next
             self._follower.skipped += skipped
@@ -137,13 +162,16 @@ class _Partition:
             self._next = response.first_index
         for item in response.blocks:
             block = Block(item.first_index, item.value)
-            entries = entries_of(block, partition=self._partition, first=self._next)
+            entries = entries_of(block, partition=self.number, first=self._next)
             self._held_bytes += len(item.value)
             if entries:
                 self._next = block.next_index
                 self._follower.received(self, entries, len(item.value))
             else:
                 self.grant(len(item.value))
+
+    def link_lost(self) -> None:
+        """It goes on over the next one."""
 
     def failed(self, error: RillnodeError) -> None:
         """Follow anew where the node failed, after a pause; tell the follower of all else."""
