@@ -20,7 +20,6 @@ from rillnode.actors.core.groups.state import (
     GroupState,
     Hold,
     Member,
-    beat_name,
     claims,
     joined,
     left,
@@ -41,7 +40,6 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
     FindStream,
     GetRecord,
-    PutRecord,
     PutRecords,
     SavedIndexKey,
     StreamRecord,
@@ -73,9 +71,6 @@ knows. Who has nothing need not say anything."""
 
 RELEASE_SECONDS: Final = 10.0
 """How long a member may take to give up what it is asked for."""
-
-BEAT_SECONDS: Final = 0.7
-"""How often nodes that share a group tell each other that they are well."""
 
 LOOK_SECONDS: Final = 5.0
 """How often the record is read again that others may change, if nothing was heard of it."""
@@ -181,8 +176,10 @@ class GroupActor(Worker):
         self._own_address = own_address
         self._stream = stream
         self._name = name
-        # Members of before are another node's, which is not heard of.
-        self._node = context.entropy(8).hex()
+        groups = context.groups
+        groups.node = groups.node or context.entropy(8).hex()
+        # Members of before are those of another instance, which nobody hears of.
+        self._node = f"{groups.node}.{context.entropy(4).hex()}"
         self._refusal: RillnodeError | None = None
         self._view: GroupView | None = None
         self._stream_id = 0
@@ -191,12 +188,12 @@ class GroupActor(Worker):
         self._known = False
         self._lasts = True
         self._here: dict[str, _Here] = {}
-        self._heard: dict[str, float] = {}
+        # Since when other nodes are known, and instances of before.
+        self._seen: dict[str, float] = {}
         self._orders = Orders()
         self._timer: TimerHandle | None = None
         self._timer_at = inf
-        self._beat_at = self._look_at = self._retry_at = 0.0
-        self._beats = 0
+        self._look_at = self._retry_at = 0.0
         self._made_at = 0.0
 
     async def started(self) -> None:
@@ -236,9 +233,12 @@ class GroupActor(Worker):
             case StreamRemoved():
                 self._dismiss(RequestError("stream.removed", "The stream was removed"))
                 self.system.exit(self.address)
-            case GroupNews(nodes=nodes, changed=changed):
-                self._heard |= dict.fromkeys(self._heard.keys() & nodes, self._now())
-                if changed:
+            case GroupNews(anew=anew):
+                if anew:
+                    self._seen = dict.fromkeys(self._seen, self._now())
+                if self._context.groups.suspended:
+                    self._tell()
+                else:
                     self._known = False
                     self.begin(self._refresh())
             case _Tick(at=at):
@@ -313,13 +313,15 @@ class GroupActor(Worker):
             raise
         self._version, self._lasts = look.version, look.lasts
         self._look_at = self._now() + LOOK_SECONDS
+        if not self._lasts:
+            self._context.groups.share(self._shown)
         self._take(GroupState.decode(look.value))
 
     def _take(self, state: GroupState) -> None:
         """This is the group now."""
         self._shown.state = state
         nodes = {one.node for one in state.members} - {self._node}
-        self._heard = {node: self._heard.get(node, self._now()) for node in nodes}
+        self._seen = {node: self._seen.get(node, self._now()) for node in nodes}
         self._tell()
         self._arm()
 
@@ -338,10 +340,7 @@ class GroupActor(Worker):
                 after = change(before)
                 if after is before:
                     return
-                nodes = {one.node for one in before.members} - {one.node for one in after.members}
-                beats = [] if self._lasts else [(self._beat_name(node), None) for node in nodes]
-                records = [(name, after.encode()), *beats]
-                put = PutRecords(records=records, seen=[(name, self._version)])
+                put = PutRecords(records=[(name, after.encode())], seen=[(name, self._version)])
                 self._known = False
                 try:
                     await write(self._context.store, put)
@@ -352,9 +351,6 @@ class GroupActor(Worker):
                     await self._look()
                     return
             raise _BUSY
-
-    def _beat_name(self, node: str) -> str:
-        return beat_name(self._stream_id, self._name, node)
 
     async def _settle(self) -> None:
         """Give out what nobody has."""
@@ -466,9 +462,13 @@ class GroupActor(Worker):
     # Members ---------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Tell members what they have, where that is another; and those that are out."""
+        """Tell members what they have, where that is another; and those that are out.
+
+        While other nodes may take this one for dead they have nothing.
+        """
         state = self._shown.state
-        found = claims(state, self._partitions)
+        suspended = self._context.groups.suspended
+        found = {} if suspended else claims(state, self._partitions)
         mine = {one.id for one in state.members if one.node == self._node}
         for here in [one for one in self._here.values() if one.joined and not one.leaving]:
             if here.id not in mine:
@@ -559,11 +559,9 @@ class GroupActor(Worker):
         """Have a tick when the next thing is due."""
         due = [one.due_at for one in self._here.values()]
         due += [one.asked_at + RELEASE_SECONDS for one in self._here.values()]
-        due += [heard_at + LEASE_SECONDS for heard_at in self._heard.values()]
+        due += [self._heard_at(node) + LEASE_SECONDS for node in self._seen]
         if self._here and not self._lasts:
             due.append(self._look_at)
-            if self._heard:
-                due.append(self._beat_at)
         at = max(min(due, default=inf), self._retry_at)
         if at < self._timer_at:
             if self._timer is not None:
@@ -581,38 +579,30 @@ class GroupActor(Worker):
         self._give_up(lost, _OUT)
         if silent:
             logger.warning("members_silent", extra={"group": self._name, "members": len(silent)})
-        away = {node for node, heard_at in self._heard.items() if heard_at + LEASE_SECONDS <= now}
+        away = {node for node in self._seen if self._heard_at(node) + LEASE_SECONDS <= now}
         if away:
-            self._heard |= dict.fromkeys(away, now)  # not again before this has come to something
+            self._seen |= dict.fromkeys(away, now)  # not again before this has come to something
+        if away and not self._context.groups.suspended:
             self.begin(self._without(away), self._not_done)
         for here in [one for one in self._here.values() if one.asked_at + RELEASE_SECONDS <= now]:
             here.asked_at = now
             self.begin(self._take_back(here), self._not_done)
-        if self._here and not self._lasts:
-            if self._look_at <= now:
-                self._look_at = now + LOOK_SECONDS
-                self._known = False
-                self.begin(self._refresh(), self._not_done)
-            if self._heard and self._beat_at <= now:
-                self._beat_at = now + BEAT_SECONDS
-                self.begin(self._beat(), self._not_done)
+        if self._here and not self._lasts and self._look_at <= now:
+            self._look_at = now + LOOK_SECONDS
+            self._known = False
+            self.begin(self._refresh(), self._not_done)
         self._arm()
 
     def _wait(self, seconds: float) -> None:
         """Signs of life wait behind this turn."""
         for here in self._here.values():
             here.heard_at += seconds
-        self._heard = {node: heard_at + seconds for node, heard_at in self._heard.items()}
+        self._seen = dict.fromkeys(self._seen, self._now())
 
-    async def _beat(self) -> None:
-        """Tell other nodes that this one is well."""
-        self._beats += 1
-        begun = self._now()
-        value = b"%d" % self._beats
-        await write(self._context.store, PutRecord(key=self._beat_name(self._node), value=value))
-        took = self._now() - begun
-        if took > LATE_SECONDS:
-            self._wait(took)  # theirs take as long
+    def _heard_at(self, node: str) -> float:
+        """When a node, or an instance of this one, was last known to be well."""
+        heard = self._context.groups.heard.get(node.partition(".")[0], -inf)
+        return max(self._seen[node], heard)
 
     async def _without(self, nodes: set[str]) -> None:
         """Nodes are gone, with the members whose links were theirs."""

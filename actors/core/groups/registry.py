@@ -1,6 +1,6 @@
 """Tells who looks which groups have members at a node, and their actors what concerns them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -12,19 +12,17 @@ from rillnode.actors.engine.cell import Cell
 
 
 class GroupNews(Struct, frozen=True):
-    """Other nodes have changed a group.
+    """What a group's actor has to see to: its record is another, or its node is not vouched for.
 
     Attributes:
-        nodes: those that were heard of.
-        changed: whether the record is another.
+        anew: the node was not, and is again.
     """
 
-    nodes: frozenset[str]
-    changed: bool
+    anew: bool = False
 
     def merged(self, later: "GroupNews") -> "GroupNews":
         """One for both."""
-        return GroupNews(self.nodes | later.nodes, self.changed or later.changed)
+        return GroupNews(self.anew or later.anew)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +31,7 @@ class GroupView:
 
     Attributes:
         record_name: what its record is called.
+        shared: other nodes may share it.
     """
 
     stream: str
@@ -40,19 +39,49 @@ class GroupView:
     record_name: str
     cell: Cell
     state: GroupState
+    shared: bool = False
 
 
 class Groups:
     """The groups that have actors at a node. All calls are for the loop's thread.
 
+    Where nodes share the store, each says again and again that it is well as long as it has groups.
+    A node that is not heard of is taken for dead, with the members whose links are its own; so one
+    that cannot say it must not let these go on.
+
     Attributes:
         links: how many members each link has.
+        node: what this node is called among those of the store; empty: nothing yet.
+        begun: called when there is a group that other nodes may share.
+        heard: when other nodes have last said that they are well.
+        suspended: this node could not say so for too long.
     """
 
     def __init__(self) -> None:
         self.links: Tally[Origin] = Tally()
+        self.node = ""
+        self.begun: Callable[[], object] | None = None
+        self.heard: dict[str, float] = {}
+        self.suspended = False
         self._of: dict[str, dict[str, GroupView]] = {}
         self._recorded: dict[str, GroupView] = {}
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are any that other nodes may share."""
+        return any(view.shared for view in self)
+
+    def share(self, view: GroupView) -> None:
+        """A group turns out to be one that other nodes may share."""
+        if not view.shared:
+            view.shared = True
+            if self.begun is not None:
+                self.begun()
+
+    def tell(self, news: GroupNews) -> None:
+        """Tell all of them."""
+        for view in self:
+            view.cell.base.post(view.cell, news)
 
     def __iter__(self) -> Iterator[GroupView]:
         return iter(self._recorded.values())
@@ -82,14 +111,8 @@ class Groups:
             view.cell.base.post(view.cell, change)
 
     def others_changed(self, names: Iterable[str]) -> None:
-        """Tell groups that other nodes have written values of these names: records, and beats."""
-        news: dict[str, GroupNews] = {}
+        """Tell groups that other nodes have written records of these names."""
         for name in names:
-            parts = name.split("/")
-            record, node = "/".join(parts[:3]), "/".join(parts[3:])
-            one = GroupNews(frozenset({node} if node else ()), not node)
-            news[record] = news[record].merged(one) if record in news else one
-        for record, one in news.items():
-            view = self._recorded.get(record)
+            view = self._recorded.get(name)
             if view is not None:
-                view.cell.base.post(view.cell, one)
+                view.cell.base.post(view.cell, GroupNews())

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rillnode.actors.log.records import beside_stream
+from rillnode.actors.log.records import GROUPS, beside_stream
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import GROUP_MEMBERS_MAX
 
@@ -22,7 +22,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         id: its token, hex.
-        node: of which instance of a group's actor its link is.
+        node: whose link it has: the node, a dot, and an instance of the group's actor there.
         principal: whose it is.
         shared: see JoinGroupRequest.
     """
@@ -99,9 +99,8 @@ def record_name(stream_id: int, name: str) -> str:
     return f"{beside_stream(stream_id)}{quote(name, safe='')}"
 
 
-def beat_name(stream_id: int, name: str, node: str) -> str:
-    """What is written again and again as long as a node is well that has members of a group."""
-    return f"{record_name(stream_id, name)}/{node}"
+NODES: Final = f"{GROUPS}nodes/"
+"""Begins the names of what nodes with groups write again and again as long as they are well."""
 
 
 def shares(members: Sequence[str], holds: Mapping[int, str], partitions: int) -> dict[int, str]:

@@ -50,9 +50,6 @@ are in guides and examples until 2024."""
 GROUP_RECORDS = 500
 """Records of groups of one stream that are read for one answer."""
 
-RECORD_SLASHES = 2
-"""In the name of a group's record."""
-
 PAGE_INDEXES = 100
 """Saved positions read from the store, and looked through, in one turn."""
 
@@ -246,8 +243,6 @@ class IndexService(Worker):
         await read(self._context.store, look)
         groups = Page[native.GroupInfo]()
         for key, value in look.records:
-            if key.count("/") != RECORD_SLASHES:
-                continue  # a sign of life
             name, state = unquote(key.rpartition("/")[2]), GroupState.decode(value)
             if look.lasts:
                 # Members of before the node's last start are told of no more.

@@ -12,7 +12,6 @@ from rillnode.actors.core.groups.state import (
     GroupState,
     Hold,
     Member,
-    beat_name,
     claims,
     joined,
     left,
@@ -181,4 +180,3 @@ def test_a_record_survives_the_store() -> None:
     assert GroupState.decode(state.encode()) == state
     assert GroupState.decode(None) == GroupState()
     assert record_name(1, "a/b *") == "groups/4294967296/a%2Fb%20%2A"
-    assert beat_name(1, "a", "n").startswith(record_name(1, "a") + "/")
