@@ -234,6 +234,8 @@ class Sharing:
         self._beating: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._ended = False
+        # Whether what the group has said last holds: it was said over this link.
+        self._told = False
         self.save = self._saving.save
 
     # Feed ------------------------------------------------------------------------------------
@@ -314,12 +316,17 @@ class Sharing:
             if partition not in self._giving:
                 self._giving.add(partition)
                 self._begin(self._give_up(partition, held[partition]))
+        self._told = True
         self._follower.go_on()
         if self._held and (self._beating is None or self._beating.done()):
             self._beating = kept(self._beat())
 
     def away(self) -> None:
         """Hand out nothing until it is known whether the member has it still."""
+        self._told = False
+        self._hold()
+
+    def _hold(self) -> None:
         waiting = list(self._ledger.ready)
         self._ledger.ready.clear()
         self._follower.hold(waiting)
@@ -410,9 +417,10 @@ class Sharing:
                 if error.code == "group.member":
                     self._membership.join_anew()
                 elif error.code == "request.timeout":
-                    self.away()
+                    self._hold()
             else:
-                self._follower.go_on()
+                if self._told:
+                    self._follower.go_on()
 
     # Positions -------------------------------------------------------------------------------
 
