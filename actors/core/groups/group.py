@@ -429,6 +429,9 @@ class GroupActor(Worker):
         origin.watch(self.address)
         try:
             await self._change(lambda state: joined(state, member, self._partitions))
+        except StoreError:
+            self._lose([here])  # it may be written all the same
+            raise
         except BaseException:
             self._forget(here)
             raise
@@ -531,19 +534,24 @@ class GroupActor(Worker):
         try:
             await self._change(change)
         except StoreError:
-            for here in leaving:
-                here.leaving, here.lost_at = False, -inf
-            self._retry_at = self._now() + RETRY_SECONDS
-            self._arm()
+            self._lose(leaving)
             raise
         for here in leaving:
             self._forget(here)
+
+    def _lose(self, gone: Iterable[_Here]) -> None:
+        """Have members out of the group once that can be written."""
+        for here in gone:
+            here.leaving, here.lost_at = False, -inf
+        self._retry_at = self._now() + RETRY_SECONDS
+        self._arm()
 
     def _give_up(self, gone: Iterable[_Here], error: RequestError) -> None:
         """Have members out of the group that have not asked for that, and tell them."""
         leaving = list(gone)
         for here in leaving:
-            self._send(here, failed(here.request_id, error))
+            if here.joined:
+                self._send(here, failed(here.request_id, error))
         if leaving:
             self.begin(self._leave(leaving), self._not_done)
 

@@ -446,6 +446,22 @@ def test_a_change_that_is_not_written_is_no_change() -> None:
     with_core(test)
 
 
+def test_a_member_that_is_written_though_it_was_refused_is_out_again() -> None:
+    async def test(core: Core) -> None:
+        (one,) = await members(core, "a")
+        two = Consumer(core, "b")
+        core.store.faults.failing_syncs = core.store.faults.surviving = 1
+        assert (await two.join()).code == "store.failed"
+        await pass_time(core, 0.25, one)
+        assert len(state_of(core).members) == 2
+        await pass_time(core, 1.0, one)
+        assert len(state_of(core).members) == 1
+        two.look()
+        assert (one.held.keys(), one.asked, two.failures) == ({0, 1, 2, 3}, [], ["store.failed"])
+
+    with_core(test)
+
+
 def test_a_loss_is_written_once_the_store_can() -> None:
     async def test(core: Core) -> None:
         one, two = await members(core, "a", "b")
