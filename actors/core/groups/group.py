@@ -7,7 +7,7 @@ record by which the member has the partition.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final, assert_never
@@ -190,6 +190,9 @@ class GroupActor(Worker):
         self._here: dict[str, _Here] = {}
         # Since when other nodes are known, and instances of before.
         self._seen: dict[str, float] = {}
+        # Likewise members in the record that are not here, though they should be: a write that was
+        # refused may be done when the store is repaired.
+        self._orphans: dict[str, float] = {}
         self._orders = Orders()
         self._timer: TimerHandle | None = None
         self._timer_at = inf
@@ -322,6 +325,9 @@ class GroupActor(Worker):
         self._shown.state = state
         nodes = {one.node for one in state.members} - {self._node}
         self._seen = {node: self._seen.get(node, self._now()) for node in nodes}
+        mine = {one.id for one in state.members if one.node == self._node}
+        alone = mine - self._here.keys()
+        self._orphans = {one: self._orphans.get(one, self._now()) for one in alone}
         self._tell()
         self._arm()
 
@@ -568,6 +574,7 @@ class GroupActor(Worker):
         due = [one.due_at for one in self._here.values()]
         due += [one.asked_at + RELEASE_SECONDS for one in self._here.values()]
         due += [self._heard_at(node) + LEASE_SECONDS for node in self._seen]
+        due += [since + LEASE_SECONDS for since in self._orphans.values()]
         if self._here and not self._lasts:
             due.append(self._look_at)
         at = max(min(due, default=inf), self._retry_at)
@@ -590,8 +597,10 @@ class GroupActor(Worker):
         away = {node for node in self._seen if self._heard_at(node) + LEASE_SECONDS <= now}
         if away:
             self._seen |= dict.fromkeys(away, now)  # not again before this has come to something
-        if away and not self._context.groups.suspended:
-            self.begin(self._without(away), self._not_done)
+        orphans = {one for one, since in self._orphans.items() if since + LEASE_SECONDS <= now}
+        self._orphans |= dict.fromkeys(orphans, now)
+        if (away or orphans) and not self._context.groups.suspended:
+            self.begin(self._without(away, orphans), self._not_done)
         for here in [one for one in self._here.values() if one.asked_at + RELEASE_SECONDS <= now]:
             here.asked_at = now
             self.begin(self._take_back(here), self._not_done)
@@ -612,12 +621,12 @@ class GroupActor(Worker):
         heard = self._context.groups.heard.get(node.partition(".")[0], -inf)
         return max(self._seen[node], heard)
 
-    async def _without(self, nodes: set[str]) -> None:
-        """Nodes are gone, with the members whose links were theirs."""
+    async def _without(self, nodes: Set[str], orphans: Set[str]) -> None:
+        """Nodes are gone, with the members whose links were theirs; and so are some of this one."""
 
         def change(state: GroupState) -> GroupState:
             gone = {one.id for one in state.members if one.node in nodes}
-            return left(state, gone, self._partitions)
+            return left(state, gone | (orphans - self._here.keys()), self._partitions)
 
         await self._change(change)
 
