@@ -36,6 +36,10 @@ def _for_people(document: Mapping[str, Any]) -> dict[str, Any]:
     if (log := shown["store"].pop("log", None)) is not None:
         shown["log"] = {key: value for key, value in log.items() if key != "views"}
         shown["views"] = log["views"]
+    shown["groups"] = [
+        {key: row[key] for key in ("name", "stream", "members_count", "generation")}
+        for row in shown.get("groups", ())
+    ]
     for key in ("listeners", "peers", "sinks", "actors"):
         shown[key] = [
             {"name": str(name).rpartition(".")[2] if key == "actors" else name, **_row(key, values)}

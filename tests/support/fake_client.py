@@ -11,7 +11,7 @@ from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
+from rillnode.node.client import Answer, GroupInfo, PartitionInfo, SavedIndex, StreamInfo
 
 RECEIVED_AT = 1_800_000_000_250
 RECEIVED_TEXT = "2027-01-15T08:00:00.250Z"
@@ -81,6 +81,7 @@ class FakeClient:
     positions: dict[tuple[str, str, int], int] = field(
         default_factory=dict[tuple[str, str, int], int]
     )
+    consumer_groups: list[GroupInfo] = field(default_factory=list[GroupInfo])
     failure: BaseException | None = None
     connected_to: dict[str, Any] = field(default_factory=dict[str, Any])
     sent: list[tuple[Route, bytes]] = field(default_factory=list[tuple[Route, bytes]])
@@ -140,6 +141,10 @@ class FakeClient:
             for (client, name, partition), index in self.positions.items()
             if stream in ("", name)
         ]
+
+    async def groups(self, stream: str = "") -> list[GroupInfo]:
+        self._check()
+        return [one for one in self.consumer_groups if stream in ("", one.stream)]
 
     async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
         self._check()

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from link_support import until
@@ -322,5 +324,47 @@ def test_the_blocking_face_has_groups(tmp_path: Path) -> None:
                 return bytes(entry.data)
 
         assert await asyncio.to_thread(blocking) == b"x"
+
+    with_node(tmp_path, talk)
+
+
+def test_groups_are_seen_with_their_members(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        await stream.push_many([b"x"] * 3)
+        async with (
+            stream.consumer("g", group=True) as consumer,
+            stream.consumer("single"),
+            aiohttp.ClientSession() as session,
+        ):
+            await consumer.batch(2, timeout=5.0)
+            await consumer.batch(1, timeout=0.1)
+            await consumer.save()
+
+            async def document(path: str) -> Any:
+                async with session.get(f"http://{node.addresses()['http']}{path}") as response:
+                    assert response.status == 200
+                    return await response.json() if "metrics" not in path else await response.text()
+
+            (group,) = (await client.status())["groups"]
+            assert (group["name"], group["stream"], group["members_count"]) == ("g", "s", 1)
+            (member,) = group["members"]
+            assert (member["principal"], member["partitions"]) == (
+                f"noise:{CLIENT.public_hex}", [0, 1],
+            )  # fmt: skip
+            one = await document("/v1/streams/s")
+            assert one["groups"] == [group]
+            (position,) = [row for row in one["positions"] if row["client_id"] == "g"]
+            assert (position["partition"], position["lag"], position["member"]) == (
+                0, 1, member["id"],
+            )  # fmt: skip
+            (row,) = (await document("/v1/streams"))["streams"]
+            assert row["members"] == 1
+            metrics = await document("/metrics")
+            assert 'rillnode_group_members{group="g",stream="s"} 1.0' in metrics
+            found = [about async for about in client.routes("*", kind="group")]
+            assert sorted(about.name for about in found) == [
+                "g of s: 1 members", "single of s: 1 members",
+            ]  # fmt: skip
 
     with_node(tmp_path, talk)
