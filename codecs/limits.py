@@ -266,6 +266,9 @@ SERVED_PER_PRINCIPAL_MAX: Final = 10_000
 SERVED_MEMBERS_MAX: Final = 256
 """Clients that share a served address. Own choice."""
 
+FOLLOWED_MAX: Final = 5_000
+"""Partitions of streams that are followed by one pattern: half of what one link may follow."""
+
 GROUP_MEMBERS_MAX: Final = 1_024
 """Members of one group of consumers. Own choice: its record, of 150 kB then, is written anew with
 each that comes or goes."""

@@ -20,6 +20,7 @@ to these addresses:
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
 | rillnode_open_many | `stream` | StreamInfo of each, or why not |
 | rillnode_list | `stream` | StreamList |
+| rillnode_watch_streams | `stream` | WatchedStreams, again and again, from an address of its own |
 | rillnode_trim | `stream` | Position of the first entry kept |
 | rillnode_remove | `stream` | Done |
 | rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
@@ -233,6 +234,12 @@ from rillnode.codecs.native_messages import (
 from rillnode.codecs.native_messages import (
     UnsubscribeRequest as UnsubscribeRequest,
 )
+from rillnode.codecs.native_messages import (
+    WatchStreamsRequest as WatchStreamsRequest,
+)
+from rillnode.codecs.native_messages import (
+    WatchStreamsResponse as WatchStreamsResponse,
+)
 from rillnode.codecs.routing.about import (
     AboutRequest as AboutRequest,
 )
@@ -282,6 +289,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_open_many": OpenManyRequest,
     "rillnode_describe": DescribeRequest,
     "rillnode_list": ListRequest,
+    "rillnode_watch_streams": WatchStreamsRequest,
     "rillnode_trim": TrimRequest,
     "rillnode_remove": RemoveRequest,
     "rillnode_load_index": LoadIndexRequest,
@@ -312,6 +320,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
 _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
+    "rillnode_watched_streams": WatchStreamsResponse,
     "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,

@@ -112,6 +112,18 @@ class ListRequest:
 
 
 @dataclass(slots=True)
+class WatchStreamsRequest:
+    """Tell which streams there are whose names a pattern stands for, and of each that is made.
+
+    Answered by WatchStreamsResponses, again and again, until an UnsubscribeRequest goes to where
+    these come from. The pattern is one of grants: `*`, `?` and `[...]`.
+    """
+
+    request_id: UInt
+    pattern: str
+
+
+@dataclass(slots=True)
 class TrimRequest:
     """Drop a partition's entries below `before`."""
 
@@ -390,6 +402,19 @@ class ListResponse:
 
 
 @dataclass(slots=True)
+class WatchStreamsResponse:
+    """Answers WatchStreamsRequest: streams that were not told of, or have more partitions now.
+
+    Attributes:
+        listed: all that there were at the beginning have been told.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    listed: bool
+
+
+@dataclass(slots=True)
 class PositionResponse:
     """Answers AppendRequest and TrimRequest."""
 
@@ -633,6 +658,7 @@ Request = (
     | OpenManyRequest
     | DescribeRequest
     | ListRequest
+    | WatchStreamsRequest
     | TrimRequest
     | RemoveRequest
     | LoadIndexRequest
@@ -663,6 +689,7 @@ Request = (
 Response = (
     StreamResponse
     | ListResponse
+    | WatchStreamsResponse
     | PositionResponse
     | PositionsResponse
     | OpenManyResponse

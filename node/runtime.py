@@ -459,7 +459,10 @@ class Node:
             record = change.record if isinstance(change, StreamRemoved) else change
             context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
+                context.watches.removed(record)
                 system.post(self._indexes, change)
+            else:
+                context.watches.changed(record)
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))

@@ -3,6 +3,7 @@
 from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingConsumer,
+    BlockingFollowing,
     BlockingIteration,
     BlockingMailbox,
     BlockingPusher,
@@ -12,6 +13,7 @@ from rillnode.node.client.blocking import (
 )
 from rillnode.node.client.client import Client, GroupInfo, GroupMember, SavedIndex, connect
 from rillnode.node.client.consumer import Consumer
+from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
@@ -24,6 +26,7 @@ __all__ = [
     "Answer",
     "BlockingClient",
     "BlockingConsumer",
+    "BlockingFollowing",
     "BlockingIteration",
     "BlockingMailbox",
     "BlockingPusher",
@@ -31,6 +34,8 @@ __all__ = [
     "BlockingStream",
     "Client",
     "Consumer",
+    "Followed",
+    "Following",
     "GroupInfo",
     "GroupMember",
     "Handler",

@@ -16,6 +16,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, GroupInfo, SavedIndex, connect
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
+from rillnode.node.client.following import Followed, Following, Start
 from rillnode.node.client.group import OnPartitions
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
@@ -278,6 +279,27 @@ class BlockingPusher:
         self._loop.run(self._pusher.__aexit__(kind, error, trace))
 
 
+class BlockingFollowing(BlockingIteration[Followed]):
+    """Entries of all streams of a pattern; see `Following`."""
+
+    def __init__(self, following: Following, loop: LoopThread) -> None:
+        async def one() -> tuple[Followed]:
+            return (await anext(following),)
+
+        super().__init__(loop, one, following.aclose)
+        self._following = following
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it follows at the moment; see `Following.streams`."""
+        return self._following.streams
+
+    @property
+    def position(self) -> dict[str, dict[str, int]]:
+        """Where it is in each stream; see `Following.position`."""
+        return self._following.position
+
+
 class BlockingService:
     """An address that the client serves; see `Service`. A context manager."""
 
@@ -419,6 +441,10 @@ class BlockingClient:
     def describe(self, name: str) -> StreamInfo:
         """Tell about one stream."""
         return self._loop.run(self._client.describe(name))
+
+    def follow(self, pattern: str, *, start: Start = "end") -> "BlockingFollowing":
+        """Follow all streams of a pattern; see `Client.follow`."""
+        return BlockingFollowing(self._client.follow(pattern, start=start), self._loop)
 
     def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop entries below `before`."""

@@ -19,6 +19,7 @@ from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.following import Following, Start
 from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
@@ -235,6 +236,28 @@ class Client(Correspondent):
             after = response.next_after
             if not after:
                 return
+
+    def follow(self, pattern: str, *, start: Start = "end") -> Following:
+        """Follow all streams whose names a pattern stands for, those that are made later as well.
+
+            async for stream, entry in client.follow("sensors.*"):
+                ...
+
+        It is `Stream.tail` over many streams. A stream that is removed, or that this client may no
+        longer follow, ends quietly, and the others go on. It goes on over lost links.
+
+        Args:
+            pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
+                one of some.
+            start: `end`, only what comes from now on; `start`, the first entries kept; or where an
+                earlier one was, see `Following.position`. Streams that are made later, or are not
+                in that position, begin with their first entry.
+
+        Raises:
+            RequestError: `follow.invalid`, a pattern or position that cannot be; as it goes on,
+                `follow.limit`, the streams have more than 5,000 partitions together.
+        """
+        return Following(self._session, pattern, start)
 
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop a partition's entries below `before`; return the first index still kept."""

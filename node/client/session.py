@@ -45,7 +45,7 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
-_AGAIN: Final = (native.BlocksResponse, native.GroupResponse)
+_AGAIN: Final = (native.BlocksResponse, native.GroupResponse, native.WatchStreamsResponse)
 """Answers that may still come when a subscription has ended."""
 
 _OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)

@@ -18,8 +18,8 @@ logger = logging.getLogger("rillnode.node.client")
 CREDIT_BYTES: Final = 4_194_304
 """Bytes of blocks that a node may send ahead, for each partition."""
 
-GRANT_BYTES: Final = CREDIT_BYTES // 8
-"""What was taken is granted again once it is so much, and not with each small batch."""
+GRANTS: Final = 8
+"""What was taken is granted again once it is such a part of it, and not with each small batch."""
 
 
 PASSING: Final = frozenset(("actor.busy", "actor.failed", "actor.stopped"))
@@ -47,12 +47,22 @@ class Follower:
         self._held = False
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
-        self._partitions: list[_Partition] = []
+        self._partitions: dict[_Partition, None] = {}
         self._closed = False
 
-    def follow(self, session: Session, address: bytes, partition: int, index: int) -> None:
-        """Add a partition, from `index` on."""
-        self._partitions.append(_Partition(self, session, address, partition, index))
+    def follow(
+        self,
+        session: Session,
+        address: bytes,
+        partition: int,
+        index: int,
+        window_bytes: int = CREDIT_BYTES,
+    ) -> "_Partition":
+        """Add a partition, from `index` on; the node sends at most so much ahead."""
+        followed = _Partition(self, session, address, partition, index, window_bytes)
+        self._partitions[followed] = None
+        followed.subscribe()
+        return followed
 
     @property
     def ready(self) -> bool:
@@ -60,7 +70,11 @@ class Follower:
         return bool(self._ready) and not self._held
 
     async def batch(self) -> list[Entry]:
-        """Wait for the next entries of one partition; at least one, at most a block.
+        """Wait for the next entries of one partition; at least one, at most a block; see `take`."""
+        return (await self.take())[1]
+
+    async def take(self) -> "tuple[_Partition | None, list[Entry]]":
+        """The same, with the partition; None: they were given once before.
 
         Raises:
             RillnodeError: the node refused, or the session ended.
@@ -76,7 +90,7 @@ class Follower:
         partition, entries, size = self._ready.popleft()
         if partition is not None:
             partition.grant(size)
-        return entries
+        return partition, entries
 
     def hold(self, back: Sequence[Entry]) -> None:
         """Give nothing until `go_on`; what was given and is not used comes first then."""
@@ -92,10 +106,14 @@ class Follower:
     def unfollow(self, number: int) -> None:
         """Follow a partition no more, and forget what has come of it; harmless when repeated."""
         for partition in [one for one in self._partitions if one.number == number]:
-            self._partitions.remove(partition)
-            partition.close()
+            self.drop(partition)
         self.ends.pop(number, None)
         self._ready = deque(one for one in self._ready if one[1][0].partition != number)
+
+    def drop(self, partition: "_Partition") -> None:
+        """End one subscription; what has come of it is given still."""
+        self._partitions.pop(partition, None)
+        partition.close()
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -109,6 +127,10 @@ class Follower:
         """Take a partition's next entries; `size` bytes of credit return with them."""
         self._ready.append((partition, entries, size))
         self._wake.set()
+
+    def lost(self, partition: object, error: RillnodeError) -> None:
+        """A partition's subscription is over: so is all."""
+        self.fail(error)
 
     def fail(self, error: RillnodeError) -> None:
         """End with an error, after what has already come."""
@@ -124,20 +146,27 @@ class _Partition:
     """
 
     def __init__(
-        self, follower: Follower, session: Session, address: bytes, partition: int, index: int
+        self,
+        follower: Follower,
+        session: Session,
+        address: bytes,
+        partition: int,
+        index: int,
+        window_bytes: int,
     ) -> None:
         self._follower = follower
         self._session = session
         self._address = address
         self.number = partition
         self._next = index
+        self._window_bytes = window_bytes
         self._route: Route | None = None
         self._held_bytes = 0
         self._owed_bytes = 0  # taken, and not granted to the node again
         self._again: asyncio.TimerHandle | None = None
-        self._subscribe()
 
-    def _subscribe(self) -> None:
+    def subscribe(self) -> None:
+        """Ask for it."""
         self._id = self._session.next_id()
         self._session.subscribe(self._id, self)
 
@@ -146,7 +175,7 @@ class _Partition:
         self._route = None
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
-        credit = max(1, CREDIT_BYTES - self._held_bytes)
+        credit = max(1, self._window_bytes - self._held_bytes)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
     def received(self, response: native.Response, route: Route) -> None:
@@ -176,18 +205,18 @@ class _Partition:
     def failed(self, error: RillnodeError) -> None:
         """Follow anew where the node failed, after a pause; tell the follower of all else."""
         if error.code not in PASSING:
-            self._follower.fail(error)
+            self._follower.lost(self, error)
             return
         # What was on its way to the subscription that is over may be answered, too.
         self._session.unanswered += 2
         self._route = None
-        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._subscribe)
+        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.subscribe)
 
     def grant(self, size: int) -> None:
         """Let the node send as much again as was taken, once that is worth a message."""
         self._held_bytes -= size
         self._owed_bytes += size
-        if self._route is not None and self._owed_bytes >= GRANT_BYTES:
+        if self._route is not None and self._owed_bytes >= self._window_bytes // GRANTS:
             self._session.tell(self._route, native.CreditRequest(self._id, self._owed_bytes))
             self._owed_bytes = 0
 

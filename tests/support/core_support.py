@@ -102,7 +102,10 @@ class Core:
             record = change.record if isinstance(change, StreamRemoved) else change
             self.context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
+                self.context.watches.removed(record)
                 system.post(self.indexes, change)
+            else:
+                self.context.watches.changed(record)
 
         system.spawn(partial(StoreFollower, self.context, on_stream))
         streams = system.spawn(

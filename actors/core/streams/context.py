@@ -15,6 +15,7 @@ from rillnode.actors.core.streams.followers import Followers
 from rillnode.actors.core.streams.index import KnownPositions
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.subscribers import Subscribers
+from rillnode.actors.core.streams.watches import StreamWatches
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Variant, plain
 from rillnode.actors.log import LogStore, StreamRecord, logs_of
@@ -81,6 +82,7 @@ class StreamContext:
         followers: who is told when a log has grown.
         positions: what is known of saved positions.
         subscribers: how many follow each log.
+        watches: who is told of streams that are made.
         groups: the groups of consumers that have members here.
         actor: which actors to make for a class of them.
     """
@@ -98,6 +100,7 @@ class StreamContext:
     followers: Followers = field(default_factory=Followers)
     positions: KnownPositions = field(default_factory=KnownPositions)
     subscribers: Subscribers = field(default_factory=Subscribers)
+    watches: StreamWatches = field(default_factory=StreamWatches)
     groups: Groups = field(default_factory=Groups)
     actor: Variant = plain
 
