@@ -21,7 +21,7 @@ import contract_nextgraph
 import contract_released
 import contract_shared
 import contract_sink
-from contract_groups import Grouped
+from contract_groups import Grouped, Patterned
 from contract_load import (
     MEMBER,
     NODE,
@@ -99,7 +99,7 @@ class Load:
         return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
 
-USUAL: Final = Load((*contract_load.ROUNDS, Served, Grouped, *contract_sink.ROUNDS))
+USUAL: Final = Load((*contract_load.ROUNDS, Served, Grouped, Patterned, *contract_sink.ROUNDS))
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
 SHARED: Final = Load(
@@ -120,8 +120,8 @@ TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
 """All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
 ALONE: Final = (
-    Sink, Ockam, Served, Grouped, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph,
-    Registrar, Channel, Overlay, Streamr, Peer,
+    Sink, Ockam, Served, Grouped, Patterned, Hub, Released, Native, Stopped, Operator, Removed,
+    Nextgraph, Registrar, Channel, Overlay, Streamr, Peer,
 )  # fmt: skip
 """The kinds of clients, the cheapest first."""
 

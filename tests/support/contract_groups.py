@@ -1,4 +1,4 @@
-"""More of the load on simulated nodes: members of groups of consumers that come, go, are cut."""
+"""More of the load on simulated nodes: members of groups of consumers, followers of patterns."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -10,6 +10,8 @@ from rillnode import Consumer, Entry
 from rillnode.node.client import Client
 
 PARTITIONS: Final = 2
+FOLLOWING_SECONDS: Final = 2.0
+"""Virtual time in which what a pattern stands for is followed."""
 MOVED_SECONDS: Final = 4.0
 """Virtual time in which what a lost member had is another one's."""
 
@@ -76,3 +78,32 @@ class Grouped(Round):
                 index = await client.get_index("worker", "grouped", partition=partition)
                 if partition == 0 and index is not None:
                     self.saved(index)
+
+
+class Patterned(Round):
+    """Follows streams of a pattern, of which one is made and one removed meanwhile."""
+
+    async def talk(self) -> None:
+        async with (
+            await self.ask("connect", self.network.client(NODE)) as client,
+            await self.ask("connect", self.network.client(self.second)) as other,
+        ):
+            name = f"patterned-{self.number}-{len(self.confirmed)}"
+            await self.ask("create", client.stream(f"{name}.a"))
+            async with other.follow(f"{name}.*", start="start") as following:
+                coming = asyncio.ensure_future(anext(following))
+                await asyncio.sleep(FOLLOWING_SECONDS)
+                made = await self.once("create another", client.stream(f"{name}.b"))
+                if made is not None:
+                    await self.once("push", made.push(b"x"))
+                if self.strict:
+                    assert (await self.ask("follow", coming)).stream == f"{name}.b"
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+                await self.once("remove", client.remove(f"{name}.a"))
+                await asyncio.sleep(FOLLOWING_SECONDS)
+            await asyncio.sleep(FOLLOWING_SECONDS)
+            self.confirmed.append(name)
+
+    async def check(self) -> None:
+        pass  # nothing is kept of it
