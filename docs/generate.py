@@ -6,12 +6,17 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+from msgspec import Struct
+
 from error_codes import ErrorCode, error_codes
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
@@ -221,6 +226,8 @@ def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[
     if not isinstance(found, type):
         return
     shown: type[Any] = found
+    if fields := _fields(shown):
+        yield f"\n```text\n{fields}\n```\n"
     owners: list[type[Any]] = [*(one for one in _SHARED if issubclass(shown, one)), shown]
     keys = dict.fromkeys(key for owner in owners for key in vars(owner) if key[0] != "_")
     members: list[str] = []
@@ -235,6 +242,21 @@ def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[
         yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
     for other, names in repeated.items():
         yield f"\nAs of `{other}`: {', '.join(names)}.\n"
+
+
+def _fields(owner: type[Any]) -> str:
+    """The members of an enumeration or the fields of a record, as the source has them."""
+    if not (issubclass(owner, Enum | Struct) or is_dataclass(owner)):
+        return ""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = [
+        ast.unparse(node)
+        for node in tree.body
+        if (isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"))
+        or (isinstance(node, ast.Assign) and issubclass(owner, Enum))
+    ]
+    return "\n".join(found)
 
 
 def _member(owner: type, name: str) -> str:
@@ -283,7 +305,8 @@ Every error has a code and a text. Codes are stable; texts are for people and ma
 - a label in [metrics](metrics.md), and what `/v1/status` counts under.
 
 What is filled in stands as `<name>`, or as `...`. Codes without a class are answered, and
-then raised as `RequestError` by clients, or only logged and counted.
+then raised as `RequestError` by clients, or only logged and counted. A program that wants to tell
+refusals apart catches their classes: `except rillnode.StreamRemoved`.
 
 | class | what has failed | who acts |
 |---|---|---|
@@ -304,7 +327,11 @@ _CLASSES: Final = {
         "`retryable` says whether the same call may succeed later",
     ),
     "ActorError": ("an actor is gone or does not answer", "try again; see the node's log"),
-    "RequestError": ("the node has refused a request", "the code says why"),
+    "RequestError": (
+        "the node has refused a request; its code may have a class of its own below it, such as "
+        "`StreamRemoved` below `StreamError`",
+        "the code says why",
+    ),
     "NodeFailed": ("a node cannot go on", "start it again; see its log"),
     "ConfigError": ("a configuration or a file cannot be used", "correct what the text names"),
     "BackupError": ("a backup could not be made or read", "the text says what to do"),
@@ -342,7 +369,13 @@ def errors_page() -> str:
 
 
 def _classes(one: ErrorCode) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(one.classes)) or "-"
+    names = {_refusal(one.code) if name == "RequestError" else name for name in one.classes}
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "-"
+
+
+def _refusal(code: str) -> str:
+    """The class of a refusal, which goes by its code."""
+    return type(RequestError(code, "")).__name__
 
 
 def _said(one: ErrorCode, family: str) -> str:

@@ -20,7 +20,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
-from rillnode.actors.core.groups.addresses import group_resolver
+from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
@@ -42,7 +42,7 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
-from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.resolving import explain_refusal, stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.threads import SystemThreads, Threads
@@ -490,8 +490,10 @@ class Node:
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
-        router.register_resolver(GROUP_PREFIX, group_resolver(context))
-        router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        router.register_resolver(GROUP_PREFIX, addresses.group_resolver(context))
+        explain_group = partial(addresses.explain_refusal, self._access)
+        router.register_guard(GROUP_PREFIX, addresses.group_guard(self._access), explain_group)
+        router.register_guard(ADDRESS_PREFIX, stream_guard(self._access), explain_refusal)
         router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)

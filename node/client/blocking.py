@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -232,19 +233,24 @@ class BlockingConsumer(Generic[E]):
             self._taking.cancel()
 
     def _take(self, n: int, timeout: float | None) -> list[E]:
-        with self._turn:
+        until = None if timeout is None else monotonic() + timeout
+        if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise timed_out(self._consumer, timeout)
+        try:
             if not self._items:
                 # What it brings after an interrupt or a timeout is for the next call.
                 self._taking = self._taking or self._loop.start(self._consumer.batch(n))
-                try:
-                    found = self._loop.result(self._taking, timeout)
-                except TimeoutError:
-                    raise timed_out(self._consumer, timeout) from None
-                except Exception:
-                    self._taking = None
-                    raise
+                left = None if until is None else until - monotonic()
+                found = self._loop.result(self._taking, left)
                 self._taking, self._items = None, deque(found)
             return [self._items.popleft() for _ in range(min(n, len(self._items)))]
+        except TimeoutError:
+            raise timed_out(self._consumer, timeout) from None
+        except Exception:
+            self._taking = None
+            raise
+        finally:
+            self._turn.release()
 
 
 class BlockingPusher:
@@ -548,11 +554,12 @@ class BlockingClient:
 
 
 def connect_blocking(
-    url: str,
+    url: str | None = None,
     *,
     key_file: str | Path | None = None,
     identity: Identity | None = None,
-    node_identity: str,
+    node_identity: str | None = None,
+    context: str | None = None,
     on_disconnect: OnDisconnect | None = None,
     on_reconnect: OnReconnect | None = None,
 ) -> BlockingClient:
@@ -568,6 +575,7 @@ def connect_blocking(
                 key_file=key_file,
                 identity=identity,
                 node_identity=node_identity,
+                context=context,
                 on_disconnect=on_disconnect,
                 on_reconnect=on_reconnect,
             )

@@ -20,6 +20,9 @@ IN_FLIGHT: Final = 1_000
 SAVE_SECONDS: Final = 1.0
 """After which positions are saved."""
 
+FULL_SECONDS: Final = 30.0
+"""After which it is logged that nothing is acknowledged, where an entry is waited for."""
+
 Ack = Literal["next", "explicit"]
 """What makes an entry count as processed; see `Stream.consumer`."""
 
@@ -309,7 +312,9 @@ class Consumer(Iteration[E]):
         ledger = self._ledger
         if self._settles:
             ledger.settle()
-        if not ledger.ready or ledger.in_flight >= self.max_in_flight:
+            if not ledger.ready:
+                await self._fill()
+        elif not ledger.ready or ledger.in_flight >= self.max_in_flight:
             await self._fill()
         # Without waiting, from here on: a cancellation would lose what is handed out.
         return ledger.hand()
@@ -383,8 +388,7 @@ class Consumer(Iteration[E]):
                 raise StopAsyncIteration
             self._close_when_dropped()
             if ledger.in_flight >= self.max_in_flight:
-                self._room.clear()
-                await self._room.wait()
+                await self._wait_for_room()
                 continue
             try:
                 ledger.ready += await self._feed.fetch()
@@ -393,6 +397,15 @@ class Consumer(Iteration[E]):
             except Exception as error:
                 await self._fail(error)
                 raise
+
+    async def _wait_for_room(self) -> None:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(FULL_SECONDS):
+                await self._room.wait()
+        except TimeoutError:
+            extra = {"consumer": self.name, "stream": self.stream, "in_flight": self.in_flight}
+            logger.warning("nothing_acknowledged", extra=extra)
 
     # What is processed -----------------------------------------------------------------------
 
@@ -431,9 +444,10 @@ class Consumer(Iteration[E]):
 
     @property
     def lag(self) -> int | None:
-        """Entries up to the end of the log that are not processed, as of a second ago.
+        """Entries up to the end of the log that are not processed, as the node has told last.
 
-        None: not known yet; or never, as a hub does not tell where its log ends.
+        While there are any it is asked anew whenever positions are saved. None: not known yet; or
+        never, as a hub does not tell where its log ends.
         """
         return self._feed.lag
 
@@ -441,6 +455,7 @@ class Consumer(Iteration[E]):
 
     async def __aenter__(self) -> Self:
         """Find out where to begin; raises what the iteration would."""
+        self._close_when_dropped()
         try:
             await self._feed.open()
         except BaseException:

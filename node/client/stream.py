@@ -279,7 +279,7 @@ class Stream:
             return range(self.partitions)
         for partition in partitions:
             self._address(partition)
-        return partitions
+        return tuple(dict.fromkeys(partitions))
 
     def _address(self, partition: int) -> bytes:
         if not 0 <= partition < self.partitions:

@@ -12,7 +12,7 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
-from rillnode.actors.core.groups.addresses import group_resolver
+from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.quotas import Quota, Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams import appender, index_service, service
@@ -26,7 +26,7 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
-from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.resolving import explain_refusal, stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRule, StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase
@@ -118,8 +118,10 @@ class Core:
         self.router.register(appender.ADDRESS, system.spawn(appends))
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
-        self.router.register_resolver(GROUP_PREFIX, group_resolver(self.context))
-        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
+        self.router.register_resolver(GROUP_PREFIX, addresses.group_resolver(self.context))
+        explain_group = partial(addresses.explain_refusal, self.access)
+        self.router.register_guard(GROUP_PREFIX, addresses.group_guard(self.access), explain_group)
+        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access), explain_refusal)
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             self.router.register_refusal(prefix, not_done)
 

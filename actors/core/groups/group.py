@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final, assert_never
 
+from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.groups.registry import GroupNews, GroupView
 from rillnode.actors.core.groups.state import (
@@ -27,6 +28,7 @@ from rillnode.actors.core.groups.state import (
     released,
 )
 from rillnode.actors.core.orders import Orders
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.return_routes import leads_out
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import told
@@ -227,7 +229,7 @@ class GroupActor(Worker):
                         here.lost_at = self._now()
                 self._arm()
             case RightsChanged():
-                revoked = [one for one in self._here.values() if not self._may(one.origin)]
+                revoked = [one for one in self._here.values() if self._lacking(one.origin)]
                 self._give_up(revoked, _REVOKED)
             case StreamRecord(id=stream_id, partitions=partitions):
                 if stream_id == self._stream_id and partitions != self._partitions:
@@ -364,8 +366,8 @@ class GroupActor(Worker):
 
     # Requests --------------------------------------------------------------------------------
 
-    def _may(self, origin: Origin) -> bool:
-        return may_consume(self._context, origin.principal, self._stream)
+    def _lacking(self, origin: Origin) -> str:
+        return lacking(self._context.access, origin.principal, self._stream)
 
     async def _serve(self, ask: _Ask) -> None:
         try:
@@ -380,8 +382,8 @@ class GroupActor(Worker):
         ask.request = request
         if self._refusal is not None:
             raise self._refusal
-        if not self._may(ask.origin):
-            raise unknown_stream()
+        if verb := self._lacking(ask.origin):  # since this was sent
+            raise not_granted("stream.unknown", ask.origin.principal, verb, self._stream)
         match request:
             case native.JoinGroupRequest():
                 await self._join(ask, request)
@@ -642,7 +644,7 @@ class GroupActor(Worker):
         await self._change(change)
 
 
-def may_consume(context: StreamContext, principal: str, stream: str) -> bool:
-    """Whether somebody may follow a stream, and save positions in it."""
-    verbs = context.access.verbs(principal, stream)
-    return "subscribe" in verbs and "pull" in verbs
+def lacking(access: Access, principal: str, stream: str) -> str:
+    """What somebody may not do with a stream that a consumer does: nothing, mostly."""
+    verbs = access.verbs(principal, stream)
+    return next((verb for verb in ("pull", "subscribe") if verb not in verbs), "")

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.groups.state import GroupState
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.answers import failed, invalid_request, unknown_stream
 from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
@@ -218,8 +219,7 @@ class IndexService(Worker):
         if key.partition >= 2**32 or not allowed:
             self._context.router.undelivered["refused"] += 1
             logger.info("refused", extra={"principal": principal, "stream": key.stream[:64]})
-            text = "No such stream, or it is not yours to pull"
-            raise RequestError("stream.unknown", text)
+            raise not_granted("stream.unknown", principal, "pull", key.stream)
 
     def _check_single(self, key: SavedIndexKey) -> None:
         """See that no group saves this position by itself.

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -280,7 +281,8 @@ class _HubFeed:
     async def open(self) -> None:
         """Find out where to begin."""
         if not self._opened:
-            await self._steps.fetch()
+            with suppress(StopAsyncIteration):  # it was stopped, as who fetches is told
+                await self._steps.fetch()
             self._opened = True
 
     async def fetch(self) -> Sequence[HubEntry]:
@@ -307,7 +309,8 @@ class _HubFeed:
 
     async def _pull(self) -> AsyncGenerator[Sequence[HubEntry]]:
         stream, partition = self._stream, self._partition
-        self._begin(await self._calls.persist(self._position.load) or 0)
+        saved = await self._calls.persist(self._position.load)
+        self._begin(saved or 0)
         self._saving = kept(self._tell_often())
         found = self._found()
         yield ()

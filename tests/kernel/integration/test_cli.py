@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from ports import free_address
+from rillnode import connect_blocking
 
 LIMIT_SECONDS = 300.0
 
@@ -74,8 +77,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(home: Path, *options: str | Path) -> RunningNode:
         ports, log = tmp_path / f"ports-{len(processes)}", tmp_path / f"log-{len(processes)}"
         argv = rillnode(
-            "run", *options, "--ports-file", ports,
-            "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
+            "run", "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
+            *options, "--ports-file", ports,
         )  # fmt: skip
         with log.open("wb") as file:
             process = subprocess.Popen(argv, stdout=file, stderr=file, cwd=tmp_path)
@@ -98,6 +101,43 @@ def home(tmp_path: Path) -> Path:
     made = tmp_path / "edge"
     assert call("init", made).returncode == 0
     return made
+
+
+def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
+    """It goes on where it stopped, and says on stderr that the node is away."""
+    address = free_address()
+    node = start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
+    at = ("-c", str(home / "node.toml"), "--node", f"noise://{address}")
+    tail = ("stream", "tail", "s", "--consumer", "worker", "--format", "raw", *at)
+    assert call("stream", "push", "s", "--create", *at, stdin=b"a\nb\nc\n").returncode == 0
+    for count, printed in ((1, b"a\n"), (2, b"b\nc\n")):
+        assert call(*tail, "--count", str(count)).stdout == printed
+    none = call(*tail, "--count", "1", "--timeout", "0.2")
+    assert (none.returncode, none.stdout) == (1, b"")
+    (row,) = lines(call("index", "ls", "s", *at))
+    assert (row["client"], row["index"], row["lag"]) == ("worker", 3, 0)
+    assert call(*tail, "--from", "start").returncode == 2
+    with (home / "told").open("w+b") as told:
+        process = subprocess.Popen(rillnode(*tail), stdout=subprocess.PIPE, stderr=told)
+        try:
+            assert call("stream", "push", "s", *at, stdin=b"d\n").returncode == 0
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"d\n"
+            node.process.kill()
+            node.process.wait(LIMIT_SECONDS)
+            told_of = Path(told.name)
+            wait_for(lambda: b"trying again" in told_of.read_bytes(), process)
+            start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
+            wait_for(lambda: b"there is a link again" in told_of.read_bytes(), process)
+            assert call("stream", "push", "s", *at, stdin=b"e\n").returncode == 0
+            assert process.stdout.readline() == b"e\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_SECONDS) == 130
+        finally:
+            process.kill()
+            process.wait()
+    (row,) = lines(call("index", "ls", "s", *at))
+    assert row["index"] == 5
 
 
 def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
@@ -204,6 +244,41 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
         assert pushed[0]["entries"] == 1
     assert node.stop() == 0
     assert not list(tmp_path.glob("ports-*"))
+    logged = [
+        json.loads(line) for line in node.log.read_text().splitlines() if line.startswith("{")
+    ]
+    by_event = {
+        event: Counter(
+            (line["transport"], line["remote"], line["peer"])
+            for line in logged
+            if line["event"] == event
+        )
+        for event in ("link_opened", "link_closed")
+    }
+    assert by_event["link_opened"] == by_event["link_closed"]
+    assert len(by_event["link_opened"]) >= 2
+
+
+def test_a_node_for_a_try_needs_nothing_and_is_found(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its usual ports may be taken, by another node for a try, too."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    first, second = start(tmp_path, "--dev"), start(tmp_path, "--dev")
+    assert {"noise", "ockam", "streamr", "nextgraph", "http"} <= {*first.ports, *second.ports}
+    assert {*first.ports.values()}.isdisjoint(second.ports.values())
+    pushed = lines(call("pub", "s", "--create", stdin=b"a\n"))
+    assert pushed[0]["entries"] == 1
+    with connect_blocking() as client:
+        assert [entry.data for entry in client.stream("s").pull()] == [b"a"]
+        assert client.status()["identity"] == second.ports["identity"]
+    directory = Path(re.search(r"data +(/\S+)", second.log.read_text())[1])  # type: ignore[index]
+    assert directory.is_dir()
+    os.kill(second.process.pid, signal.SIGHUP)  # there is nothing that it could read again
+    assert second.stop() == 0
+    assert not directory.exists()
+    assert call("stream", "ls").returncode == 2
+    assert first.stop() == 0
 
 
 def test_nobody_there_is_exit_code_3(home: Path) -> None:
