@@ -120,9 +120,10 @@ class Membership:
         if self._joined is None:
             return
         self._forget()
-        request = native.LeaveGroupRequest(self._session.next_id(), self.token)
-        with suppress(RillnodeError):
-            await self._session.request(self.address, request, seconds=ANSWER_SECONDS)
+        if self._session.connected:  # else the node knows soon enough
+            request = native.LeaveGroupRequest(self._session.next_id(), self.token)
+            with suppress(RillnodeError):
+                await self._session.request(self.address, request, seconds=ANSWER_SECONDS)
         if not self._joined.done():
             self._joined.cancel()
 

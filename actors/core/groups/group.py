@@ -428,9 +428,9 @@ class GroupActor(Worker):
         if before is None and links[origin.account] >= GROUPS_PER_LINK_MAX:
             text = f"A link has at most {GROUPS_PER_LINK_MAX:,} members of groups"
             raise RequestError("group.limit", text)
-        # Who is let in again is asked first: it may be another's token.
-        joined(self._shown.state, member, self._partitions)
         if before is not None:
+            if before.origin.principal != origin.principal:
+                raise _OUT  # a token that it cannot know
             self._forget(before)
         self._here[here.id] = here
         links[origin.account] += 1
