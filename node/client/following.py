@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
@@ -234,7 +234,8 @@ def _checked(start: Positions) -> Positions:
     Raises:
         RequestError: `follow.invalid`.
     """
-    for name, partitions in start.items():
+    read: Mapping[str, Mapping[str, Any]] = start  # out of anybody's file
+    for name, partitions in read.items():
         for number, index in partitions.items():
             if not str(number).isdecimal() or not isinstance(index, int) or index < 0:
                 text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"

@@ -176,13 +176,17 @@ class Single:
     ) -> None:
         membership = Membership(session, stream, name, shared=False, owner=self)
         self.join, self.leave = membership.join, membership.leave
-        self.failed = failed
+        self._failed = failed
 
     def claimed(self, response: native.GroupResponse) -> None:
         """It has the name, and nothing else."""
 
     def away(self) -> None:
         """It goes on all the same."""
+
+    def failed(self, error: RillnodeError) -> None:
+        """A group has the name by now, or the right to consume has ended."""
+        self._failed(error)
 
 
 class Sharing:

@@ -47,7 +47,7 @@ class Follower:
         self._held = False
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
-        self._partitions: dict[_Partition, None] = {}
+        self._partitions: dict[object, _Partition] = {}
         self._closed = False
 
     def follow(
@@ -57,10 +57,13 @@ class Follower:
         partition: int,
         index: int,
         window_bytes: int = CREDIT_BYTES,
-    ) -> "_Partition":
-        """Add a partition, from `index` on; the node sends at most so much ahead."""
+    ) -> object:
+        """Add a partition, from `index` on; the node sends at most so much ahead.
+
+        What is returned stands for it in `take`, `lost` and `drop`.
+        """
         followed = _Partition(self, session, address, partition, index, window_bytes)
-        self._partitions[followed] = None
+        self._partitions[followed] = followed
         followed.subscribe()
         return followed
 
@@ -73,7 +76,7 @@ class Follower:
         """Wait for the next entries of one partition; at least one, at most a block; see `take`."""
         return (await self.take())[1]
 
-    async def take(self) -> "tuple[_Partition | None, list[Entry]]":
+    async def take(self) -> tuple[object, list[Entry]]:
         """The same, with the partition; None: they were given once before.
 
         Raises:
@@ -105,19 +108,18 @@ class Follower:
 
     def unfollow(self, number: int) -> None:
         """Follow a partition no more, and forget what has come of it; harmless when repeated."""
-        for partition in [one for one in self._partitions if one.number == number]:
+        for partition in [one for one in self._partitions.values() if one.number == number]:
             self.drop(partition)
         self.ends.pop(number, None)
         self._ready = deque(one for one in self._ready if one[1][0].partition != number)
 
-    def drop(self, partition: "_Partition") -> None:
+    def drop(self, partition: object) -> None:
         """End one subscription; what has come of it is given still."""
-        self._partitions.pop(partition, None)
-        partition.close()
+        self._partitions.pop(partition).close()
 
     def close(self) -> None:
         """End all subscriptions."""
-        for partition in self._partitions:
+        for partition in self._partitions.values():
             partition.close()
         self._ready.clear()
         self._closed = True

@@ -37,6 +37,6 @@ def group_guard(access: Access) -> Admits:
 
 def explain_refusal(access: Access, address: bytes, origin: Origin, _: bytes) -> RillnodeError:
     """Say what is missing to who is kept out."""
-    stream, _ = parse_group_address(address) or ("", "")
+    stream = (parse_group_address(address) or ("",))[0]
     verb = lacking(access, origin.principal, stream)
     return not_granted("address.unknown", origin.principal, verb, stream) if verb else UNKNOWN

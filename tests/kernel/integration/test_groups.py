@@ -77,7 +77,7 @@ def test_members_share_a_stream_and_see_each_entry_once(tmp_path: Path) -> None:
 
         async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
             consumers: list[Consumer[Entry]] = []
-            for _ in range(3):
+            while len(consumers) < 3:
                 consumer = stream.consumer("g", group=True)
                 consumers.append(await stack.enter_async_context(consumer))
                 tasks.create_task(work(consumer))
