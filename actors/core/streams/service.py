@@ -43,7 +43,7 @@ from rillnode.codecs.limits import (
     NAME_BYTES_MAX,
     OPENS_MAX,
     PARTITIONS_MAX,
-    SUBSCRIPTIONS_PER_LINK_MAX,
+    WATCHES_PER_LINK_MAX,
 )
 from rillnode.codecs.requests import decode_service_request
 from rillnode.codecs.routing import stream_admin
@@ -229,9 +229,13 @@ class StreamService(Worker):
     def _watch(self, ask: _Ask, request: native.WatchStreamsRequest) -> None:
         """Have the asker told of streams of a pattern, from an actor of its own."""
         check_pattern(request.pattern)
-        origin = ask.origin
-        if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
-            raise RequestError("subscription.limit", "This link has too many subscriptions")
+        origin, links = ask.origin, self._context.watches.links
+        if links[origin.account] >= WATCHES_PER_LINK_MAX:
+            text = f"A link follows at most {WATCHES_PER_LINK_MAX} patterns of streams"
+            raise RequestError("subscription.limit", text)
+        if origin.ended:
+            return
+        links[origin.account] += 1
         make = self._context.actor(StreamWatchActor)
         actor = partial(make, self._context, origin, ask.wire.return_route, request)
         origin.attach(self.system.spawn(actor))

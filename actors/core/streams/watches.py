@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.patterns import Matches
+from rillnode.actors.core.tally import Tally
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import StreamRecord
 
@@ -28,9 +30,14 @@ class StreamWatch:
 
 
 class StreamWatches:
-    """Who watches for streams at a node. All calls are for the loop's thread."""
+    """Who watches for streams at a node. All calls are for the loop's thread.
+
+    Attributes:
+        links: how many watches each link has.
+    """
 
     def __init__(self) -> None:
+        self.links: Tally[Origin] = Tally()
         self._watches: dict[Cell, StreamWatch] = {}
 
     def add(self, watch: StreamWatch) -> None:

@@ -98,6 +98,7 @@ class StreamWatchActor(Worker):
             self._refuse("actor.stopped", "The node has ended this watch: watch anew")
         self._context.router.unregister(self._own_address)
         self._context.watches.remove(self.address)
+        self._context.watches.links.drop(self._origin.account)
         self._origin.detach(self.address)
 
     def described(self, address: bytes) -> Described:

@@ -182,6 +182,22 @@ def test_a_pattern_has_some_bytes(tmp_path: Path, pattern: str) -> None:
     with_node(tmp_path, talk)
 
 
+def test_a_link_follows_so_many_patterns(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        followings = [client.follow(f"{number}*") for number in range(16)]
+        for one in followings:
+            await nothing_comes(one)
+        with pytest.raises(RequestError, match="at most 16 patterns") as refused:
+            await anext(client.follow("more"))
+        assert refused.value.code == "subscription.limit"
+        await followings[0].aclose()
+        await nothing_comes(client.follow("more"))
+        async with await connect_to(node) as other:
+            await nothing_comes(other.follow("more"))
+
+    with_node(tmp_path, talk)
+
+
 def test_a_position_that_can_be_none_is_refused(tmp_path: Path) -> None:
     async def talk(_: Node, client: Client) -> None:
         for start in ({"s": {"x": 1}}, {"s": {"0": -1}}):
