@@ -158,7 +158,7 @@ class Membership:
         self._id = None
         joined = self._joined is not None and self._joined.done()
         if error.code in _ANEW:
-            self.join_anew()
+            self.join_anew(max(AGAIN_SECONDS, error.retry_seconds))
         elif joined and error.retryable:
             self.join_anew(RETRY_SECONDS)
         elif joined:
