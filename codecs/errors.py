@@ -12,7 +12,8 @@
     |  |  +- StreamUnknown    `stream.unknown`
     |  |  +- StreamRemoved    `stream.removed`
     |  |  +- PartitionUnknown `stream.partition`
-    |  +- EntryTooLarge       `entries.size`
+    |  +- EntryError          `entries.*`
+    |  |  +- EntryTooLarge    `entries.size`
     |  +- ConsumerError       `consumer.*`
     |  |  +- ConsumerStopped  `consumer.stopped`
     |  +- GroupError          `group.*`
@@ -162,7 +163,11 @@ class PartitionUnknown(StreamError, code="stream.partition"):
     """The stream has no partition of that number."""
 
 
-class EntryTooLarge(RequestError, code="entries.size"):
+class EntryError(RequestError, code="entries"):
+    """What is pushed cannot be an entry, for its data, key or headers: `entries.*`."""
+
+
+class EntryTooLarge(EntryError, code="entries.size"):
     """An entry with more bytes than one may have."""
 
 

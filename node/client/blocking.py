@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerStopped
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, GroupInfo, SavedIndex, connect
@@ -263,9 +264,17 @@ class BlockingPusher:
     def __repr__(self) -> str:
         return repr(self._pusher)
 
-    def push(self, data: Data, *, partition: int = 0) -> None:
+    def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Push one entry; waits while the window is full. Errors as of `Pusher.push`."""
-        self._loop.run(self._pusher.push(data, partition=partition))
+        pushing = self._pusher.push(data, key=key, headers=headers, partition=partition)
+        self._loop.run(pushing)
 
     def flush(self) -> None:
         """Wait until all that was pushed is confirmed; raises the first error."""
@@ -343,13 +352,38 @@ class BlockingStream:
     def __repr__(self) -> str:
         return repr(self._stream)
 
-    def push(self, data: bytes, *, partition: int = 0) -> int:
-        """Push one entry; return its index once it is durable."""
-        return self._loop.run(self._stream.push(data, partition=partition))
+    def push(
+        self,
+        data: bytes,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable. Arguments as of `Stream.push`."""
+        return self._loop.run(
+            self._stream.push(data, key=key, headers=headers, partition=partition)
+        )
 
-    def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
-        """Push entries; return the index after the last, once all are durable."""
-        return self._loop.run(self._stream.push_many(items, partition=partition))
+    def push_many(
+        self,
+        items: Iterable[bytes],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push entries; return the index after the last, once all are durable.
+
+        Arguments as of `Stream.push_many`.
+        """
+        return self._loop.run(
+            self._stream.push_many(items, keys=keys, headers=headers, partition=partition)
+        )
+
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; errors as of `Stream`."""
+        return self._stream.partition_of(key)
 
     def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
         """Read at most `limit` entries from `index` on."""
@@ -565,7 +599,8 @@ def connect_blocking(
 ) -> BlockingClient:
     """Connect to a node; arguments and errors as of `connect`.
 
-    What is to be called when the link is lost and there again is called in another thread.
+    What is to be called when the link is lost, and when there is one again, is called in another
+    thread; the client's own verbs would wait for ever there.
     """
     loop = LoopThread()
     try:

@@ -574,8 +574,9 @@ async def connect(
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
         on_disconnect: called in the loop, with the reason, when the link is lost; not when the
-            client is closed. What is asked, pushed and followed goes on over the next link.
-        on_reconnect: called in the loop when there is a link again.
+            client is closed. What is asked, pushed and followed goes on over the next link. It may
+            be `async def`.
+        on_reconnect: likewise called when there is a link again, without arguments.
 
     Raises:
         TransportError: the node is not reached.

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.client.producer import WINDOW_BYTES, Data
 
 IN_FLIGHT: Final = 1_000
@@ -17,7 +18,9 @@ _PARTS: Final = 4
 class PushNowait(Protocol):
     """`Stream.push_nowait`."""
 
-    def __call__(self, data: Data, /, *, partition: int) -> asyncio.Future[int]:
+    def __call__(
+        self, data: Data, /, *, key: Key | None, headers: Headers | None, partition: int | None
+    ) -> asyncio.Future[int]:
         """Push one entry without waiting."""
         ...
 
@@ -53,13 +56,21 @@ class Pusher:
         """Entries that are not confirmed yet."""
         return len(self._open)
 
-    async def push(self, data: Data, *, partition: int = 0) -> asyncio.Future[int]:
+    async def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[int]:
         """Push one entry; return a future of its index, which need not be awaited.
 
-        It waits while the window is full. Cancelled then, it has not pushed the entry.
+        It waits while the window is full. Cancelled then, it has not pushed the entry. Arguments as
+        of `Stream.push`.
 
         Raises:
-            TypeError: it is no bytes.
+            TypeError: something is of another type.
             RillnodeError: this entry, or an earlier one, was refused or is not confirmed; the first
                 such error of all. Later entries may be stored.
         """
@@ -68,7 +79,7 @@ class Pusher:
         while len(self._open) >= self._in_flight_max or self._bytes > WINDOW_BYTES:
             await self._wait()
         self._raise()
-        future = self._push(data, partition=partition)
+        future = self._push(data, key=key, headers=headers, partition=partition)
         size = memoryview(data).nbytes
         self._pushed += 1
         self._bytes += size

@@ -310,7 +310,7 @@ class Session:
         self._post_flush()
         if self._reconnecting is not None and self._on_reconnect is not None:
             # By the loop: what it raises is not ours.
-            asyncio.get_running_loop().call_soon(self._on_reconnect)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_reconnect)
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand answers to those who wait for them."""
@@ -337,12 +337,24 @@ class Session:
         for subscriber in tuple(self._subscribers.values()):
             subscriber.link_lost()
         if self._on_disconnect is not None:
-            asyncio.get_running_loop().call_soon(self._on_disconnect, reason)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_disconnect, reason)
         if not self._reconnect:
             self._fail(TransportError("link.closed", f"the link to the node closed: {reason}"))
             return
         logger.info("link_lost", extra={"reason": reason})
         self._reconnecting = asyncio.get_running_loop().create_task(self._connect_again())
+
+    def _tell(self, callback: Callable[..., object], *args: str) -> None:
+        told = callback(*args)
+        if asyncio.iscoroutine(told):
+            task = asyncio.get_running_loop().create_task(told)
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    @cached_property
+    def _telling(self) -> set[asyncio.Task[object]]:
+        """Tasks of callbacks that are `async def`."""
+        return set()
 
     async def _connect_again(self) -> None:
         attempt = 0

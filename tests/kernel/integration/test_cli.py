@@ -173,6 +173,13 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
     assert sorted(pulled) == list(range(5_000))
     tailed = lines(call("stream", "tail", "sensors", "--from", "start", "--count", "5000", *at))
     assert len(tailed) == 5_000
+    assert all(row["key"] == row["json"]["device"] for row in tailed)
+    beside = ("--entry-key", "lamp", "--header", "sender=hall")
+    (row,) = lines(call("stream", "push", "sensors", *beside, *at, stdin=b"on\n"))
+    there = ("--partition", str(row["partition"]), "--from", str(row["first_index"]))
+    (pulled_row,) = lines(call("stream", "pull", "sensors", *there, *at))
+    assert (pulled_row["text"], pulled_row["key"]) == ("on", "lamp")
+    assert pulled_row["headers"] == {"sender": "hall"}
 
     assert call("index", "get", "sensors", "c1", *at).returncode == 1
     assert lines(call("index", "set", "sensors", "c1", "10", *at))[0]["index"] == 10
@@ -188,7 +195,7 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
 
     unknown = call("stream", "show", "typo", *at)
     assert unknown.returncode == 1
-    assert b"next: `rillnode stream ls`" in unknown.stderr
+    assert b"`rillnode stream ls` lists" in unknown.stderr
     assert node.stop() == 0
 
 

@@ -28,6 +28,7 @@ from rillnode.node.client import Client, connect_blocking
 from rillnode.node.runtime import Node
 
 SECONDS = 60.0
+KILLS = 4
 HERE = Path(__file__).parent
 
 CHILD = """
@@ -113,7 +114,8 @@ def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_path: Pat
     """What comes again was processed after the last position, and no position goes back."""
 
     async def test() -> None:
-        log, count, kills = tmp_path / "log", 600, 4
+        log, kills = tmp_path / "log", KILLS
+        count = 150 * kills
         env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
         async with running(tmp_path / "data") as (node, client):
             stream = await client.stream("s", partitions=2)
@@ -202,6 +204,17 @@ def test_a_pusher_stores_all_and_raises_what_is_refused(tmp_path: Path) -> None:
             assert [confirm.result() for confirm in confirms] == [n // 2 for n in range(500)]
             entries = await stream.pull(0, 1_000, partition=1)
             assert [entry.data for entry in entries] == [b"%d" % n for n in range(1, 500, 2)]
+            async with stream.pusher() as pusher:
+                for number in range(10):
+                    await pusher.push(b"x", key=f"k{number}", headers={"n": b"%d" % number})
+            async with stream.consumer("c") as consumer:
+                consumed = await consumer.batch(1_000)
+                while len(consumed) < 510:
+                    consumed += await consumer.batch(1_000)
+            with_key = {one.key: one for one in consumed if one.key is not None}
+            assert len(with_key) == 10
+            assert with_key[b"k3"].headers == {"n": b"3"}
+            assert with_key[b"k3"].partition == stream.partition_of("k3")
             pusher = stream.pusher()
             await pusher.push(b"x")
             await client.remove("s")

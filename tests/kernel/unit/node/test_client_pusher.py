@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rillnode.codecs.errors import QuotaError, RequestError
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.client.producer import WINDOW_BYTES, Data
 from rillnode.node.client.pusher import Pusher
 
@@ -18,11 +19,13 @@ class Log:
         self.open: list[asyncio.Future[int]] = []
         self.most = 0
 
-    def push_nowait(self, data: Data, /, *, partition: int) -> asyncio.Future[int]:
+    def push_nowait(
+        self, data: Data, /, *, key: Key | None, headers: Headers | None, partition: int | None
+    ) -> asyncio.Future[int]:
         if not data:
             raise RequestError("entries.size", "an entry that is refused at once")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.pushed.append((partition, bytes(data)))
+        self.pushed.append((partition or 0, bytes(data)))
         self.open.append(future)
         self.most = max(self.most, len(self.open))
         return future
