@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from rillnode.codecs import native
@@ -80,15 +81,12 @@ class Membership:
         name: of the group, or the consumer.
         shared: whether it is a group.
         owner: told of what becomes of it.
-
-    Raises:
-        RequestError: `index.invalid`, nobody can have such a name.
     """
 
     def __init__(
         self, session: Session, stream: str, name: str, *, shared: bool, owner: Claimant
     ) -> None:
-        self.address = group_address(stream, name)
+        self._names = (stream, name)
         self.token = session.messages.entropy(_TOKEN_BYTES)
         self._session = session
         self._shared = shared
@@ -98,9 +96,15 @@ class Membership:
         self._again: asyncio.TimerHandle | None = None
         self._left = False
 
+    @cached_property
+    def address(self) -> bytes:
+        """The group's. Raises RequestError: `index.invalid`, nobody can have such a name."""
+        return group_address(*self._names)
+
     async def join(self) -> None:
         """Become a member; raises why it cannot be one."""
         if self._joined is None:
+            _ = self.address  # before anything waits for an answer
             self._joined = asyncio.get_running_loop().create_future()
             self._subscribe()
         await asyncio.shield(self._joined)

@@ -180,7 +180,8 @@ def test_a_name_is_a_groups_or_a_single_consumers(tmp_path: Path) -> None:
         with pytest.raises(ConsumerError, match="none can be chosen"):
             stream.consumer("one", group=True, partitions=[0])
         with pytest.raises(RequestError) as invalid:
-            stream.consumer("x" * 513, group=True)
+            async with stream.consumer("x" * 513, group=True):
+                pass
         assert invalid.value.code == "index.invalid"
 
     with_node(tmp_path, talk)
