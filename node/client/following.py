@@ -25,7 +25,7 @@ ENDED: Final = frozenset(
 Positions = Mapping[str, Mapping[str, int]]
 """By stream and partition, which is a text as in JSON, the index of the next entry."""
 
-Start = Positions | Literal["start", "end"]
+FollowStart = Positions | Literal["start", "end"]
 
 
 class Followed(NamedTuple):
@@ -41,7 +41,7 @@ class Following(Iteration[Followed]):
     Entries of one partition come in order; those of several as they come.
     """
 
-    def __init__(self, session: Session, pattern: str, start: Start) -> None:
+    def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
         self._streams = _Streams(session, pattern, start)
         super().__init__(_Source(self._streams))
 
@@ -143,7 +143,7 @@ class _Part(NamedTuple):
 class _Streams(Follower):
     """A follower of the partitions of many streams."""
 
-    def __init__(self, session: Session, pattern: str, start: Start) -> None:
+    def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
         super().__init__()
         self.positions: dict[str, dict[int, int]] = {}
         self._session = session
@@ -203,7 +203,7 @@ class _Streams(Follower):
             self._at_end, self._saved = False, {}
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
-        followed = self.follow(self._session, address, part.number, index, window)
+        followed = self.follow(self._session, address, part.number, index, window_bytes=window)
         self._parts[followed] = part
 
     def _forget(self, stream: str) -> None:

@@ -204,6 +204,7 @@ class Sharing:
         session: asks the node.
         stream: name of the stream.
         name: of the group.
+        begin: finds out where partitions begin in which nothing is saved.
         ledger: the consumer's.
         describe: tells the addresses and ends of all partitions.
         save_seconds: after which positions are saved.
@@ -217,6 +218,7 @@ class Sharing:
         session: Session,
         stream: str,
         name: str,
+        begin: Callable[[Sequence[int]], Awaitable[dict[int, int]]],
         ledger: Ledger[Entry],
         *,
         describe: Callable[[], Awaitable[native.StreamInfo]],
@@ -228,6 +230,7 @@ class Sharing:
         self._session = session
         self._stream = stream
         self._name = name
+        self._begins = begin
         self._ledger = ledger
         self._describe = describe
         self._save_seconds = save_seconds
@@ -356,7 +359,10 @@ class Sharing:
                 return
             try:
                 described = await self._describe()
-                position = await self._load_position(partition)
+                saved = await self._load_position(partition)
+                position = saved
+                if position is None:
+                    position = (await self._begins([partition]))[partition]
             except RillnodeError as error:
                 if not error.retryable and not isinstance(error, TransportError):
                     self._follower.fail(error)
@@ -368,11 +374,20 @@ class Sharing:
                     one.partition: one.next_index for one in described.partitions
                 }
                 self._ledger.assign(partition, position)
-                self._saving.loaded(partition, position)
+                self._saving.loaded(partition, saved or 0)
+                if position != (saved or 0):
+                    self._begin(self._saved_at_once())
                 address = described.partitions[partition].address
                 self._follower.follow(self._session, address, partition, position)
                 self._tell(self._on_assigned, partition)
             return
+
+    async def _saved_at_once(self) -> None:
+        """Save where partitions begin: who has them next goes on from there, too."""
+        try:
+            await self.save()
+        except RillnodeError as error:
+            logger.warning("position_not_saved", extra={"code": error.code})
 
     async def _give_up(self, partition: int, generation: int) -> None:
         """Let another member have a partition."""
@@ -433,14 +448,14 @@ class Sharing:
 
     # Positions -------------------------------------------------------------------------------
 
-    async def _load_position(self, partition: int) -> int:
+    async def _load_position(self, partition: int) -> int | None:
         request = native.LoadIndexRequest(
             self._session.next_id(), self._name, self._stream, partition
         )
         response = await self._session.request(b"stream_index", request)
         if not isinstance(response, native.SavedIndexResponse):
             raise RequestError("client.answer", "the node gave another kind of answer")
-        return response.index or 0
+        return response.index
 
     async def _save_position(self, partition: int, index: int) -> None:
         generation = self._held.get(partition)

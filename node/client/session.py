@@ -32,6 +32,7 @@ from rillnode.transports.links import Link, LinkEvents
 logger = logging.getLogger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 30.0
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
@@ -45,10 +46,20 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
-_AGAIN: Final = (native.BlocksResponse, native.GroupResponse, native.WatchStreamsResponse)
+_AGAIN: Final = (
+    native.BlocksResponse,
+    native.FoundResponse,
+    native.GroupResponse,
+    native.WatchStreamsResponse,
+)
 """Answers that may still come when a subscription has ended."""
 
-_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
+_OF_PARTITION: Final = (
+    native.AppendRequest,
+    native.ReadRequest,
+    native.LocateRequest,
+    native.SearchRequest,
+)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 
@@ -172,7 +183,7 @@ class Session:
         """
         await self._connect(self)
 
-    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Wait until every request is answered, then close; what is still open then fails."""
         if not self._closing:
             self._closing = True

@@ -56,13 +56,15 @@ class Follower:
         address: bytes,
         partition: int,
         index: int,
+        where: str = "",
         window_bytes: int = CREDIT_BYTES,
     ) -> object:
-        """Add a partition, from `index` on; the node sends at most so much ahead.
+        """Add a partition, from `index` on: its entries that meet a condition, if there is one.
 
-        What is returned stands for it in `take`, `lost` and `drop`.
+        The node sends at most `window_bytes` ahead. What is returned stands for the partition in
+        `take`, `lost` and `drop`.
         """
-        followed = _Partition(self, session, address, partition, index, window_bytes)
+        followed = _Partition(self, session, address, partition, index, where, window_bytes)
         self._partitions[followed] = followed
         followed.subscribe()
         return followed
@@ -154,8 +156,10 @@ class _Partition:
         address: bytes,
         partition: int,
         index: int,
+        where: str,
         window_bytes: int,
     ) -> None:
+        self._where = where
         self._follower = follower
         self._session = session
         self._address = address
@@ -172,17 +176,19 @@ class _Partition:
         self._id = self._session.next_id()
         self._session.subscribe(self._id, self)
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+    def resume(self) -> tuple[bytes, native.SubscribeRequest | native.FollowRequest]:
         """Ask for what follows the last entry that came."""
         self._route = None
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
         credit = max(1, self._window_bytes - self._held_bytes)
+        if self._where:
+            return self._address, native.FollowRequest(self._id, self._next, credit, self._where)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
     def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
-        if not isinstance(response, native.BlocksResponse):
+        if not isinstance(response, native.BlocksResponse | native.FoundResponse):
             return
         self._route = route
         self._follower.ends[self.number] = response.next_index
@@ -200,6 +206,8 @@ class _Partition:
                 self._follower.received(self, entries, len(item.value))
             else:
                 self.grant(len(item.value))
+        if isinstance(response, native.FoundResponse):
+            self._next = max(self._next, response.reached)
 
     def link_lost(self) -> None:
         """It goes on over the next one."""
