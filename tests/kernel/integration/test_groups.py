@@ -187,6 +187,22 @@ def test_a_name_is_a_groups_or_a_single_consumers(tmp_path: Path) -> None:
     with_node(tmp_path, talk)
 
 
+def test_a_group_may_begin_at_the_end(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        for number in range(2):
+            await stream.push_many([b"old"] * 3, partition=number)
+        async with stream.consumer("g", group=True, start="end") as consumer:
+            await spread(consumer, of=2)
+        saved = {one.partition: one.index for one in await client.indexes("s")}
+        assert saved == {0: 3, 1: 3}
+        await stream.push(b"new")
+        async with stream.consumer("g", group=True) as consumer:
+            assert (await consumer.next(timeout=5.0)).data == b"new"
+
+    with_node(tmp_path, talk)
+
+
 def test_two_hundred_members_of_four_partitions(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         stream = await client.stream("s", partitions=4)
