@@ -48,6 +48,8 @@ LOADS_MAX: Final = 60
 
 _TOKEN_BYTES: Final = 16
 
+_LATE: Final = "The partition is another member's by now: what was processed since is not saved"
+
 _ANEW: Final = UNHANDLED | {"actor.failed", "group.member"}
 
 OnPartitions = Callable[[Sequence[int]], object]
@@ -248,6 +250,7 @@ class Sharing:
         self._ended = False
         # Whether what the group has said last holds: it was said over this link.
         self._told = False
+        self._claimed = asyncio.Event()
         self.save = self._saving.save
 
     # Feed ------------------------------------------------------------------------------------
@@ -314,12 +317,13 @@ class Sharing:
 
     def claimed(self, response: native.GroupResponse) -> None:
         """Take on what has come, and give up what is asked for."""
-        if self._ended:
-            return
         held = {one.partition: one.generation for one in response.held}
         for partition, generation in tuple(self._held.items()):
             if held.get(partition) != generation:
                 self._lose(partition)
+        self._claimed.set()
+        if self._ended:
+            return
         for partition, generation in held.items():
             if partition not in self._held:
                 self._held[partition] = generation
@@ -461,16 +465,32 @@ class Sharing:
         generation = self._held.get(partition)
         if generation is None:
             return
-        token, request_id = self._membership.token, self._session.next_id()
-        request = native.SaveGroupRequest(request_id, token, partition, generation, index)
         try:
-            await self._session.request(self._membership.address, request)
+            await self._save_since(generation, partition, index)
         except RequestError as error:
+            if error.code == "group.member":
+                # Perhaps only the group's actor has ended: then it has the partition still.
+                await self._claim_anew()
+                if self._held.get(partition) != generation:
+                    raise RequestError("group.generation", _LATE) from None
+                await self._save_since(generation, partition, index)
+                return
             if error.code == "group.generation" and self._held.get(partition) == generation:
                 self._lose(partition)
-            elif error.code == "group.member":
-                self._membership.join_anew()
             raise
+
+    async def _save_since(self, generation: int, partition: int, index: int) -> None:
+        token, request_id = self._membership.token, self._session.next_id()
+        request = native.SaveGroupRequest(request_id, token, partition, generation, index)
+        await self._session.request(self._membership.address, request)
+
+    async def _claim_anew(self) -> None:
+        """Join anew, and wait until it is known what the member has."""
+        self._claimed.clear()
+        self._membership.join_anew()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._claimed.wait()
 
     async def _follow_ends(self) -> None:
         """Ask where the ends are while it is behind: else all that comes has told them."""

@@ -19,6 +19,7 @@ from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerError, GroupError, RequestError
+from rillnode.codecs.group_address import group_address
 from rillnode.node.client import Client, Consumer, connect_blocking
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
@@ -183,6 +184,42 @@ def test_a_name_is_a_groups_or_a_single_consumers(tmp_path: Path) -> None:
             async with stream.consumer("x" * 513, group=True):
                 pass
         assert invalid.value.code == "index.invalid"
+
+    with_node(tmp_path, talk)
+
+
+def test_a_position_is_saved_although_the_groups_actor_has_ended(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many([b"x"] * 3)
+        async with stream.consumer("g", group=True, save_seconds=60.0) as consumer:
+            await consumer.batch(2, timeout=5.0)
+            consumer.ack(await consumer.next(timeout=5.0))
+            node.observed.system.exit(node.observed.router.table[group_address("s", "g")])
+            await consumer.save()
+            assert await client.get_index("g", "s") == 3
+
+    with_node(tmp_path, talk)
+
+
+def test_a_position_is_not_saved_by_who_was_given_up(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        await stream.push_many([b"x"] * 3)
+        async with Proxy(node.addresses()["noise"]) as proxy:
+            other = await connect_to(node, through=proxy.address)
+            far = (await other.stream("s")).consumer("g", group=True, save_seconds=60.0)
+            async with other, far, stream.consumer("g", group=True) as near:
+                await spread(far, of=1)
+                far.ack(await far.next(timeout=5.0))
+                await proxy.take_away()
+                await until(lambda: near.partitions == (0,))
+                await proxy.bring_back()
+                with pytest.raises(GroupError, match="another member's by now") as refused:
+                    await far.save()
+                assert refused.value.code == "group.generation"
+                assert await client.get_index("g", "s") is None
+                await far.save()  # it has nothing of that any more
 
     with_node(tmp_path, talk)
 
