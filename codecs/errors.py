@@ -22,6 +22,7 @@
     |  +- ProducerError       `producer.*`
     |  |  +- ProducerStale    `producer.stale`
     |  |  +- ProducerFenced   `producer.fenced`
+    |  +- GroupError          `group.*`
     |  +- QuotaError          `quota.*`
     |  +- AddressError        `address.*`
     |  |  +- AddressUnknown   `address.unknown`
@@ -212,6 +213,10 @@ class ProducerStale(ProducerError, code="producer.stale"):
 
 class ProducerFenced(ProducerError, code="producer.fenced"):
     """The producer's name was opened once more since: only the last one may push."""
+
+
+class GroupError(RequestError, code="group"):
+    """A group of consumers, or its name, cannot be used so: `group.*`."""
 
 
 class QuotaError(RequestError, code="quota"):

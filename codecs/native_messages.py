@@ -184,6 +184,18 @@ class ListRequest:
 
 
 @dataclass(slots=True)
+class WatchStreamsRequest:
+    """Tell which streams there are whose names a pattern stands for, and of each that is made.
+
+    Answered by WatchStreamsResponses, again and again, until an UnsubscribeRequest goes to where
+    these come from. The pattern is one of grants: `*`, `?` and `[...]`.
+    """
+
+    request_id: UInt
+    pattern: str
+
+
+@dataclass(slots=True)
 class TrimRequest:
     """Drop a partition's entries below `before`."""
 
@@ -231,6 +243,75 @@ class ListIndexesRequest:
     after_stream: str
     after_partition: UInt
     after_client_id: str
+
+
+@dataclass(slots=True)
+class JoinGroupRequest:
+    """Become a member of a group of consumers; answered by a GroupResponse at each change.
+
+    Asked again with the same token over another link the member goes on with what it has.
+
+    Attributes:
+        member: a token of 16 bytes, made up for one member; whoever asks with it is the same.
+        shared: whether members share the partitions; else a single consumer has the name, which
+            takes part in nothing but that.
+    """
+
+    request_id: UInt
+    member: bytes
+    shared: bool
+
+
+@dataclass(slots=True)
+class LeaveGroupRequest:
+    """Be a member no more; what the member has others get at once."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class BeatGroupRequest:
+    """Tell that a member that has partitions is well."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class HeldPartition:
+    """A partition that a member has, since the group's generation `generation`."""
+
+    partition: UInt
+    generation: UInt
+
+
+@dataclass(slots=True)
+class ReleaseGroupRequest:
+    """Give partitions up that the group has asked for, once the positions in them are saved."""
+
+    request_id: UInt
+    member: bytes
+    partitions: list[HeldPartition]
+
+
+@dataclass(slots=True)
+class SaveGroupRequest:
+    """Save the group's position in a partition that the member has had since `generation`."""
+
+    request_id: UInt
+    member: bytes
+    partition: UInt
+    generation: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ListGroupsRequest:
+    """List the groups of a stream, or (empty) those with members at the node."""
+
+    request_id: UInt
+    stream: str
 
 
 @dataclass(slots=True)
@@ -493,6 +574,19 @@ class ListResponse:
 
 
 @dataclass(slots=True)
+class WatchStreamsResponse:
+    """Answers WatchStreamsRequest: streams that were not told of, or have more partitions now.
+
+    Attributes:
+        listed: all that there were at the beginning have been told.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    listed: bool
+
+
+@dataclass(slots=True)
 class PositionResponse:
     """Answers AppendRequest, LocateRequest and TrimRequest."""
 
@@ -573,6 +667,50 @@ class SavedIndexResponse:
 
     request_id: UInt
     index: UInt | None
+
+
+@dataclass(slots=True)
+class GroupResponse:
+    """Answers JoinGroupRequest, again and again: what a member has.
+
+    Attributes:
+        generation: counts the changes of the group: members that come and go, partitions that move.
+        held: its partitions.
+        asked: those of them that it is to give up.
+    """
+
+    request_id: UInt
+    generation: UInt
+    held: list[HeldPartition]
+    asked: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member of a group: the beginning of its token in hex, whose it is, and what it has."""
+
+    id: str
+    principal: str
+    partitions: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupInfo:
+    """A group of consumers, or a single one (not `shared`), of one stream."""
+
+    stream: str
+    name: str
+    shared: bool
+    generation: UInt
+    members: list[GroupMember]
+
+
+@dataclass(slots=True)
+class ListGroupsResponse:
+    """Answers ListGroupsRequest."""
+
+    request_id: UInt
+    groups: list[GroupInfo]
 
 
 @dataclass(slots=True)
@@ -813,11 +951,18 @@ Request = (
     | OpenManyRequest
     | DescribeRequest
     | ListRequest
+    | WatchStreamsRequest
     | TrimRequest
     | RemoveRequest
     | LoadIndexRequest
     | SaveIndexRequest
     | ListIndexesRequest
+    | JoinGroupRequest
+    | LeaveGroupRequest
+    | BeatGroupRequest
+    | ReleaseGroupRequest
+    | SaveGroupRequest
+    | ListGroupsRequest
     | StatusRequest
     | CheckpointRequest
     | SinkEndsRequest
@@ -842,6 +987,7 @@ Request = (
 Response = (
     StreamResponse
     | ListResponse
+    | WatchStreamsResponse
     | PositionResponse
     | PositionsResponse
     | ProducerResponse
@@ -850,6 +996,8 @@ Response = (
     | FoundResponse
     | SavedIndexResponse
     | ListIndexesResponse
+    | GroupResponse
+    | ListGroupsResponse
     | DocumentResponse
     | SinkEndsResponse
     | DoneResponse

@@ -20,6 +20,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
@@ -64,6 +65,7 @@ from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
+from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -462,8 +464,13 @@ class Node:
             system.post(retention, change)
             for plug_in in self._plug_ins:
                 guarded(plug_in.changed, change)
+            record = change.record if isinstance(change, StreamRemoved) else change
+            context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
+                context.watches.removed(record)
                 system.post(self._indexes, change)
+            else:
+                context.watches.changed(record)
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
@@ -491,6 +498,9 @@ class Node:
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
+        router.register_resolver(GROUP_PREFIX, addresses.group_resolver(context))
+        explain_group = partial(addresses.explain_refusal, self._access)
+        router.register_guard(GROUP_PREFIX, addresses.group_guard(self._access), explain_group)
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access), explain_refusal)
         router.register(QUEUES_ADDRESS, system.spawn(partial(QueueService, context)))
         router.register_resolver(QUEUE_PREFIX, queue_resolver(context))

@@ -238,12 +238,16 @@ class SaveIndex(Operation):
     The caller keeps it monotonic: one actor of a node owns each key. Where others save the same,
     the highest counts.
 
+    Errors: `store.fenced` (see `seen`).
+
     Attributes:
         index: the position; result: what is saved, which may be a higher one of others.
+        seen: as of PutRecords: named values that lie with the stream.
     """
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
     index: int = 0
+    seen: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(slots=True, eq=False)

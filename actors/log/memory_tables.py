@@ -36,7 +36,7 @@ from rillnode.actors.log import (
     removed_error,
 )
 from rillnode.actors.log.producers import numbers_for, open_producer
-from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.layout import (
     INDEX,
     LogState,
@@ -182,7 +182,8 @@ class MemoryTables:
         for log in logs_of(record.id, record.partitions):
             removed = self._logs.pop(log, None) or _Log()
             self.size -= sum(len(block.value) for block in removed.blocks)
-            beside = [key for key in self._records if key.startswith(beside_log(log))]
+            names = (beside_log(log), beside_stream(record.id))
+            beside = [key for key in self._records if key.startswith(names)]
             self._put_records([(key, None) for key in beside])
         self._indexes = {
             key: index for key, index in self._indexes.items() if key.stream != record.name

@@ -46,6 +46,18 @@ def version_of(value: bytes | None) -> int:
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") | 1
 
 
+GROUPS = "groups/"
+"""Begins the names of what is kept of groups of consumers, by the first log of their stream."""
+
+OF_LOGS = (BESIDE_LOGS, GROUPS)
+"""What lies where a log does, by its number, and goes with it."""
+
+
+def beside_stream(stream_id: int) -> str:
+    """Begins the names of what is kept of the groups that read a stream, removed with it."""
+    return f"{GROUPS}{log_id(stream_id, 0)}/"
+
+
 FIRST_KEY = b"\1"
 """No secondary key is below this one."""
 

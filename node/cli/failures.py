@@ -63,6 +63,8 @@ NEXT_STEPS: Final = {
     "export": "give the sink a new directory: it exports what the node still has",
     "file": "stop the other process, or give each a directory of its own",
     "files": "copy the directory again from where the sink writes it",
+    "follow": "follow a pattern that stands for fewer streams",
+    "group": "`rillnode index ls` shows who shares what; a name is a group's or one consumer's",
     "http": "see `[http]` in the configuration: listen, token_file",
     "hub": "ask again; `rillnode peer ping NAME` tells whether the hub is in reach",
     "index": "`rillnode index ls STREAM` shows the saved positions",

@@ -3,6 +3,7 @@
 from rillnode.node.client.blocking import (
     BlockingClient,
     BlockingConsumer,
+    BlockingFollowing,
     BlockingIteration,
     BlockingJob,
     BlockingMailbox,
@@ -13,8 +14,16 @@ from rillnode.node.client.blocking import (
     BlockingWorkQueue,
     connect_blocking,
 )
-from rillnode.node.client.client import Client, SavedIndex, TakenBack, connect
+from rillnode.node.client.client import (
+    Client,
+    GroupInfo,
+    GroupMember,
+    SavedIndex,
+    TakenBack,
+    connect,
+)
 from rillnode.node.client.consumer import Consumer
+from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
@@ -29,6 +38,7 @@ __all__ = [
     "Answer",
     "BlockingClient",
     "BlockingConsumer",
+    "BlockingFollowing",
     "BlockingIteration",
     "BlockingJob",
     "BlockingMailbox",
@@ -39,6 +49,10 @@ __all__ = [
     "BlockingWorkQueue",
     "Client",
     "Consumer",
+    "Followed",
+    "Following",
+    "GroupInfo",
+    "GroupMember",
     "Handler",
     "Job",
     "Mailbox",

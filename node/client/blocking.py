@@ -20,11 +20,14 @@ from rillnode.codecs.times import Time
 from rillnode.node.client.client import (
     TAKE_BACK_ENTRIES,
     Client,
+    GroupInfo,
     SavedIndex,
     TakenBack,
     connect,
 )
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
+from rillnode.node.client.following import Followed, Following, FollowStart
+from rillnode.node.client.group import OnPartitions
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
@@ -286,6 +289,11 @@ class BlockingConsumer(Generic[E]):
         self._loop.run(self._consumer.save())
 
     @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads; see `Consumer.partitions`."""
+        return self._consumer.partitions
+
+    @property
     def in_flight(self) -> int:
         """Entries that were handed out and do not count as processed."""
         return self._consumer.in_flight
@@ -388,6 +396,27 @@ class BlockingPusher:
     ) -> None:
         """Wait for all confirms and raise the first error; after one of the block, do neither."""
         self._loop.run(self._pusher.__aexit__(kind, error, trace))
+
+
+class BlockingFollowing(BlockingIteration[Followed]):
+    """Entries of all streams of a pattern; see `Following`."""
+
+    def __init__(self, following: Following, loop: LoopThread) -> None:
+        async def one() -> tuple[Followed]:
+            return (await anext(following),)
+
+        super().__init__(loop, one, following.aclose)
+        self._following = following
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it follows at the moment; see `Following.streams`."""
+        return self._following.streams
+
+    @property
+    def position(self) -> dict[str, dict[str, int]]:
+        """Where it is in each stream; see `Following.position`."""
+        return self._following.position
 
 
 class BlockingService:
@@ -556,15 +585,24 @@ class BlockingStream:
         *,
         start: Start = "start",
         partitions: Sequence[int] | None = None,
+        group: bool = False,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
         save_seconds: float = SAVE_SECONDS,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
     ) -> BlockingConsumer[Entry]:
-        """A consumer that goes on where `name` stopped; see `Stream.consumer`."""
+        """A consumer that goes on where `name` stopped; see `Stream.consumer`.
+
+        `on_assigned` and `on_revoked` are called in another thread, and must not block.
+        """
         consumer = self._stream.consumer(
             name,
             start=start,
             partitions=partitions,
+            group=group,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             ack=ack,
             max_in_flight=max_in_flight,
             save_seconds=save_seconds,
@@ -633,6 +671,10 @@ class BlockingClient:
         """Tell about one stream."""
         return self._loop.run(self._client.describe(name))
 
+    def follow(self, pattern: str, *, start: FollowStart = "end") -> "BlockingFollowing":
+        """Follow all streams of a pattern; see `Client.follow`."""
+        return BlockingFollowing(self._client.follow(pattern, start=start), self._loop)
+
     def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop entries below `before`."""
         return self._loop.run(self._client.trim(name, partition=partition, before=before))
@@ -666,6 +708,10 @@ class BlockingClient:
     def set_index(self, client_id: str, stream: str, index: int, *, partition: int = 0) -> int:
         """Save a consumer's position."""
         return self._loop.run(self._client.set_index(client_id, stream, index, partition=partition))
+
+    def groups(self, stream: str = "") -> list[GroupInfo]:
+        """Groups of consumers; see `Client.groups`."""
+        return self._loop.run(self._client.groups(stream))
 
     def status(self) -> dict[str, Any]:
         """The node's status document."""

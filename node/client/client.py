@@ -23,6 +23,7 @@ from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
@@ -70,6 +71,40 @@ class TakenBack:
 
     taken: int
     gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group of consumers, or a single consumer: whose it is, and what it has.
+
+    Attributes:
+        id: tells it from others of its group.
+        principal: who it has proved to be.
+        partitions: those that it has at the moment; of a single consumer none are told.
+    """
+
+    id: str
+    principal: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group of consumers of one stream.
+
+    Attributes:
+        stream: name of the stream.
+        name: under which positions are saved.
+        shared: whether members share the partitions; else they are single consumers of one name.
+        generation: counts its changes.
+        members: in the order in which they have come; none, where nobody uses the name now.
+    """
+
+    stream: str
+    name: str
+    shared: bool
+    generation: int
+    members: list[GroupMember]
 
 
 class Closing(Protocol):
@@ -230,6 +265,28 @@ class Client(Correspondent):
             if not after:
                 return
 
+    def follow(self, pattern: str, *, start: FollowStart = "end") -> Following:
+        """Follow all streams whose names a pattern stands for, those that are made later as well.
+
+            async for stream, entry in client.follow("sensors.*"):
+                ...
+
+        It is `Stream.tail` over many streams. A stream that is removed, or that this client may no
+        longer follow, ends quietly, and the others go on. It goes on over lost links.
+
+        Args:
+            pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
+                one of some.
+            start: `end`, only what comes from now on; `start`, the first entries kept; or where an
+                earlier one was, see `Following.position`. Streams that are made later, or are not
+                in that position, begin with their first entry.
+
+        Raises:
+            RequestError: `follow.invalid`, a pattern or position that cannot be; as it goes on,
+                `follow.limit`, the streams have more than 5,000 partitions together.
+        """
+        return Following(self._session, pattern, start)
+
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop a partition's entries below `before`; return the first index still kept."""
         request = native.TrimRequest(self._session.next_id(), name, partition, before)
@@ -350,6 +407,32 @@ class Client(Correspondent):
             ]
             last = response.last
         return found
+
+    async def groups(self, stream: str = "") -> list[GroupInfo]:
+        """The groups of consumers of one stream, or of all streams with members at this node.
+
+        At most 500 groups, or as many as have 1,000 members together.
+
+        Raises:
+            StreamUnknown: `stream.unknown`.
+        """
+        request = native.ListGroupsRequest(self._session.next_id(), stream)
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.ListGroupsResponse):
+            raise _unexpected()
+        return [
+            GroupInfo(
+                group.stream,
+                group.name,
+                group.shared,
+                group.generation,
+                [
+                    GroupMember(one.id, one.principal, tuple(one.partitions))
+                    for one in group.members
+                ],
+            )
+            for group in response.groups
+        ]
 
     async def status(self) -> dict[str, Any]:
         """The node's status document."""

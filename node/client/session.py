@@ -43,14 +43,20 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
 
-_AGAIN: Final = (native.BlocksResponse, native.FoundResponse, native.JobsResponse)
-"""Answers that may still come when a subscription has ended."""
-
 OnDisconnect = Callable[[str], object]
 """Told that a link is lost, and why."""
 
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
+
+_AGAIN: Final = (
+    native.BlocksResponse,
+    native.FoundResponse,
+    native.GroupResponse,
+    native.JobsResponse,
+    native.WatchStreamsResponse,
+)
+"""Answers that may still come when a subscription has ended."""
 
 _OF_PARTITION: Final = (
     native.AppendRequest,
@@ -284,6 +290,14 @@ class Session:
             # Where the stream is removed meanwhile, both that and its lost address are told.
             self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
+
+    def drop(self, subscription_id: int) -> None:
+        """Take nothing more for a subscription whose end its node learns otherwise."""
+        holder = self._holder(subscription_id)
+        if holder is not self:
+            holder.drop(subscription_id)
+        elif self._subscribers.pop(subscription_id, None) is not None:
+            self.unanswered += 1
 
     def tell(self, route: Route, request: native.Request) -> None:
         """Send a request that has no answer, if a link is open to the node that it is for."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from rillnode.actors.core.groups.registry import GroupView
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.streams.searching import SEARCH_ENTRIES, search
 from rillnode.actors.engine.outside import Outside, Reply
@@ -28,7 +29,7 @@ from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.where import Where
 from rillnode.node.http.answers import Refusal
-from rillnode.node.observation import Observation
+from rillnode.node.observation import Observation, group_row
 
 READ_SECONDS: Final = 10.0
 _SEARCHES: Final = 10
@@ -125,6 +126,8 @@ class Streams:
         record, extents = await self._find(name)
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
+        groups = [view for view in self._node.consumer_groups if view.stream == name]
+        members = _members(groups)
         subscribers = self._node.subscribers
         return {
             **self._row(record, extents, consumers),
@@ -152,10 +155,12 @@ class Streams:
                     "partition": one.key.partition,
                     "index": one.position,
                     "lag": one.lag,
+                    "member": members.get((one.key.client_id, one.key.partition)),
                 }
                 for one in consumers
             ],
             "queues": [msgspec.to_builtins(one) for one in self._node.queues if one.stream == name],
+            "groups": [group_row(view) for view in groups],
         }
 
     async def entries(
@@ -292,6 +297,11 @@ class Streams:
             "data_bytes": sum(one.data_bytes for one in extents),
             "entries_per_second": round(sum(self._rates.get(log, 0.0) for log in logs), 2),
             "subscribers": sum(map(self._node.subscribers.of, logs)),
+            "members": sum(
+                len(view.state.members)
+                for view in self._node.consumer_groups
+                if view.stream == record.name
+            ),
             "consumers": len(consumers),
             "worst_lag": max((one.lag for one in consumers), default=None),
         }
@@ -314,6 +324,15 @@ class Streams:
 
 
 _STORE: Final = Outside("store")
+
+
+def _members(groups: Iterable[GroupView]) -> dict[tuple[str, int], str]:
+    """By group and partition, the beginning of its member's id."""
+    return {
+        (view.name, partition): hold.member[:8]
+        for view in groups
+        for partition, hold in view.state.holds.items()
+    }
 
 
 def _consumers(

@@ -19,6 +19,7 @@ from rillnode.actors.log import (
     removed_error,
 )
 from rillnode.actors.log.producers import numbers_for, open_producer
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, make_checkpoint
 from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
@@ -27,7 +28,6 @@ from rillnode.actors.log.rocks.layout import (
     NEXT_STREAM_KEY,
     NUMBER,
     LogState,
-    beside_log_range,
     block_keys_key,
     decode_keys,
     decode_record,
@@ -37,6 +37,7 @@ from rillnode.actors.log.rocks.layout import (
     logs_range,
     put_behind,
     record_key,
+    records_range,
     saved_index_key,
     saved_index_range,
     settle_double,
@@ -268,13 +269,14 @@ class GroupCommit:
             self._trimmed_bytes += state.next_position - state.first_position
             self._logs.forget(log)
             self._removed.append(log)
-            self._changes.ranges.append((*beside_log_range(log), self._tables.records))
+            self._changes.ranges.append((*records_range(beside_log(log)), self._tables.records))
         tables, changes = self._tables, self._changes
         logs = logs_range(record.id)
         changes.ranges += [
             (*logs, tables.blocks),
             (*logs, tables.keys),
             (*saved_index_range(record.name), tables.records),
+            (*records_range(beside_stream(record.id)), tables.records),
         ]
         self._put(stream_key(record.name), None)
         self._put(stream_id_key(record.id), None)

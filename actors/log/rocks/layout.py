@@ -29,7 +29,6 @@ import msgspec
 
 from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
 from rillnode.actors.log.producers import Numbers
-from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
 
 Change = tuple[bytes, bytes | None]
@@ -199,9 +198,9 @@ def logs_range(stream_id: int) -> tuple[bytes, bytes]:
     return NUMBER.pack(stream_id), NUMBER.pack(stream_id + 1)
 
 
-def beside_log_range(log: int) -> tuple[bytes, bytes]:
-    """The same of the values that are kept beside a log."""
-    prefix = record_key(beside_log(log))
+def records_range(begin: str) -> tuple[bytes, bytes]:
+    """The same of the named values whose names begin so."""
+    prefix = record_key(begin)
     return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
 
 

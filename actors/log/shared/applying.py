@@ -314,7 +314,8 @@ class Applier:
                 self._check_seen(follows)
             case Trim(log=log) | BeginLog(log=log) | OpenProducer(log=log):
                 self._check_place(log)
-            case SaveIndex():
+            case SaveIndex(seen=seen):
+                self._check_seen(seen)
                 saved = tables.saved_index(operation.key)
                 if saved is not None and saved >= operation.index:
                     operation.index = saved

@@ -156,6 +156,7 @@ class _RemoveStream(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class _SaveIndex(msgspec.Struct, frozen=True, array_like=True, tag=5):
     key: SavedIndexKey
     index: int
+    seen: Sequence[tuple[str, int]] = ()
 
 
 class _PutRecords(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -288,8 +289,8 @@ def _pack(operation: SharedOperation) -> _Packed:
             return _PutStream(record)
         case RemoveStream(name=name):
             return _RemoveStream(name)
-        case SaveIndex(key=key, index=index):
-            return _SaveIndex(key, index)
+        case SaveIndex(key=key, index=index, seen=seen):
+            return _SaveIndex(key, index, seen)
         case PutRecord(key=name, value=value):
             return _PutRecords([(name, value)])
         case PutRecords(records=records, seen=seen):
@@ -329,8 +330,8 @@ def _unpack(packed: _Packed) -> SharedOperation:
             return PutStream(record=record)
         case _RemoveStream(name):
             return RemoveStream(name=name)
-        case _SaveIndex(key, index):
-            return SaveIndex(key=key, index=index)
+        case _SaveIndex(key, index, seen):
+            return SaveIndex(key=key, index=index, seen=seen)
         case _PutRecords(records, seen):
             return PutRecords(records=records, seen=seen)
         case _PutListing(name, record, generation):
