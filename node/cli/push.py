@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -183,18 +184,22 @@ def _keys(args: argparse.Namespace) -> Callable[[bytes], Key | None]:
     if not args.key_field:
         key: str | None = args.entry_key
         return lambda _: key
-    path = str(args.key_field).split(".")
+    return partial(key_in, str(args.key_field))
 
-    def key_of(data: bytes) -> Key:
-        value: object = msgspec.json.decode(data)
-        for part in path:
-            inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
-            if part not in inner:
-                raise RillnodeError("input.key", f"an entry has no field {args.key_field}")
-            value = inner[part]
-        return value if isinstance(value, str) else msgspec.json.encode(value)
 
-    return key_of
+def key_in(path: str, data: bytes) -> Key:
+    """The key that a field of a JSON object holds, by the names that lead to it.
+
+    Raises:
+        RillnodeError: `input.key`, there is no such field.
+    """
+    value: object = msgspec.json.decode(data)
+    for part in path.split("."):
+        inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        if part not in inner:
+            raise RillnodeError("input.key", f"an entry has no field {path}")
+        value = inner[part]
+    return value if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _header(text: str) -> tuple[str, str]:

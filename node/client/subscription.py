@@ -14,7 +14,7 @@ from rillnode.node.client.session import Session
 logger = logging.getLogger("rillnode.node.client")
 
 CREDIT_BYTES: Final = 4_194_304
-"""Bytes of blocks that a node may send ahead, for each partition."""
+"""Bytes of blocks that a node may send ahead, for each partition, where nothing else is said."""
 
 GRANT_BYTES: Final = CREDIT_BYTES // 8
 """What was taken is granted again once it is so much, and not with each small batch."""
@@ -34,8 +34,9 @@ class Follower:
     position, it goes on with the first entry kept, and counts what is missing in `skipped`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, credit_bytes: int = CREDIT_BYTES) -> None:
         self.skipped = 0
+        self.credit_bytes = credit_bytes
         self._ready: deque[tuple[_Partition, list[Entry], int]] = deque()
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
@@ -113,7 +114,7 @@ class _Partition:
         self._route = None
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
-        credit = max(1, CREDIT_BYTES - self._held_bytes)
+        credit = max(1, self._follower.credit_bytes - self._held_bytes)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
     def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
@@ -148,7 +149,8 @@ class _Partition:
         """Let the node send as much again as was taken, once that is worth a message."""
         self._held_bytes -= size
         self._owed_bytes += size
-        if self._route is not None and self._owed_bytes >= GRANT_BYTES:
+        least = min(GRANT_BYTES, self._follower.credit_bytes // 8)
+        if self._route is not None and self._owed_bytes >= least:
             self._session.tell(self._route, native.CreditRequest(self._id, self._owed_bytes))
             self._owed_bytes = 0
 
