@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+import openapi_document
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli import build_parser
@@ -379,10 +380,15 @@ PAGES: Final = {
     "errors.md": errors_page,
     "http.md": http_page,
     "metrics.md": metrics_page,
+    "openapi.json": openapi_document.page,
     "python.md": python_page,
     "simulation.md": simulation_page,
 }
 
+SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
+"""The OpenAPI document as the HTTP door has it."""
+
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
+    SERVED.write_text(openapi_document.served(), encoding="utf-8")

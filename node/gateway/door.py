@@ -1,0 +1,384 @@
+"""The HTTP door: its paths, and what is done at each."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.streams.context import stream_address
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block, Entry, entries_of
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.gateway import events
+from rillnode.codecs.gateway.events import Event
+from rillnode.codecs.gateway.forms import encode_entries, read_position
+from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.node.cli.entries import InputReader, iso_time
+from rillnode.node.cli.push import key_in
+from rillnode.node.client.client import Client
+from rillnode.node.client.stream import Stream
+from rillnode.node.gateway.answers import SHOWN, answer, refused
+from rillnode.node.gateway.config import GatewayListener
+from rillnode.node.gateway.keys import Asker, Keys
+from rillnode.node.gateway.tails import Asked, Tail, come_again, line
+from rillnode.node.http import requests
+from rillnode.node.http.answers import HEADERS, Refusal, number, refusal_of
+from rillnode.node.plugin import Core
+
+LINES: Final = ("application/x-ndjson", "application/jsonl")
+CBOR: Final = "application/cbor"
+EVENTS: Final = "text/event-stream"
+PULL_LIMIT_MAX: Final = 10_000
+PULL_BYTES: Final = 4_194_304
+"""Bytes of entries from which on an answer takes no more of them."""
+
+READ_BYTES: Final = 1_048_576
+PUSH_ENTRIES_MAX: Final = 65_536
+"""Entries of one request. Own choice: its answer has so many indexes."""
+
+WINDOW_BYTES: Final = 4_194_304
+"""Bytes of a request's entries that are not durable, above which no more of it is read."""
+
+SLOW_SECONDS: Final = 2.0
+"""How long the readers of tails have to take what is left when the node stops."""
+
+SMALL_BODY_BYTES_MAX: Final = 16_384
+HEADER: Final = "rillnode-header-"
+
+ROUTES: Final = (
+    ("POST", "/streams/{name}", "push"),
+    ("GET", "/streams/{name}", "pull"),
+    ("GET", "/streams/{name}/tail", "tail"),
+    ("GET", "/streams/{name}/indexes/{client}", "indexes"),
+    ("PUT", "/streams/{name}/indexes/{client}", "save_indexes"),
+    ("POST", "/tickets", "ticket"),
+    ("GET", "/openapi.json", "openapi"),
+)
+"""What there is; `openapi.json` describes it."""
+
+_Placed = tuple[int, asyncio.Future[int]]
+
+
+class Door:
+    """All that the listener serves.
+
+    Args:
+        core: the node's parts.
+        table: the listener's configuration.
+        keys: who asks.
+
+    Attributes:
+        refusals: what was refused, by code.
+        tails: those that are open.
+    """
+
+    def __init__(self, core: Core, table: GatewayListener, keys: Keys) -> None:
+        self._core = core
+        self._table = table
+        self._keys = keys
+        self._document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
+        self._stopping = False
+        self._requests = 0
+        self.refusals = Counter[str]()
+        self.tails: dict[asyncio.Task[Any], Tail] = {}
+
+    def app(self) -> web.Application:
+        """The application."""
+        app = web.Application(middlewares=[self._answered])
+        app.on_response_prepare.append(self._dress)
+        for method, path, name in ROUTES:
+            app.router.add_route(method, path, getattr(self, name))
+            if method == "GET":
+                app.router.add_route("HEAD", path, getattr(self, name))
+        return app
+
+    async def close(self, seconds: float) -> None:
+        """Take nothing more, and end what is under way."""
+        self._stopping = True
+        for tail in self.tails.values():
+            tail.follower.fail(come_again())
+        for held, most in ((lambda: self.tails, SLOW_SECONDS), (lambda: self._requests, seconds)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(most):
+                    while held():
+                        await asyncio.sleep(0.01)
+            for task in tuple(self.tails):  # whose readers take nothing
+                task.cancel()
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer errors, unknown paths and methods alike."""
+        self._requests += 1
+        headers: dict[str, str] = {}
+        error: RillnodeError | Refusal
+        try:
+            requests.cors_headers(request, self._table.origins, SHOWN)
+            if self._stopping:
+                raise RequestError("node.draining", "The node is stopping", retryable=True)
+            return await handler(request)
+        except web.HTTPException as wrong:
+            if "Allow" in wrong.headers:
+                headers["Allow"] = wrong.headers["Allow"] + ",OPTIONS"
+                if request.method == "OPTIONS":
+                    return web.Response(status=204, headers=headers)
+            error = refusal_of(wrong, "see /openapi.json")
+        except (RillnodeError, Refusal) as refusal:
+            error = refusal
+        finally:
+            self._requests -= 1
+        self.refusals[error.code] += 1
+        return refused(error, headers)
+
+    async def _dress(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(HEADERS)
+        with suppress(Refusal):
+            found = requests.cors_headers(request, self._table.origins, SHOWN)
+            response.headers.update(found)
+
+    # Who may do what, and where --------------------------------------------------------------
+
+    def _asker(self, request: web.Request, name: str = "") -> Asker:
+        """Who asks, by its key, or for the stream of a name by a ticket."""
+        header, ticket = request.headers.get("Authorization"), request.query.get("ticket")
+        if header is None and ticket is not None and name:
+            return self._keys.bearer(ticket, name)
+        return self._keys.holder(header)
+
+    def _check(self, asker: Asker, verb: Verb, name: str) -> None:
+        """Look whether somebody may do something with a stream.
+
+        Raises:
+            RequestError: `gateway.key`; `gateway.right`; or `stream.unknown`, as of a stream that
+                is not there, for who may do nothing with it.
+        """
+        self._keys.check(asker)
+        verbs = self._core.streams.access.verbs(asker.principal, name)
+        if verb not in verbs:
+            refusal = not_granted("stream.unknown", asker.principal, verb, name[:NAME_BYTES_MAX])
+            raise RequestError("gateway.right", refusal.text) if verbs else refusal
+
+    def _client(self, principal: str) -> Client:
+        return Client(self._core.session(principal))
+
+    async def _asked(
+        self, request: web.Request, default: str = "start", resumed: str | None = None
+    ) -> Asked:
+        """What is to be read from where, where that may be."""
+        name = requests.segment(request, 2)
+        asker = self._asker(request, name)
+        self._check(asker, "pull", name)
+        info = (await self._client(NODE_PRINCIPAL).describe(name)).partitions
+        partition, chosen = _partition(request), range(len(info))
+        if partition is not None:
+            chosen = chosen[partition : partition + 1]
+        if not chosen:
+            raise RequestError("stream.partition", f"There is no partition {partition}")
+        text = resumed or request.query.get("from", default)
+        if text == "end":
+            position = {one: info[one].next_index for one in chosen}
+        else:
+            given = {} if text == "start" else read_position(text, chosen)
+            position = {one: given.get(one, 0) for one in chosen}
+        return Asked(asker, name, position, len(info) if partition is None else 0)
+
+    # Pushing ---------------------------------------------------------------------------------
+
+    async def push(self, request: web.Request) -> web.Response:
+        """POST /streams/{name}."""
+        name, asker = requests.segment(request, 2), self._asker(request)
+        self._check(asker, "push", name)
+        partition, own_key = _partition(request), request.headers.get("Rillnode-Key")
+        found = ((header.lower(), value) for header, value in request.headers.items())
+        own = {name[len(HEADER) :]: value for name, value in found if name.startswith(HEADER)}
+        placed: list[_Placed] = []
+        stream: Stream | None = None
+        window = 0
+        try:
+            async for batch in self._batches(request, requests.media_type(request)):
+                # Not before: what is wrong with the request makes no stream.
+                stream = stream or await self._client(asker.principal).stream(name)
+                if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
+                    text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
+                    raise RequestError("entries.many", text)
+                for data, headers, event_key in batch:
+                    key = event_key if own_key is None else own_key
+                    place = stream.partition_of(key) if partition is None else partition
+                    more = {**headers, **own} or None
+                    future = stream.push_nowait(data, key=key, headers=more, partition=place)
+                    placed.append((place, future))
+                    window += len(data)
+                if window > WINDOW_BYTES:
+                    window = await _settle(placed)
+            await _settle(placed)
+        except RillnodeError as error:
+            with suppress(RillnodeError):
+                await _settle(placed)
+            if any(stored := _indexes(placed)):
+                error.context["indexes"] = stored
+            raise
+        return answer({"indexes": _indexes(placed)})
+
+    async def _batches(self, request: web.Request, media: str) -> AsyncIterator[list[Event]]:
+        """What a body holds, as it comes."""
+        body = requests.chunks(request, self._table.body_bytes_max)
+        if media in LINES:
+            reader, path = InputReader("json"), request.query.get("key_field")
+            async for chunk in body:
+                yield [Event(one, {}, path and key_in(path, one)) for one in reader.feed(chunk)]
+            yield [Event(one, {}, path and key_in(path, one)) for one in reader.finish()]
+            return
+        ours = media in (events.STRUCTURED, events.BATCH)
+        if media.startswith(("multipart/", "application/cloudevents")) and not ours:
+            text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
+            raise Refusal(415, "http.type", text)
+        content = b"".join([chunk async for chunk in body])
+        content_type = request.headers.get("Content-Type", "")
+        if media == events.BATCH:
+            yield events.read_batch(content)
+        elif media == events.STRUCTURED:
+            yield [events.read_structured(content)]
+        else:
+            if events.is_json(content_type):
+                requests.decoded(content, object, "The body is not JSON, though its type says so")
+            if any(header.lower().startswith(events.PREFIX) for header in request.headers):
+                yield [events.read_binary(request.headers.items(), content_type, content)]
+            else:
+                yield [Event(content)]
+
+    # Reading ---------------------------------------------------------------------------------
+
+    async def pull(self, request: web.Request) -> web.Response:
+        """GET /streams/{name}."""
+        media = requests.accepted(request, (*LINES, CBOR))
+        asked = await self._asked(request)
+        limit = number(request, "limit", 100, PULL_LIMIT_MAX)
+        found, size = list[Entry](), 0
+        for partition in asked.position:
+            while len(found) < limit and size < PULL_BYTES:
+                if not (some := await self._read(asked, partition, limit - len(found))):
+                    break
+                found += some
+                size += sum(len(entry.data) for entry in some)
+        body = encode_entries(found) if media == CBOR else b"".join(map(line, found))
+        headers = {"Rillnode-Next": asked.text}
+        return web.Response(body=body, content_type=media, headers=headers)
+
+    async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
+        """Some entries, from the position on, which moves on."""
+        session, index = self._core.session(asked.asker.principal), asked.position[partition]
+        request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES)
+        response = await session.request(stream_address(asked.name, partition), request)
+        if not isinstance(response, native.BlocksResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        index, found = max(index, response.first_index), list[Entry]()
+        for item in response.blocks:
+            block, until = Block(item.first_index, item.value), index + limit - len(found)
+            found += entries_of(block, partition=partition, first=index, until=until)
+            index = found[-1].index + 1 if found else index
+        asked.position[partition] = index
+        return found
+
+    async def tail(self, request: web.Request) -> web.StreamResponse:
+        """GET /streams/{name}/tail."""
+        media = requests.accepted(request, (EVENTS,))
+        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID"))
+        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
+        response.content_type = media
+        if request.method == "HEAD":
+            return web.Response(content_type=media)
+        if len(self.tails) >= self._table.tails_max:
+            raise RequestError("gateway.busy", "Too many tails are open: come again later")
+        asker, name = asked.asker, asked.name
+
+        def check() -> None:
+            self._check(asker, "pull", name)
+
+        def renew() -> dict[str, str]:
+            self._keys.renew(asker.ticket)
+            return self._new_ticket(asker, name)
+
+        task = asyncio.current_task()
+        assert task is not None
+        tail = self.tails[task] = Tail(asked, self._core.session(NODE_PRINCIPAL), check)
+        try:
+            await response.prepare(request)
+            await tail.serve(response, renew, self._table.ticket_seconds)
+        finally:
+            del self.tails[task]
+            if asker.ticket:
+                self._keys.renew(asker.ticket)
+        return response
+
+    # Saved indexes, tickets, and what there is -----------------------------------------------
+
+    async def indexes(self, request: web.Request) -> web.Response:
+        """GET /streams/{name}/indexes/{client}."""
+        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client = self._client(asked.asker.principal)
+        for one in tuple(asked.position):
+            index = await client.get_index(client_id, asked.name, partition=one)
+            if index is None:
+                del asked.position[one]
+            else:
+                asked.position[one] = index
+        return answer({"position": asked.text})
+
+    async def save_indexes(self, request: web.Request) -> web.Response:
+        """PUT /streams/{name}/indexes/{client}."""
+        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        text = 'Send {"position": "17"}, or "0:17,1:4" for partitions 0 and 1'
+        kind = dict[str, str | int]
+        body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
+        position = read_position(str(body.get("position")), asked.position)
+        client = self._client(asked.asker.principal)
+        for one, index in position.items():
+            position[one] = await client.set_index(client_id, asked.name, index, partition=one)
+        return answer({"position": asked._replace(position=position).text})
+
+    async def ticket(self, request: web.Request) -> web.Response:
+        """POST /tickets."""
+        asker, text = self._asker(request), 'Send {"stream": "NAME"}'
+        body = await requests.json_body(request, dict[str, str], text, SMALL_BODY_BYTES_MAX)
+        name = body.get("stream", "")
+        self._check(asker, "pull", name)
+        await self._client(NODE_PRINCIPAL).describe(name)
+        return answer(self._new_ticket(asker, name), 201)
+
+    def _new_ticket(self, asker: Asker, name: str) -> dict[str, str]:
+        ticket, expires_at = self._keys.ticket(asker, name)
+        return {"ticket": ticket, "expires_at": iso_time(expires_at)}
+
+    async def openapi(self, _: web.Request) -> web.Response:
+        """GET /openapi.json."""
+        return web.Response(body=self._document, content_type="application/json")
+
+
+async def _settle(placed: Iterable[_Placed]) -> int:
+    """Wait until all that was pushed is durable; RillnodeError: the first that was refused."""
+    futures = [future for _, future in placed]
+    if futures:
+        await asyncio.wait(futures)
+    for future in futures:
+        future.result()
+    return 0
+
+
+def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
+    """Where each entry is; None: it was refused. All are settled."""
+    return [
+        None if future.exception() else {"partition": partition, "index": future.result()}
+        for partition, future in placed
+    ]
+
+
+def _partition(request: web.Request) -> int | None:
+    """The partition that the query names."""
+    named = "partition" in request.query
+    return number(request, "partition", 0, PARTITIONS_MAX - 1) if named else None
