@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.node.cli.failures import step_of
 from rillnode.node.http.answers import HEADERS, Refusal
 
@@ -17,10 +17,10 @@ SHOWN: Final = "Rillnode-Next, Retry-After, Allow"
 STATUSES: Final = {
     code: status
     for status, codes in {
-        400: "gateway.event gateway.position index.invalid input.format input.key stream.invalid "
-        "entries.key entries.headers entries.header_name",
+        400: "entries.header_name entries.headers entries.key gateway.event gateway.position "
+        "index.invalid input.format input.key stream.invalid",
         401: "gateway.key gateway.ticket",
-        403: "gateway.right quota.bytes quota.streams",
+        403: "gateway.right quota.bytes quota.streams stream.signed_only",
         404: "address.unknown stream.partition stream.unknown",
         410: "stream.removed",
         413: "entries.size entries.many",
@@ -31,7 +31,7 @@ STATUSES: Final = {
     }.items()
     for code in codes.split()
 }
-"""The HTTP status of each code; of others it is 503, as the node cannot do it now."""
+"""The HTTP status of codes; of other refusals it is 400, of what the node cannot do now 503."""
 
 _UNREAD: Final = frozenset({"http.broken", "http.slow", "http.too_large"})
 """After these nobody knows where the next request begins."""
@@ -44,7 +44,8 @@ def problem(error: RillnodeError | Refusal) -> dict[str, Any]:
         found["status"] = error.status
     else:
         found["text"] = error.text
-        found["status"] = STATUSES.get(error.code, 400 if isinstance(error, CodecError) else 503)
+        theirs = isinstance(error, CodecError | RequestError) and not error.retryable
+        found["status"] = STATUSES.get(error.code, 400 if theirs else 503)
         found.update((key, value) for key, value in error.context.items() if key == "indexes")
     return {**found, "next": step_of(error.code) or "try again"}
 

@@ -78,8 +78,12 @@ class Tail:
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""
-        grown = isinstance(change, StreamRecord) and change.name == self._asked.name
-        if grown and 1 <= self._asked.partitions < change.partitions:
+        asked = self._asked.partitions
+        if (
+            isinstance(change, StreamRecord)
+            and change.name == self._asked.name
+            and 1 <= asked < change.partitions
+        ):
             self.follower.fail(come_again())
         try:
             self._check()
