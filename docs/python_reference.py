@@ -86,7 +86,9 @@ class _Shown:
             member = fields.get(key)
             text = self._told.get(key, "") or (_first(member) if member is not None else "")
             kind = _type(member)
-            default = _default(member)
+            # What `__init__` sets a thing to is no default of it.
+            told = isinstance(member, griffe.Attribute) and member.annotation is None
+            default = _default(member) if not told or issubclass(self._shown, Enum) else ""
             anchor = f'<a id="{name}.{key}"></a>'
             yield f"| {anchor}`{key}` | {_code(kind)} | {_code(default)} | {_cell(text)} |\n"
 
