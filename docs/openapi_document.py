@@ -7,8 +7,8 @@ import msgspec
 
 import rillnode
 from rillnode.codecs.gateway.events import BATCH, STRUCTURED
-from rillnode.node.gateway.answers import STATUSES
-from rillnode.node.gateway.door import CBOR, EVENTS, LINES, PULL_LIMIT_MAX, ROUTES
+from rillnode.node.gateway.door import CBOR, EVENTS, LINES, PULL_LIMIT_MAX, ROUTES, STATUSES
+from rillnode.node.http import api
 
 Schema = Mapping[str, Any]
 
@@ -252,7 +252,7 @@ def _operation(path: str, handler: str, one: Operation) -> dict[str, Any]:
         found["requestBody"] = {"required": True, "content": _content(one.takes)}
     codes: dict[int, set[str]] = {}
     for code in (*_ALWAYS, *one.codes):
-        codes.setdefault((HTTP_STATUSES | STATUSES)[code], set()).add(code)
+        codes.setdefault((HTTP_STATUSES | api.STATUSES | STATUSES)[code], set()).add(code)
     problem = _content({"application/problem+json": {"$ref": "#/components/schemas/Problem"}})
     for status, same in sorted(codes.items()):
         text = ", ".join(f"`{code}`" for code in sorted(same))

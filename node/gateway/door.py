@@ -1,14 +1,12 @@
 """The HTTP door: its paths, and what is done at each."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
 from rillnode.actors.core.refusals import not_granted
@@ -24,12 +22,12 @@ from rillnode.node.cli.entries import InputReader, iso_time
 from rillnode.node.cli.push import key_in
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.gateway.answers import SHOWN, answer, refused
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import HEADERS, Refusal, number, refusal_of
+from rillnode.node.http.answers import Refusal, number
+from rillnode.node.http.api import Api, answer
 from rillnode.node.plugin import Core
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
@@ -51,6 +49,13 @@ SLOW_SECONDS: Final = 2.0
 
 SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
+
+STATUSES: Final = {
+    "gateway.busy": 429, "gateway.event": 400, "gateway.key": 401, "gateway.position": 400,
+    "gateway.right": 403, "gateway.ticket": 401,
+}  # fmt: skip
+SHOWN: Final = "Rillnode-Next, Retry-After, Allow"
+"""Headers that pages of other origins may see."""
 
 ROUTES: Final = (
     ("POST", "/streams/{name}", "push"),
@@ -75,7 +80,7 @@ class Door:
         keys: who asks.
 
     Attributes:
-        refusals: what was refused, by code.
+        api: what is served.
         tails: those that are open.
     """
 
@@ -84,63 +89,21 @@ class Door:
         self._table = table
         self._keys = keys
         self._document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
-        self._stopping = False
-        self._requests = 0
-        self.refusals = Counter[str]()
         self.tails: dict[asyncio.Task[Any], Tail] = {}
-
-    def app(self) -> web.Application:
-        """The application."""
-        app = web.Application(middlewares=[self._answered])
-        app.on_response_prepare.append(self._dress)
-        for method, path, name in ROUTES:
-            app.router.add_route(method, path, getattr(self, name))
-            if method == "GET":
-                app.router.add_route("HEAD", path, getattr(self, name))
-        return app
+        self.api = Api(
+            {(method, path): getattr(self, name) for method, path, name in ROUTES},
+            origins=table.origins, shown=SHOWN, statuses=STATUSES, listed="see /openapi.json",
+        )  # fmt: skip
 
     async def close(self, seconds: float) -> None:
         """Take nothing more, and end what is under way."""
-        self._stopping = True
+        self.api.stop()
         for tail in self.tails.values():
             tail.follower.fail(come_again())
-        for held, most in ((lambda: self.tails, SLOW_SECONDS), (lambda: self._requests, seconds)):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(most):
-                    while held():
-                        await asyncio.sleep(0.01)
-            for task in tuple(self.tails):  # whose readers take nothing
-                task.cancel()
-
-    @web.middleware
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer errors, unknown paths and methods alike."""
-        self._requests += 1
-        headers: dict[str, str] = {}
-        error: RillnodeError | Refusal
-        try:
-            requests.cors_headers(request, self._table.origins, SHOWN)
-            if self._stopping:
-                raise RequestError("node.draining", "The node is stopping", retryable=True)
-            return await handler(request)
-        except web.HTTPException as wrong:
-            if "Allow" in wrong.headers:
-                headers["Allow"] = wrong.headers["Allow"] + ",OPTIONS"
-                if request.method == "OPTIONS":
-                    return web.Response(status=204, headers=headers)
-            error = refusal_of(wrong, "see /openapi.json")
-        except (RillnodeError, Refusal) as refusal:
-            error = refusal
-        finally:
-            self._requests -= 1
-        self.refusals[error.code] += 1
-        return refused(error, headers)
-
-    async def _dress(self, request: web.Request, response: web.StreamResponse) -> None:
-        response.headers.update(HEADERS)
-        with suppress(Refusal):
-            found = requests.cors_headers(request, self._table.origins, SHOWN)
-            response.headers.update(found)
+        await self.api.drained(SLOW_SECONDS if self.tails else 0.0)
+        for task in tuple(self.tails):  # whose readers take nothing
+            task.cancel()
+        await self.api.drained(seconds)
 
     # Who may do what, and where --------------------------------------------------------------
 
@@ -306,7 +269,9 @@ class Door:
 
         task = asyncio.current_task()
         assert task is not None
-        tail = self.tails[task] = Tail(asked, self._core.session(NODE_PRINCIPAL), check)
+        tail = self.tails[task] = Tail(
+            asked, self._core.session(NODE_PRINCIPAL), check, self.api.problem
+        )
         try:
             await response.prepare(request)
             await tail.serve(response, renew, self._table.ticket_seconds)

@@ -49,7 +49,7 @@ class Gateway(PlugIn):
             connections_max=table.connections_max,
             connections_per_address_max=table.connections_per_address_max,
         )
-        app, tls = self._door.app(), tls_context(table, "gateway")
+        app, tls = self._door.api.app(), tls_context(table, "gateway")
         bound["gateway"] = await listen_web(app, *table.address, tls=tls, limits=limits)
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
@@ -82,4 +82,4 @@ class Gateway(PlugIn):
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What was refused."""
-        return {"gateway": {} if self._door is None else self._door.refusals}
+        return {"gateway": {} if self._door is None else self._door.api.refusals}

@@ -21,7 +21,6 @@ from rillnode.codecs.gateway.forms import position_text
 from rillnode.node.cli.entries import line_formatter
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
-from rillnode.node.gateway.answers import problem
 from rillnode.node.gateway.keys import Asker
 
 BEAT_SECONDS: Final = 15.0
@@ -66,11 +65,19 @@ class Tail:
         asked: what to follow; the position moves on.
         session: follows.
         check: raises RillnodeError once its reader may not go on.
+        problem: an error as it is told.
     """
 
-    def __init__(self, asked: Asked, session: Session, check: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        session: Session,
+        check: Callable[[], object],
+        problem: Callable[[RillnodeError], object],
+    ) -> None:
         self._asked = asked
         self._check = check
+        self._problem = problem
         credit = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower(credit)
         for one, index in asked.position.items():
@@ -105,7 +112,7 @@ class Tail:
                 try:
                     await self._write(response, ticket, seconds)
                 except RillnodeError as error:
-                    await response.write(_event("problem", problem(error)))
+                    await response.write(_event("problem", self._problem(error)))
         finally:
             self.follower.close()
 
