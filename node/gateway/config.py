@@ -22,8 +22,6 @@ class GatewayListener(
     that principal do.
 
     Attributes:
-        connections_max: Connections open at one time.
-        connections_per_address_max: Connections open at one time from one remote address.
         tails_max: Tails open at one time, which is what readers of server-sent events have.
         body_bytes_max: Largest body of a request.
         ticket_seconds: How long a ticket is good for, and then for as long as a tail is open by it
@@ -37,8 +35,6 @@ class GatewayListener(
     plug_in: ClassVar[str] = "gateway"
 
     listen: HostPort = "127.0.0.1:8891"
-    connections_max: Count = 4_096
-    connections_per_address_max: Count = 2_048
     tails_max: Count = 1_000
     body_bytes_max: Count = 16_777_216
     ticket_seconds: Seconds = 300.0

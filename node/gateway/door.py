@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -72,17 +73,7 @@ _Placed = tuple[int, asyncio.Future[int]]
 
 
 class Door:
-    """All that the listener serves.
-
-    Args:
-        core: the node's parts.
-        table: the listener's configuration.
-        keys: who asks.
-
-    Attributes:
-        api: what is served.
-        tails: those that are open.
-    """
+    """All that the listener serves: `api`, and the tails that are open now."""
 
     def __init__(self, core: Core, table: GatewayListener, keys: Keys) -> None:
         self._core = core
@@ -178,7 +169,8 @@ class Door:
                     placed.append((place, future))
                     window += len(data)
                 if window > WINDOW_BYTES:
-                    window = await _settle(placed)
+                    await _settle(placed)
+                    window = 0
             await _settle(placed)
         except RillnodeError as error:
             with suppress(RillnodeError):
@@ -193,9 +185,10 @@ class Door:
         body = requests.chunks(request, self._table.body_bytes_max)
         if media in LINES:
             reader, path = InputReader("json"), request.query.get("key_field")
+            key_of = None if path is None else partial(key_in, path)
             async for chunk in body:
-                yield [Event(one, {}, path and key_in(path, one)) for one in reader.feed(chunk)]
-            yield [Event(one, {}, path and key_in(path, one)) for one in reader.finish()]
+                yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
+            yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
             return
         ours = media in (events.STRUCTURED, events.BATCH)
         if media.startswith(("multipart/", "application/cloudevents")) and not ours:
@@ -229,9 +222,11 @@ class Door:
                     break
                 found += some
                 size += sum(len(entry.data) for entry in some)
-        body = encode_entries(found) if media == CBOR else b"".join(map(line, found))
-        headers = {"Rillnode-Next": asked.text}
-        return web.Response(body=body, content_type=media, headers=headers)
+        body, more = (
+            encode_entries(found) if media == CBOR else b"".join(map(line, found)),
+            asked.text,
+        )
+        return web.Response(body=body, content_type=media, headers={"Rillnode-Next": more})
 
     async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
         """Some entries, from the position on, which moves on."""
@@ -252,8 +247,6 @@ class Door:
         """GET /streams/{name}/tail."""
         media = requests.accepted(request, (EVENTS,))
         asked = await self._asked(request, "end", request.headers.get("Last-Event-ID"))
-        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
-        response.content_type = media
         if request.method == "HEAD":
             return web.Response(content_type=media)
         if len(self.tails) >= self._table.tails_max:
@@ -272,6 +265,8 @@ class Door:
         tail = self.tails[task] = Tail(
             asked, self._core.session(NODE_PRINCIPAL), check, self.api.problem
         )
+        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
+        response.content_type = media
         try:
             await response.prepare(request)
             await tail.serve(response, renew, self._table.ticket_seconds)
@@ -286,20 +281,16 @@ class Door:
     async def indexes(self, request: web.Request) -> web.Response:
         """GET /streams/{name}/indexes/{client}."""
         asked, client_id = await self._asked(request), requests.segment(request, 4)
-        client = self._client(asked.asker.principal)
-        for one in tuple(asked.position):
-            index = await client.get_index(client_id, asked.name, partition=one)
-            if index is None:
-                del asked.position[one]
-            else:
-                asked.position[one] = index
-        return answer({"position": asked.text})
+        client, position = self._client(asked.asker.principal), dict[int, int]()
+        for one in asked.position:
+            if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
+                position[one] = index
+        return answer({"position": asked._replace(position=position).text})
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
         asked, client_id = await self._asked(request), requests.segment(request, 4)
-        text = 'Send {"position": "17"}, or "0:17,1:4" for partitions 0 and 1'
-        kind = dict[str, str | int]
+        kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
         position = read_position(str(body.get("position")), asked.position)
         client = self._client(asked.asker.principal)
@@ -325,14 +316,12 @@ class Door:
         return web.Response(body=self._document, content_type="application/json")
 
 
-async def _settle(placed: Iterable[_Placed]) -> int:
+async def _settle(placed: Iterable[_Placed]) -> None:
     """Wait until all that was pushed is durable; RillnodeError: the first that was refused."""
-    futures = [future for _, future in placed]
-    if futures:
+    if futures := [future for _, future in placed]:
         await asyncio.wait(futures)
     for future in futures:
         future.result()
-    return 0
 
 
 def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:

@@ -27,17 +27,10 @@ class Asker(NamedTuple):
 
 
 class Keys:
-    """The API keys and tickets of one node.
+    """The API keys and tickets of one node, which has a secret; `names` are by keys' hashes.
 
     A ticket is kept nowhere: it is sealed by a key of the node's, and so outlives a restart. It is
-    void as soon as its API key is.
-
-    Args:
-        names: who holds the keys, by their hashes.
-        secret: the node's, from which the key that seals tickets is derived.
-        seconds: how long a ticket is good for.
-        clock: tells when it is no more.
-        entropy: source of nonces.
+    void as soon as its API key is, or after so many seconds.
     """
 
     def __init__(
@@ -81,8 +74,8 @@ class Keys:
             opened = self._seal.decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], None)
         except (ValueError, InvalidTag):
             raise refusal from None
-        sealed = msgspec.json.decode(opened, type=tuple[str, str, str, int])
-        principal, key_hash, name, expires_at = sealed
+        kind = tuple[str, str, str, int]
+        principal, key_hash, name, expires_at = msgspec.json.decode(opened, type=kind)
         asker = Asker(principal, key_hash, ticket)
         until = max(expires_at, self._renewed.get(ticket, 0))
         if name != stream or until <= self._clock.now_ms():

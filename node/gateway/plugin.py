@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ from rillnode.node.gateway.door import Door
 from rillnode.node.gateway.keys import Keys
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
-from rillnode.transports.links import HTTP_LIMITS
 from rillnode.transports.web_server import listen_web
 
 
@@ -43,14 +41,8 @@ class Gateway(PlugIn):
             TransportError: the address cannot be bound.
         """
         assert self._door is not None
-        table = self._table
-        limits = replace(
-            HTTP_LIMITS,
-            connections_max=table.connections_max,
-            connections_per_address_max=table.connections_per_address_max,
-        )
-        app, tls = self._door.api.app(), tls_context(table, "gateway")
-        bound["gateway"] = await listen_web(app, *table.address, tls=tls, limits=limits)
+        app, tls = self._door.api.app(), tls_context(self._table, "gateway")
+        bound["gateway"] = await listen_web(app, *self._table.address, tls=tls)
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Have tails look again: a stream's grants or partitions may be others."""

@@ -41,11 +41,7 @@ line: Final = line_formatter("json")
 
 
 class Asked(NamedTuple):
-    """What is to be read: by whom, of which stream, from where.
-
-    Attributes:
-        partitions: how many there are, if all are asked for; else 0.
-    """
+    """What is to be read; `partitions` are how many there are, if all are asked for, else 0."""
 
     asker: Asker
     name: str
@@ -102,10 +98,7 @@ class Tail:
     ) -> None:
         """Write what comes to a response that has begun, until its reader or the stream goes.
 
-        Args:
-            response: to the reader.
-            ticket: makes another ticket for it, if it has come with one.
-            seconds: how long a ticket is good for.
+        One that has come with a ticket, good for so many seconds, is sent others made by `ticket`.
         """
         try:
             with suppress(ConnectionError):  # the reader has gone
