@@ -185,7 +185,7 @@ class Door:
         body = requests.chunks(request, self._table.body_bytes_max)
         if media in LINES:
             reader, path = InputReader("json"), request.query.get("key_field")
-            key_of = None if path is None else partial(key_in, path)
+            key_of = None if path is None else partial(key_in, path, reader)
             async for chunk in body:
                 yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
             yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]

@@ -10,8 +10,6 @@ from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, co
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import load_config
-from rillnode.node.spark.cli.sink_choice import choose_sink
 
 _COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
@@ -115,6 +113,9 @@ async def resume(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     """Merge the small files of a sink's tables."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `spark` extra installs.
