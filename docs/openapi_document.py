@@ -95,6 +95,19 @@ _SAVED: Final = {"application/json": _object("position", position=_POSITION)}
 
 PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
     "from": ("query", _POSITION, "Where to begin: a position, `start` or `end`."),
+    "since": (
+        "query",
+        _text(),
+        "Where to begin, if there is no `from`: a time in ISO 8601 with a zone, or how long ago, "
+        "as `90s` or `1d12h`.",
+    ),
+    "until": ("query", _text(), "Where to end: likewise."),
+    "where": (
+        "query",
+        _text(),
+        "What entries have to meet, such as `mag > 5 and not place.test`; an answer may have less "
+        "than `limit` of them, and go on at `Rillnode-Next`.",
+    ),
     "limit": (
         "query",
         {"type": "integer", "minimum": 0, "maximum": PULL_LIMIT_MAX, "default": 100},
@@ -151,7 +164,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("GET", "/streams/{name}"): Operation(
         "Read entries. The header `Rillnode-Next` has the position that follows.",
-        ("from", "limit", "partition", "ticket"),
+        ("from", "since", "until", "where", "limit", "partition", "ticket"),
         gives={
             **dict.fromkeys(LINES, _ENTRY), CBOR: {"type": "array", "items": _BINARY_ENTRY}
         },
@@ -162,7 +175,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "where. Each entry is a message, whose data is the entry as JSON and whose id is the "
         "position after it. Other events are `gap` (entries that retention has removed), `ticket` "
         "(another, in time) and `problem` (why the tail ends).",
-        ("from", "partition", "ticket", "Last-Event-ID"),
+        ("from", "since", "where", "partition", "ticket", "Last-Event-ID"),
         gives={EVENTS: _text()},
         codes=(*_READS, "gateway.busy"),
     ),

@@ -1,6 +1,7 @@
 """The HTTP door: its paths, and what is done at each."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,8 @@ from rillnode.codecs.gateway import events
 from rillnode.codecs.gateway.events import Event
 from rillnode.codecs.gateway.forms import encode_entries, read_position
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.codecs.times import parse_time
+from rillnode.codecs.where import Where
 from rillnode.node.cli.entries import InputReader, iso_time
 from rillnode.node.cli.push import key_in
 from rillnode.node.client.client import Client
@@ -134,13 +137,24 @@ class Door:
             chosen = chosen[partition : partition + 1]
         if not chosen:
             raise RequestError("stream.partition", f"There is no partition {partition}")
-        text = resumed or request.query.get("from", default)
-        if text == "end":
+        text, query = resumed or request.query.get("from"), request.query
+        if text is None and "since" in query:
+            position = await self._times(asker, name, query["since"], chosen)
+        elif text == "end" or (text is None and default == "end"):
             position = {one: info[one].next_index for one in chosen}
         else:
-            given = {} if text == "start" else read_position(text, chosen)
+            given = {} if text in (None, "start") else read_position(text, chosen)
             position = {one: given.get(one, 0) for one in chosen}
-        return Asked(asker, name, position, len(info) if partition is None else 0)
+        where = Where(query["where"]) if "where" in query else None
+        return Asked(asker, name, position, len(info) if partition is None else 0, where)
+
+    async def _times(
+        self, asker: Asker, name: str, text: str, partitions: Iterable[int]
+    ) -> dict[int, int]:
+        """The indexes at which a time lies, whose `+` may have come unencoded."""
+        time = parse_time(text.replace(" ", "+"))
+        stream = await self._client(asker.principal).stream(name)
+        return {one: await stream.index_at(time, partition=one) for one in partitions}
 
     # Pushing ---------------------------------------------------------------------------------
 
@@ -215,12 +229,16 @@ class Door:
         media = requests.accepted(request, (*LINES, CBOR))
         asked = await self._asked(request)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
-        found, size = list[Entry](), 0
+        found, size, ends = list[Entry](), 0, dict[int, int]()
+        if (until := request.query.get("until")) is not None:
+            ends = await self._times(asked.asker, asked.name, until, asked.position)
         for partition in asked.position:
-            while len(found) < limit and size < PULL_BYTES:
-                if not (some := await self._read(asked, partition, limit - len(found))):
+            while (most := limit - len(found)) > 0 and size < PULL_BYTES:
+                left = ends.get(partition, sys.maxsize) - asked.position[partition]
+                some = await self._read(asked, partition, min(most, left)) if left > 0 else ()
+                if not some:
                     break
-                found += some
+                found += some if asked.where is None else filter(asked.where.matches, some)
                 size += sum(len(entry.data) for entry in some)
         body, more = (
             encode_entries(found) if media == CBOR else b"".join(map(line, found)),

@@ -18,6 +18,7 @@ from rillnode.actors.log import StreamRecord
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
+from rillnode.codecs.where import Where
 from rillnode.node.cli.entries import line_formatter
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
@@ -41,12 +42,16 @@ line: Final = line_formatter("json")
 
 
 class Asked(NamedTuple):
-    """What is to be read; `partitions` are how many there are, if all are asked for, else 0."""
+    """What is to be read; `partitions` are how many there are, if all are asked for, else 0.
+
+    If entries have to meet a condition, it is `where`.
+    """
 
     asker: Asker
     name: str
     position: dict[int, int]
     partitions: int
+    where: Where | None = None
 
     @property
     def text(self) -> str:
@@ -76,8 +81,9 @@ class Tail:
         self._problem = problem
         credit = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower(credit)
+        where = asked.where.text if asked.where else ""
         for one, index in asked.position.items():
-            self.follower.follow(session, stream_address(asked.name, one), one, index)
+            self.follower.follow(session, stream_address(asked.name, one), one, index, where)
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""
@@ -135,7 +141,7 @@ class Tail:
         """Entries of a partition, as pieces to be written."""
         position, written, size = self._asked.position, list[bytes](), 0
         for entry in entries:
-            if entry.index > (first := position[entry.partition]):
+            if entry.index > (first := position[entry.partition]) and self._asked.where is None:
                 gap = {"partition": entry.partition, "from": first, "to": entry.index}
                 written.append(_event("gap", gap))
             position[entry.partition] = entry.index + 1

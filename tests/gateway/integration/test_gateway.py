@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -547,5 +548,41 @@ def test_answers_are_those_that_the_document_has(tmp_path: Path) -> None:
                 )
                 responses = paths[template][method]["responses"]
                 assert f"`{code}`" in responses[str(status)]["description"], what
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_reading_from_a_time_and_by_a_condition(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        lines = b"".join(b'{"n":%d}\n' % number for number in range(5))
+        await site.writer.push("s", lines, Content_Type=LINES)
+        await asyncio.sleep(0.01)
+        (between,) = {datetime.now(UTC).isoformat()}
+        await asyncio.sleep(0.01)
+        await site.writer.push("s", b'{"n":5}\n{"n":6}\n', Content_Type=LINES)
+
+        async def read(query: str) -> tuple[list[int], str]:
+            answer = await site.reader.get(f"/streams/s?{query}")
+            assert answer.status == 200, answer.body
+            return [one["json"]["n"] for one in answer.body], answer.headers["Rillnode-Next"]
+
+        encoded = between.replace("+", "%2B")
+        assert await read(f"since={encoded}") == ([5, 6], "7")
+        assert await read(f"since={between}") == ([5, 6], "7"), "a + that is not encoded"
+        assert await read(f"until={encoded}") == ([0, 1, 2, 3, 4], "5")
+        assert await read(f"since=1h&until={encoded}&limit=2") == ([0, 1], "2")
+        assert await read(f"from=3&until={encoded}") == ([3, 4], "5")
+        assert await read("since=0s") == ([], "7")
+        assert await read("where=n%3E4%20or%20n=0") == ([0, 5, 6], "7")
+        assert await read("where=n%3E3&limit=1&from=2") == ([4], "5")
+        async with site.reader.tail(f"s?since={encoded}&where=n%3D6") as tail:
+            event = await tail.next()
+            assert (event.name, event.data["index"], event.id) == ("", 6, "7")
+        for query, code in (
+            ("since=yesterday", "client.time"), ("until=2024-01-01T00:00:00", "client.time"),
+            ("where=n%20%3E", "where.syntax"), ("where=" + "n" * 2_000, "where.length"),
+        ):  # fmt: skip
+            answer = await site.reader.get(f"/streams/s?{query}")
+            assert answer.refusal == (400, code)
 
     served(gateway_config(tmp_path), test)
