@@ -23,10 +23,9 @@ def position_text(position: Mapping[int, int], *, plain: bool) -> str:
 
 
 def read_position(text: str, partitions: Collection[int]) -> dict[int, int]:
-    """Take a position out of a text; a number alone is the index in each partition.
+    """Take a position of these partitions out of a text, or raise RequestError `gateway.position`.
 
-    Raises:
-        RequestError: `gateway.position`, it is none, or not one of these partitions.
+    A number alone is the index in each partition.
     """
     if _INDEX.fullmatch(text):
         return dict.fromkeys(partitions, int(text))

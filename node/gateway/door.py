@@ -109,12 +109,7 @@ class Door:
         return self._keys.holder(header)
 
     def _check(self, asker: Asker, verb: Verb, name: str) -> None:
-        """Look whether somebody may do something with a stream.
-
-        Raises:
-            RequestError: `gateway.key`; `gateway.right`; or `stream.unknown`, as of a stream that
-                is not there, for who may do nothing with it.
-        """
+        """Refuse who may not; who may do nothing with a stream is told as if it were not there."""
         self._keys.check(asker)
         verbs = self._core.streams.access.verbs(asker.principal, name)
         if verb not in verbs:
@@ -199,7 +194,7 @@ class Door:
         body = requests.chunks(request, self._table.body_bytes_max)
         if media in LINES:
             reader, path = InputReader("json"), request.query.get("key_field")
-            key_of = None if path is None else partial(key_in, path, reader)
+            key_of: Any = None if path is None else partial(key_in, path, reader)
             async for chunk in body:
                 yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
             yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
@@ -271,18 +266,17 @@ class Door:
             raise RequestError("gateway.busy", "Too many tails are open: come again later")
         asker, name = asked.asker, asked.name
 
-        def check() -> None:
-            self._check(asker, "pull", name)
-
         def renew() -> dict[str, str]:
             self._keys.renew(asker.ticket)
             return self._new_ticket(asker, name)
 
         task = asyncio.current_task()
         assert task is not None
-        tail = self.tails[task] = Tail(
-            asked, self._core.session(NODE_PRINCIPAL), check, self.api.problem
+        check, follows = (
+            partial(self._check, asker, "pull", name),
+            self._core.session(NODE_PRINCIPAL),
         )
+        tail = self.tails[task] = Tail(asked, follows, check, self.api.problem)
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = media
         try:

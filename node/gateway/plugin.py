@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from rillnode.actors.core.streams.context import StreamRemoved
-from rillnode.actors.log import StreamRecord
 from rillnode.node.config import Config
 from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.gateway.config import GatewayListener
@@ -34,17 +32,12 @@ class Gateway(PlugIn):
         self._door = Door(core, self._table, self._keys)
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
-        """Bind the listener.
-
-        Raises:
-            ConfigError: the TLS certificate or its key cannot be used.
-            TransportError: the address cannot be bound.
-        """
+        """Bind the listener; raises ConfigError or TransportError, as `PlugIn.serve` says."""
         assert self._door is not None
         app, tls = self._door.api.app(), tls_context(self._table, "gateway")
         bound["gateway"] = await listen_web(app, *self._table.address, tls=tls)
 
-    def changed(self, change: StreamRecord | StreamRemoved) -> None:
+    def changed(self, change: object) -> None:
         """Have tails look again: a stream's grants or partitions may be others."""
         asyncio.get_running_loop().call_soon(self._look, change)
 

@@ -60,13 +60,9 @@ class Asked(NamedTuple):
 
 
 class Tail:
-    """One tail. All calls on the loop's thread.
+    """One tail, which `session` follows, and whose position moves on with what is written.
 
-    Args:
-        asked: what to follow; the position moves on.
-        session: follows.
-        check: raises RillnodeError once its reader may not go on.
-        problem: an error as it is told.
+    `check` raises RillnodeError once its reader may not go on; `problem` is an error as it is told.
     """
 
     def __init__(
