@@ -27,6 +27,7 @@ from rillnode.node.cli import (
     init,
     key,
     peer,
+    queue,
     restore,
     route,
     run,
@@ -51,7 +52,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, peer, route, actor,
+    init, run, status, top, stream, short, index, queue, peer, route, actor,
     key, apikey, config, context, backup, restore, verify, store, doctor, bench,
     completion,
 )  # fmt: skip

@@ -67,6 +67,7 @@ PATHS: Final = (
         is_data=True,
     ),
     Path("/v1/links", "open links, and those that failed last"),
+    Path("/v1/queues", "work queues in use: what waits, is with workers, and is dead"),
     Path("/v1/peers", "nodes that this one sends to"),
     Path(
         "/v1/actors",

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.streams.searching import SEARCH_ENTRIES, search
 from rillnode.actors.engine.outside import Outside, Reply
@@ -153,6 +155,7 @@ class Streams:
                 }
                 for one in consumers
             ],
+            "queues": [msgspec.to_builtins(one) for one in self._node.queues if one.stream == name],
         }
 
     async def entries(
