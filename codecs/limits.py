@@ -40,6 +40,16 @@ servers commonly take."""
 APPENDS_MAX: Final = 256
 """Partitions that one request appends to. Own choice: some 2 ms of a turn."""
 
+APPENDS_UNDER_WAY_MAX: Final = 32
+"""Blocks that a producer has under way to one partition: what comes meanwhile goes together. Own
+choice: a log remembers as many of each producer's, by which it knows what is sent again."""
+
+SEQUENCE_MAX: Final = 2**63 - 1
+"""A producer's numbers of entries."""
+
+PRODUCER_BYTES_MAX: Final = 128
+"""A producer's name in UTF-8, or its id. Own choice."""
+
 OPENS_MAX: Final = 100
 """Streams that one request opens. Own choice: some 2 ms of a turn."""
 

@@ -14,6 +14,7 @@ to these addresses:
 |---|---|---|
 | rillnode_append | a stream | Position of the first entry, once durable |
 | rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
+| rillnode_open_producer | a stream | Producer: its epoch, and where its numbers go on |
 | rillnode_read | a stream | Blocks |
 | rillnode_locate | a stream | Position of the first entry that came at a time or later |
 | rillnode_search | a stream | Found: the entries that meet a condition, and how far it looked |
@@ -147,6 +148,9 @@ from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
 )
 from rillnode.codecs.native_messages import (
+    OpenProducerRequest as OpenProducerRequest,
+)
+from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -157,6 +161,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     PositionsResponse as PositionsResponse,
+)
+from rillnode.codecs.native_messages import (
+    ProducerResponse as ProducerResponse,
 )
 from rillnode.codecs.native_messages import (
     QueueName as QueueName,
@@ -295,6 +302,7 @@ _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
+    "rillnode_open_producer": OpenProducerRequest,
     "rillnode_read": ReadRequest,
     "rillnode_locate": LocateRequest,
     "rillnode_search": SearchRequest,
@@ -338,6 +346,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,
+    "rillnode_producer": ProducerResponse,
     "rillnode_blocks": BlocksResponse,
     "rillnode_found": FoundResponse,
     "rillnode_saved_index": SavedIndexResponse,
@@ -442,11 +451,13 @@ def block_budget(message_bytes_max: int, wanted: int) -> int:
 
 def failure_of(failure: Failure) -> RequestError:
     """A node's failure as the error that a caller gets."""
+    context = {} if failure.index is None else {"index": failure.index}
     return RequestError(
         failure.code,
         failure.text,
         retryable=failure.retryable,
         retry_seconds=failure.retry_milliseconds / 1_000,
+        **context,
     )
 
 

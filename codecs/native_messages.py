@@ -24,12 +24,19 @@ class AppendRequest:
         count: number of entries.
         body: the entries, as codecs/entries.py lays them out.
         flags: which columns it has beside data: keys (2), headers (4).
+        producer: who has numbered them: a name, or an id made up for a while; what is stored
+            already is answered with the index that it has. Empty: nobody.
+        epoch: of the opening of the producer's name; 0: it has none.
+        sequence: the first entry's number; those of the others follow.
     """
 
     request_id: UInt
     count: UInt
     body: bytes
     flags: UInt = 0
+    producer: bytes = b""
+    epoch: UInt = 0
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
@@ -40,14 +47,28 @@ class AppendItem:
     count: UInt
     body: bytes
     flags: UInt = 0
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
 class AppendManyRequest:
-    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself."""
+    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself.
+
+    Attributes:
+        producer: the id of who has numbered the entries of each partition; empty: nobody.
+    """
 
     request_id: UInt
     items: list[AppendItem]
+    producer: bytes = b""
+
+
+@dataclass(slots=True)
+class OpenProducerRequest:
+    """Let a producer's numbers in a partition go on; who has opened its name before is fenced."""
+
+    request_id: UInt
+    name: str
 
 
 @dataclass(slots=True)
@@ -480,6 +501,22 @@ class PositionResponse:
 
 
 @dataclass(slots=True)
+class ProducerResponse:
+    """Answers OpenProducerRequest.
+
+    Attributes:
+        epoch: what the producer's appends have to say.
+        next_sequence: the number after its last one; 0 where there is none.
+        last_index: the index that the last one has, where that is known.
+    """
+
+    request_id: UInt
+    epoch: UInt
+    next_sequence: UInt
+    last_index: UInt | None
+
+
+@dataclass(slots=True)
 class BlockItem:
     """One stored block and the index of its first entry."""
 
@@ -712,6 +749,7 @@ class Failure:
     Attributes:
         retry_milliseconds: how long to wait before that; 0 where nothing tells.
         nodes: where it may be asked instead, with `store.elsewhere`.
+        index: with `producer.stale`, the one that the number has, where that is known.
     """
 
     request_id: UInt
@@ -720,6 +758,7 @@ class Failure:
     retryable: bool = False
     retry_milliseconds: UInt = 0
     nodes: list[NodeAddress] = field(default_factory=list[NodeAddress])
+    index: UInt | None = None
 
     @classmethod
     def of(cls, request_id: int, error: RillnodeError) -> Self:
@@ -727,7 +766,8 @@ class Failure:
         wait = ceil(1_000 * error.retry_seconds)
         told: Any = error.context.get("nodes", ())
         nodes = [NodeAddress(*one) for one in told]
-        return cls(request_id, error.code, error.text, error.retryable, wait, nodes)
+        index: Any = error.context.get("index") if error.code == "producer.stale" else None
+        return cls(request_id, error.code, error.text, error.retryable, wait, nodes, index)
 
 
 @dataclass(slots=True)
@@ -761,6 +801,7 @@ class PositionsResponse:
 Request = (
     AppendRequest
     | AppendManyRequest
+    | OpenProducerRequest
     | ReadRequest
     | LocateRequest
     | SearchRequest
@@ -803,6 +844,7 @@ Response = (
     | ListResponse
     | PositionResponse
     | PositionsResponse
+    | ProducerResponse
     | OpenManyResponse
     | BlocksResponse
     | FoundResponse

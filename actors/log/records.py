@@ -16,7 +16,7 @@ def logs_of(stream_id: int, partitions: int) -> list[int]:
     return [log_id(stream_id, partition) for partition in range(partitions)]
 
 
-BESIDE_LOGS = "overlay/"
+BESIDE_LOGS = "beside/"
 """Begins the names of values that are kept beside logs, each log's under its own."""
 
 

@@ -6,6 +6,7 @@ from rillnode.node.client.blocking import (
     BlockingIteration,
     BlockingJob,
     BlockingMailbox,
+    BlockingProducer,
     BlockingPusher,
     BlockingService,
     BlockingStream,
@@ -17,6 +18,7 @@ from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
@@ -30,6 +32,7 @@ __all__ = [
     "BlockingIteration",
     "BlockingJob",
     "BlockingMailbox",
+    "BlockingProducer",
     "BlockingPusher",
     "BlockingService",
     "BlockingStream",
@@ -39,6 +42,7 @@ __all__ = [
     "Handler",
     "Job",
     "Mailbox",
+    "NamedProducer",
     "PartitionInfo",
     "Pusher",
     "QueueInfo",

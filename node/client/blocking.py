@@ -29,7 +29,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
-from rillnode.node.client.producer import Data
+from rillnode.node.client.producer import Data, NamedProducer
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
@@ -415,6 +415,43 @@ class BlockingService:
         self._loop.run(self._service.stop(timeout_seconds=timeout_seconds))
 
 
+class BlockingProducer:
+    """A producer that has a name; see `NamedProducer`.
+
+    Attributes:
+        name: its name.
+        partition: where it pushes to.
+    """
+
+    def __init__(self, producer: NamedProducer, loop: LoopThread) -> None:
+        self.name = producer.name
+        self.partition = producer.partition
+        self._producer = producer
+        self._loop = loop
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest number of what is stored; None: there is nothing."""
+        return self._producer.last_sequence
+
+    @property
+    def last_index(self) -> int | None:
+        """The index that this has; None: it is not known."""
+        return self._producer.last_index
+
+    def push(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable; see `NamedProducer.push`."""
+        pushing = self._producer.push(data, sequence=sequence, key=key, headers=headers)
+        return self._loop.run(pushing)
+
+
 class BlockingStream:
     """A stream; see `Stream` for what each verb does."""
 
@@ -459,6 +496,11 @@ class BlockingStream:
     def partition_of(self, key: Key | None) -> int:
         """The partition that entries with a key are pushed to; errors as of `Stream`."""
         return self._stream.partition_of(key)
+
+    def producer(self, name: str, *, partition: int = 0) -> "BlockingProducer":
+        """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
+        producer = self._loop.run(self._stream.producer(name, partition=partition))
+        return BlockingProducer(producer, self._loop)
 
     def pull(
         self,

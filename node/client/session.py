@@ -1,8 +1,8 @@
 """A session: requests and subscriptions to one node, kept alive over links that come and go.
 
 There is one rule for a lost link: whatever has no answer yet is asked again on the next. An append
-whose confirm was lost may therefore be stored twice; nothing that was confirmed is ever lost. What
-a node refuses because an actor of it is busy is asked again there (see `repeating`).
+whose confirm was lost is known by its numbers (see `appends`), and has the same answer once more.
+What a node refuses because an actor of it is busy is asked again there (see `repeating`).
 """
 
 import asyncio
@@ -34,6 +34,9 @@ logger = logging.getLogger("rillnode.node.client")
 REQUEST_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0
 
+PRODUCER_BYTES: Final = 8
+"""Random bytes of the id by which a session's appends are known: a log knows some thousand."""
+
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
 
@@ -51,6 +54,7 @@ OnReconnect = Callable[[], object]
 
 _OF_PARTITION: Final = (
     native.AppendRequest,
+    native.OpenProducerRequest,
     native.ReadRequest,
     native.LocateRequest,
     native.SearchRequest,
@@ -140,7 +144,7 @@ class Session:
         self._reconnecting: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None  # once closing
         self._chance = entropy(8)
-        self.appends = Appends(self)
+        self.appends = Appends(self, entropy(PRODUCER_BYTES))
         self._entropy = entropy
         self._follow = follow
         # Sessions with other nodes, by what this one has said of them; and whose partitions'
@@ -529,7 +533,8 @@ class Session:
     @property
     def _is_busy(self) -> bool:
         others = self._others.values()
-        return bool(self._pending or self.messages or any(one._is_busy for one in others))
+        busy = self._pending or self._gathering or self.messages
+        return bool(busy or any(one._is_busy for one in others))
 
     def _settle(self) -> None:
         if self._idle is not None and not self._is_busy:

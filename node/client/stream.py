@@ -28,7 +28,7 @@ from rillnode.node.client.consumer import (
     behind,
     check_seconds,
 )
-from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
+from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.session import Session
@@ -200,6 +200,27 @@ class Stream:
         if partition is not None:
             return partition
         return 0 if entry.key is None else partition_of(entry.key, self.partitions)
+
+    async def producer(self, name: str, *, partition: int = 0) -> NamedProducer:
+        """Open a producer, whose numbers go on where it stopped; others of its name are fenced.
+
+        What is pushed otherwise is numbered, too, so that nothing is stored twice while this
+        client lives. A producer with a name is for who has to know, in another process, what was
+        stored before. A partition knows 1,024 names, each for 30 days after it was used last.
+
+        Args:
+            name: 1 to 128 bytes in UTF-8; whoever may push to the stream may use it.
+            partition: its numbers are of this partition alone.
+
+        Raises:
+            RequestError: `producer.name`, or the node refuses it otherwise.
+        """
+        address = self._address(partition)
+        request = native.OpenProducerRequest(self._session.next_id(), name)
+        response = await self._session.request(address, request)
+        if not isinstance(response, native.ProducerResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return NamedProducer(self._session, address, partition, name, response)
 
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)

@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
 
@@ -65,6 +66,7 @@ class LogState:
 
     Attributes:
         received_at: when the last entry came; of a log without entries it says nothing.
+        numbers: what its producers have numbered; None: nothing.
     """
 
     first_index: int = 0
@@ -72,6 +74,7 @@ class LogState:
     first_position: int = 0
     next_position: int = 0
     received_at: int = 0
+    numbers: Numbers | None = None
 
     def extent(self) -> LogExtent:
         """The state as users of the store see it."""
@@ -105,6 +108,13 @@ def put_behind(append: Append, last: int) -> None:
     end = INDEX.pack(last)
     timed = [(key[: -INDEX.size] + end, offset) for key, offset in append.keys[at:]]
     append.keys = [*append.keys[:at], *timed]
+
+
+def settle_double(append: Append, index: int, state: LogState) -> None:
+    """Set the results of an append that its log has already, at an index."""
+    append.first_index, append.is_double = index, True
+    append.next_index = state.next_index
+    append.kept_bytes = state.next_position - state.first_position
 
 
 def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
