@@ -168,6 +168,8 @@ class Node:
         self._observed = Observation(config, self.identity, parts)
         self._entered = Entered()
         self._introduction: Cell | None = None
+        self._sessions: dict[str, Session] = {}
+        self._own_links: dict[str, ConnectionEvents] = {}
 
     @property
     def identity(self) -> str:
@@ -408,11 +410,14 @@ class Node:
 
     async def _drain(self) -> None:
         """Read nothing more, and wait until all that was read has its outcome and is synced."""
+        own = {link.cell for link in self._own_links.values()}
         for cell in self._connections():
-            if cell is not self._own_link.cell:
+            if cell not in own:
                 self._system.post(cell, Drain())
         if hasattr(self, "client"):
             await self.client.close()
+        for session in self._sessions.values():
+            await session.close()
         while True:
             await self._system.settle()
             if not self._store.pending_bytes:
@@ -439,7 +444,8 @@ class Node:
                 ended = await self._system.end_unsettled(but=self._connections())
                 logger.warning("actors_ended", extra={"actors": ended})
         if hasattr(self, "client"):
-            await self._session.close(timeout_seconds=0.0)
+            for session in self._sessions.values():
+                await session.close(timeout_seconds=0.0)
 
     def _spawn(self) -> None:
         system, router = self._system, self._router
@@ -511,7 +517,7 @@ class Node:
         core = Core(
             streams=context, peers=self._peers, service=streams, indexes=self._indexes,
             rules=rules, holds=holds, changed=on_stream, actor=self._variants.actor,
-            client=lambda: self.client,
+            client=lambda: self.client, session=self._session_of,
         )  # fmt: skip
         for plug_in in self._plug_ins:
             plug_in.start(core)
@@ -520,19 +526,29 @@ class Node:
             system=system, access=self._access, quotas=self._quotas, rules=rules,
             streams=streams, retention=retention, plug_ins=self._plug_ins,
         )  # fmt: skip
-        self._session = Session(self._connect_memory, entropy=self._entropy)
-        self._connect_memory_now(self._session)
-        self.client = Client(self._session)
+        self._sessions.clear()
+        self._own_links.clear()
+        self.client = Client(self._session_of(NODE_PRINCIPAL))
 
-    async def _connect_memory(self, events: LinkEvents) -> object:
-        return self._connect_memory_now(events)
+    def _session_of(self, principal: str) -> Session:
+        """The session inside this process that is a principal's."""
+        session = self._sessions.get(principal)
+        if session is None:
 
-    def _connect_memory_now(self, events: LinkEvents) -> object:
-        self._own_link = ConnectionEvents(self._peers, prefix=b"MEM_")
+            async def connect(events: LinkEvents) -> object:
+                return self._connect_memory(events, principal)
+
+            session = self._sessions[principal] = Session(connect, entropy=self._entropy)
+            self._connect_memory(session, principal)
+        return session
+
+    def _connect_memory(self, events: LinkEvents, principal: str) -> object:
+        accepted = ConnectionEvents(self._peers, prefix=b"MEM_")
+        self._own_links[principal] = accepted
         return connect_memory(
             events,
-            self._own_link,
-            dialling_principal=NODE_PRINCIPAL,
+            accepted,
+            dialling_principal=principal,
             accepting_principal=NODE_PRINCIPAL,
             post=asyncio.get_running_loop().call_soon,
             clock=self._clock,

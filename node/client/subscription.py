@@ -16,7 +16,7 @@ from rillnode.node.client.session import Session
 logger = logging.getLogger("rillnode.node.client")
 
 CREDIT_BYTES: Final = 4_194_304
-"""Bytes of blocks that a node may send ahead, for each partition."""
+"""Bytes of blocks that a node may send ahead, for each partition, where nothing else is said."""
 
 GRANTS: Final = 8
 """What was taken is granted again once it is such a part of it, and not with each small batch."""

@@ -59,6 +59,7 @@ OPERATIONS: list[SharedOperation] = [
         timed=1,
         records=[("name", b"value"), ("gone", None)],
         seen=0,
+        follows=[("name", 2**64 - 1)],
         producer=b"\0\xff",
         epoch=2**63 - 1,
         sequence=2**63 - 1,
@@ -81,7 +82,7 @@ def fields(operation: SharedOperation) -> dict[str, object]:
     for name in ("body",):
         if name in found:
             found[name] = bytes(found[name])
-    for name in ("keys", "records", "seen"):
+    for name in ("keys", "records", "seen", "follows"):
         if isinstance(found.get(name), list | tuple):
             found[name] = [tuple(one) for one in found[name]]
     return found
