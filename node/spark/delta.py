@@ -169,10 +169,7 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
     try:
         table = DeltaTable(location)
     except TableNotFoundError:
-        properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
-        DeltaTable.create(location, schema, mode="ignore", configuration=properties)
-        sync_log(location, -1, 0)
-        table = DeltaTable(location)
+        table = create_table(location, schema)
     before = table.version()
     if upgrade_table(table, schema):
         sync_log(location, before, table.version())
@@ -180,6 +177,14 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
         upgrade_statistics(location)
         table.update_incremental()
     return table
+
+
+def create_table(location: str, schema: Schema) -> DeltaTable:
+    """A new table, or the one that somebody else has just made."""
+    properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
+    DeltaTable.create(location, schema, mode="ignore", configuration=properties)
+    sync_log(location, -1, 0)
+    return DeltaTable(location)
 
 
 def upgrade_statistics(location: str) -> str | None:

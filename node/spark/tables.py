@@ -65,6 +65,9 @@ BRONZE_COLUMNS: Final = (
     # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread;
     # null where the stream was removed and made anew, so that nobody knows how many it still had.
     Column("gap_until", pa.int64(), LongType()),
+    # When the stream was created: of two streams that had one name, one after the other, it tells
+    # which the entry was in.
+    Column("created_at", _TIMESTAMP, TimestampType()),
 )
 
 BRONZE_SCHEMA: Final = arrow_schema(BRONZE_COLUMNS)

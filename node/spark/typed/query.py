@@ -1,0 +1,197 @@
+"""Keeps a typed table up with bronze, step by step.
+
+A step takes the next files of bronze's log, has them landed, and commits what came of it together
+with the position that it reached. The table's own log is its checkpoint: whatever is killed, a step
+was made or was not. `docs/explanation/architecture.md` tells of the other tables of a sink.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from rillnode.codecs.errors import StoreError
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.job_config import TypedConfig
+from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.parquet import remove_files
+from rillnode.node.spark.silver import share_files
+from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.decode import Plan
+from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.pairs import Pairs
+from rillnode.node.spark.typed.schemas import load_schema
+from rillnode.node.spark.typed.work import (
+    Engine,
+    Outcome,
+    Work,
+    do,
+    in_process,
+    merged_found,
+    table_files,
+)
+
+EMPTY_VERSIONS_MAX: Final = 100
+"""Versions of bronze without a row for a table after which it notes that it has seen them."""
+
+
+def on_spark(session: SparkSession) -> Engine:
+    """The engine that does work in Spark's tasks; what one task can do is done here."""
+
+    def run(works: Sequence[bytes]) -> list[bytes]:
+        if len(works) == 1:
+            return in_process(works)
+        tasks = session.sparkContext.parallelize(list(works), len(works))
+        return tasks.map(do).collect()
+
+    return run
+
+
+class TypedQuery:
+    """Makes one typed table.
+
+    Args:
+        config: which.
+        bronze: the bronze table.
+        engine: does the work.
+        tasks_max: tasks of a step that is large enough for them.
+
+    Attributes:
+        position: how far in bronze the table has come, as the last step saw it.
+    """
+
+    def __init__(
+        self, config: TypedConfig, bronze: str, engine: Engine, *, tasks_max: int = 1
+    ) -> None:
+        self.config = config
+        self.position: Position | None = None
+        self._bronze = TableLog(bronze)
+        self._engine = engine
+        self._tasks_max = tasks_max
+        self._pairs = Pairs(config.dir, config.rejects)
+        self._typed = TableSchema(
+            config.dir, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+        )
+        self._plan: Plan | None = None
+        self._ahead: Position | None = None
+        self._maintenance = Maintenance(config.dir, config.compact_commits)
+
+    def step(self) -> bool:
+        """Take in the next part of bronze; returns whether there was any.
+
+        Raises:
+            ConfigError: the schema does not load, or the table cannot be what it says.
+            StoreError: `table.paused`, people have to look; or bronze's log does not reach back.
+        """
+        bronze = self._bronze.open()
+        if bronze is None:
+            return False
+        plan = self._prepared()
+        table = open_table(self.config.dir)
+        saved = saved_position(table, str(bronze.metadata().id))
+        start = self._ahead if self._ahead is not None and self._ahead > saved else saved
+        end = self._bronze.plan(start, self.config.batch_rows_max)
+        self.position = start
+        if end == start:
+            return False
+        files = self._bronze.files_between(start, end)
+        outcomes = self._land(files, plan)
+        written = [one for each in outcomes for one in table_files(each.files)]
+        rejected = [one for each in outcomes for one in table_files(each.rejects)]
+        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+            self._pairs.commit(
+                written, rejected, start=saved.transactions(), end=end.transactions()
+            )
+            self._ahead = None
+        else:
+            # A table of one stream among many would have a version for each of the others'.
+            self._ahead = end
+        self.position = end
+        return True
+
+    def maintain(self) -> str | None:
+        """Do the next piece of work that keeps the table in few files; returns what was done."""
+        table = open_table(self.config.dir)
+        return None if table is None else self._maintenance.step(table)
+
+    def figures(self) -> dict[str, object]:
+        """The table's rows, its rejects and the number of its schema."""
+        table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
+        return {
+            "rows": _count(table),
+            "rejects": _count(rejects),
+            "schema_version": len(self._typed.history()),
+        }
+
+    def _prepared(self) -> Plan:
+        """How entries are landed; the table is there then, and as it was declared."""
+        if self._plan is None:
+            self._pairs.recover()
+            _, columns = self._typed.declare(load_schema(self.config.source), "declared")
+            self._plan = self._planned(columns)
+        return self._plan
+
+    def _planned(self, columns: Columns) -> Plan:
+        table = open_table(self.config.dir)
+        names = [] if table is None else [one.name for one in table.schema().fields]
+        return Plan(
+            source=self.config.source,
+            table=written_columns(columns),
+            rest="_rest" in names,
+            evolve=self.config.evolve,
+            version=len(self._typed.history()),
+        )
+
+    def _land(self, files: list[LogFile], plan: Plan) -> list[Outcome]:
+        """Have files landed, with the table as their entries need it.
+
+        Raises:
+            StoreError: `table.paused`.
+        """
+        outcomes = self._run(files, plan)
+        if any(one.unsettled for one in outcomes):
+            self._remove(outcomes)
+            table_columns = self._typed.present()
+            found = usable(table_columns, merged_found(outcomes))
+            wide = sorted({tuple(path) for one in outcomes for path in one.wide})
+            if found or wide:
+                _, columns = self._typed.take_in(found, wide)
+                self._plan = plan = self._planned(columns)
+            outcomes = self._run(files, msgspec.structs.replace(plan, settled=True))
+        pause = next((one.pause for one in outcomes if one.pause), "")
+        if not pause and self.config.reject == "pause":
+            pause = next((one.reject for one in outcomes if one.reject), "")
+        if pause:
+            self._remove(outcomes)
+            text = f"table {self.config.name} waits: {pause}"
+            raise StoreError("table.paused", f"{text}. It goes on where it is as soon as that fits")
+        return outcomes
+
+    def _run(self, files: list[LogFile], plan: Plan) -> list[Outcome]:
+        gone, holders = (self._bronze.uris(some) for some in self._bronze.files_left(files))
+        works = [
+            Work(
+                plan=plan,
+                streams=self.config.streams,
+                files=tuple(self._bronze.uris(task)),
+                gone=tuple(gone),
+                holders=tuple(holders),
+                table=self.config.dir,
+                rejects=self.config.rejects,
+            )
+            for task in share_files(files, self._tasks_max)
+        ]
+        done = self._engine([msgspec.json.encode(one) for one in works]) if works else []
+        return [msgspec.json.decode(one, type=Outcome) for one in done]
+
+    def _remove(self, outcomes: Sequence[Outcome]) -> None:
+        """Remove files that nobody is to see."""
+        for one in outcomes:
+            remove_files(self.config.dir, [file["name"] for file in one.files])
+            remove_files(self.config.rejects, [file["name"] for file in one.rejects])
+
+
+def _count(table: DeltaTable | None) -> int:
+    return 0 if table is None else table.count()
