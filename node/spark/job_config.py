@@ -9,7 +9,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.typed.schemas import Evolve, Reject, SchemaSource
+from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -79,6 +79,11 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 
     @property
+    def place(self) -> str:
+        """A directory or URI that has to be writable."""
+        return self.dir.partition(STREAM)[0].rpartition("/")[0] if STREAM in self.dir else self.dir
+
+    @property
     def rejects(self) -> str:
         """Directory or URI of the rejects."""
         return f"{self.dir}_rejects"
@@ -133,12 +138,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
         derived = self.derived.locations if self.derived is not None else ()
-        typed = (
-            one.dir.partition("{stream}")[0].rpartition("/")[0]
-            if "{stream}" in one.dir
-            else one.dir
-            for one in self.typed
-        )
+        typed = (one.place for one in self.typed)
         return (self.table_dir, *derived, *typed)
 
     @property

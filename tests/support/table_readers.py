@@ -19,6 +19,8 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
+from rillnode.node.spark.schema_upgrade import conform
+
 
 class Filter(NamedTuple):
     """A condition on one column: `is null`, `is valid`, or `=` or `>=` a value."""
@@ -70,7 +72,14 @@ def plain_rows(location: str) -> pa.Table:
     """All rows, without any filter and without statistics."""
     table = DeltaTable(location)
     schema = pa.schema(table.schema().to_arrow())
-    return pa.concat_tables(pq.read_table(uri).cast(schema) for uri in table.file_uris())
+    return pa.Table.from_batches(
+        (
+            conform(rows, schema)
+            for uri in table.file_uris()
+            for rows in pq.read_table(uri).to_batches()
+        ),
+        schema,
+    )
 
 
 Reader = Callable[[Filter], int]

@@ -251,6 +251,7 @@ def merge_columns(
         table: the columns that the table has.
         wanted: those that it is to have.
         widen: whether whole numbers may become floating-point ones.
+        path: of what the columns are in, for errors.
 
     Raises:
         ConfigError: `table.schema`, a column would have to change its type.

@@ -278,6 +278,15 @@ def payload_of(kind: str, data: bytes) -> bytes:
         raise _Misfit(_reason(error)) from error
 
 
+def said_by(kind: str, data: bytes) -> dict[str, Any] | None:
+    """The JSON object that an entry carries; None where it carries none that can be read."""
+    try:
+        said: object = msgspec.json.decode(payload_of(kind, data))
+    except (_Misfit, *_FAULTS):
+        return None
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else None
+
+
 def _payloads(rows: pa.RecordBatch) -> Iterator["bytes | _Misfit"]:
     kinds: list[str] = rows.column("kind").to_pylist()
     items: list[bytes | None] = rows.column("data").to_pylist()

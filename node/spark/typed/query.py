@@ -21,7 +21,7 @@ from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
-from rillnode.node.spark.typed.pairs import Pairs
+from rillnode.node.spark.typed.pairs import Pairs, paths_of
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.work import (
     Engine,
@@ -47,6 +47,9 @@ def on_spark(session: SparkSession) -> Engine:
         return tasks.map(do).collect()
 
     return run
+
+
+_ATTEMPTS: Final = 3
 
 
 class TypedQuery:
@@ -97,7 +100,8 @@ class TypedQuery:
         if end == start:
             return False
         files = self._bronze.files_between(start, end)
-        outcomes = self._land(files, plan)
+        outcomes = self._land(self._works(files), plan)
+        self._refuse(outcomes)
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
         if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
@@ -144,22 +148,46 @@ class TypedQuery:
             version=len(self._typed.history()),
         )
 
-    def _land(self, files: list[LogFile], plan: Plan) -> list[Outcome]:
-        """Have files landed, with the table as their entries need it.
+    def retry(self) -> tuple[int, int]:
+        """Land the rejects again; returns how many fit now, and how many do not.
 
         Raises:
-            StoreError: `table.paused`.
+            ConfigError: the schema does not load, or the table cannot be what it says.
+            StoreError: `table.busy`, the job changes the rejects all the time.
         """
-        outcomes = self._run(files, plan)
+        plan = self._prepared()
+        for _ in range(_ATTEMPTS):
+            rejects = open_table(self.config.rejects)
+            paths = [] if rejects is None else paths_of(rejects)
+            if not paths:
+                return 0, 0
+            work = self._work(tuple(f"{self.config.rejects}/{one}" for one in paths))
+            outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
+            written = [one for each in outcomes for one in table_files(each.files)]
+            rejected = [one for each in outcomes for one in table_files(each.rejects)]
+            if self._pairs.commit(written, rejected, retried=paths):
+                return sum(one.rows for one in written), sum(one.rows for one in rejected)
+        raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
+
+    def _land(self, works: list[Work], plan: Plan) -> list[Outcome]:
+        """Have entries landed, with the table as they need it."""
+        outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)
-            table_columns = self._typed.present()
-            found = usable(table_columns, merged_found(outcomes))
+            found = usable(self._typed.present(), merged_found(outcomes))
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
             if found or wide:
                 _, columns = self._typed.take_in(found, wide)
                 self._plan = plan = self._planned(columns)
-            outcomes = self._run(files, msgspec.structs.replace(plan, settled=True))
+            outcomes = self._run(works, msgspec.structs.replace(plan, settled=True))
+        return outcomes
+
+    def _refuse(self, outcomes: Sequence[Outcome]) -> None:
+        """Let the table wait where it is told to.
+
+        Raises:
+            StoreError: `table.paused`.
+        """
         pause = next((one.pause for one in outcomes if one.pause), "")
         if not pause and self.config.reject == "pause":
             pause = next((one.reject for one in outcomes if one.reject), "")
@@ -167,23 +195,27 @@ class TypedQuery:
             self._remove(outcomes)
             text = f"table {self.config.name} waits: {pause}"
             raise StoreError("table.paused", f"{text}. It goes on where it is as soon as that fits")
-        return outcomes
 
-    def _run(self, files: list[LogFile], plan: Plan) -> list[Outcome]:
-        gone, holders = (self._bronze.uris(some) for some in self._bronze.files_left(files))
-        works = [
-            Work(
-                plan=plan,
-                streams=self.config.streams,
-                files=tuple(self._bronze.uris(task)),
-                gone=tuple(gone),
-                holders=tuple(holders),
-                table=self.config.dir,
-                rejects=self.config.rejects,
+    def _works(self, files: list[LogFile]) -> list[Work]:
+        gone, holders = (tuple(self._bronze.uris(some)) for some in self._bronze.files_left(files))
+        return [
+            msgspec.structs.replace(
+                self._work(tuple(self._bronze.uris(task))), gone=gone, holders=holders
             )
             for task in share_files(files, self._tasks_max)
         ]
-        done = self._engine([msgspec.json.encode(one) for one in works]) if works else []
+
+    def _work(self, files: tuple[str, ...]) -> Work:
+        return Work(
+            streams=self.config.streams,
+            files=files,
+            table=self.config.dir,
+            rejects=self.config.rejects,
+        )
+
+    def _run(self, works: list[Work], plan: Plan) -> list[Outcome]:
+        planned = [msgspec.structs.replace(one, plan=plan) for one in works]
+        done = self._engine([msgspec.json.encode(one) for one in planned]) if works else []
         return [msgspec.json.decode(one, type=Outcome) for one in done]
 
     def _remove(self, outcomes: Sequence[Outcome]) -> None:

@@ -30,6 +30,9 @@ Evolve = Literal["add", "widen", "freeze", "pause"]
 Reject = Literal["table", "pause"]
 """What is done about an entry that does not fit: it goes to the rejects, or the table waits."""
 
+STREAM: Final = "{stream}"
+"""What stands for the stream's name in the directory of a table for each stream."""
+
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

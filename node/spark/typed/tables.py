@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.actors.core.threads import Running, SystemThreads
+from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.derived import Part
@@ -26,17 +27,16 @@ from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
 from rillnode.node.spark.typed.query import TypedQuery
+from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine
 
-STREAM: Final = "{stream}"
-"""What stands for the stream's name in the directory of a table for each stream."""
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 _POLL_SECONDS: Final = 0.25
 
 
 def part_name(table: str) -> str:
     """As what a job's report names a typed table."""
-    return f"table/{table}"
+    return f"{TYPED_TABLES}{table}"
 
 
 def directory_of(stream: str) -> str:
@@ -45,6 +45,12 @@ def directory_of(stream: str) -> str:
         return stream
     digest = hashlib.blake2b(stream.encode(), digest_size=4).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9.-]', '.', stream)[:100].lstrip('.')}-{digest}"
+
+
+def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
+    """The table of one stream, of a table for each stream."""
+    place = config.dir.replace(STREAM, directory_of(stream))
+    return replace(config, dir=place, streams=(stream,))
 
 
 @dataclass(slots=True)
@@ -134,8 +140,7 @@ class TypedTables:
 
     def _add(self, config: TypedConfig, stream: str) -> None:
         if stream:
-            place = config.dir.replace(STREAM, directory_of(stream))
-            config = replace(config, dir=place, streams=(stream,))
+            config = of_stream(config, stream)
         query = TypedQuery(config, self._bronze, self._engine, tasks_max=self._tasks_max)
         part = Part(part_name(config.name), [config.dir])
         self._queries[config.name, stream] = _Query(query, part)

@@ -39,15 +39,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         holders: the files that have what is left of their rows.
         table: where files of the table go.
         rejects: where files of the rejects go.
+        retried: whether the files are those of rejects, that are landed again.
     """
 
-    plan: Plan
+    plan: Plan | None = None
     streams: tuple[str, ...]
     files: tuple[str, ...]
     gone: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     table: str
     rejects: str
+    retried: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,14 +144,17 @@ class _Landing:
             if not self._may_have(uri):
                 continue
             file = read_rest(uri, self._work.holders) if uri in gone else read_file(uri)
-            for rows in file:
+            for read in file:
+                rows = _entries(read) if self._work.retried else read
                 chosen = rows.filter(self._mask(rows.column("stream")))
                 if chosen.num_rows:
                     yield chosen
 
     def _may_have(self, uri: str) -> bool:
         """Whether a file may hold streams of the table's; one that is gone is read anyway."""
-        if any(sign in pattern for pattern in self._work.streams for sign in "*?"):
+        if self._work.retried or any(
+            sign in pattern for pattern in self._work.streams for sign in "*?"
+        ):
             return True
         system, path = filesystem(uri)
         try:
@@ -179,6 +184,12 @@ class _Landing:
     def _flush(self) -> None:
         self._rejects += write_files(self._work.rejects, self._held)
         self._held, self._held_bytes = [], 0
+
+
+def _entries(rejects: pa.RecordBatch) -> pa.RecordBatch:
+    """Rejects as the rows of bronze that they were made of."""
+    names = [name.removeprefix("_") for name in rejects.schema.names]
+    return pa.RecordBatch.from_arrays(rejects.columns, names=names)
 
 
 def _first(rejects: pa.RecordBatch) -> str:
