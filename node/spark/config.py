@@ -173,7 +173,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     plug_in: ClassVar[str] = "spark"
     repeated: ClassVar[bool] = True
 
-    name: str = ""
+    name: Annotated[Name | None, Meta(examples=["readings"])] = None
     streams: Annotated[
         tuple[Name, ...],
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
@@ -182,14 +182,17 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     # A class's name is no path, and a path is relative to the file.
     schema: Annotated[
         Location | None,
-        Meta(title='a class such as "app.events:Reading", or the file of a JSON Schema'),
+        Meta(
+            title='a class such as "app.events:Reading", or the file of a JSON Schema',
+            examples=["app.events:Reading"],
+        ),
     ] = None
     columns: Annotated[
         dict[str, Any], Meta(title='a table of columns such as { id = "int", temp = "float?" }')
     ] = field(default_factory=dict[str, Any])
     evolve: Evolve = "add"
     reject: Reject = "table"
-    sink: str = ""
+    sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
 
     @property
     def called(self) -> str:
@@ -200,7 +203,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def source(self) -> SchemaSource:
         """Where its schema comes from."""
-        return SchemaSource(schema=self.schema or "", columns=self.columns)
+        return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
 
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
@@ -259,7 +262,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 load_schema(self.source)
             except ConfigError as error:
                 key = "columns" if self.columns else "schema"
-                yield Problem((*path, key), error.code, str(error))
+                yield Problem((*path, key), error.code, error.text)
 
 
 def sinks_of(config: Config) -> SinkTables:
@@ -269,7 +272,7 @@ def sinks_of(config: Config) -> SinkTables:
 
 def tables_of(config: Config, sink: str) -> tuple[TypedTable, ...]:
     """The typed tables that a sink makes."""
-    return tuple(one for one in config.each(TypedTable) if one.sink in ("", sink))
+    return tuple(one for one in config.each(TypedTable) if one.sink in (None, sink))
 
 
 def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:

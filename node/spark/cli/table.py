@@ -104,7 +104,7 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print a table for what entries have."""
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
-    sink = choose_sink(config, table.sink or None if table is not None else None)
+    sink = choose_sink(config, table.sink if table is not None else None)
     streams = table.streams if table is not None else (args.name,)
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.describing import infer_table, write_table
@@ -130,7 +130,7 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.typed.query import TypedQuery
     from rillnode.node.spark.typed.work import in_process
 
-    sink = choose_sink(config, table.sink or None)
+    sink = choose_sink(config, table.sink)
     landed, left = TypedQuery(typed, str(sink.table_dir), in_process).retry()
     terminal.message(f"{table.called}: {landed} rejects fit now, {left} do not")
     return Exit.OK
@@ -147,7 +147,7 @@ def _typed(config: Config, name: str, stream: str) -> "tuple[TypedTable, TypedCo
         there = f"there is {', '.join(tables)}" if tables else "node.toml has no [[table]]"
         raise ConfigError("table.unknown", f"no typed table is named {name!r}; {there}")
     table = tables[name]
-    sink = choose_sink(config, table.sink or None)
+    sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
     from rillnode.node.spark.process import typed_config
     from rillnode.node.spark.typed.tables import of_stream

@@ -31,13 +31,12 @@ from rillnode.node.spark.typed.arrays import (
 from rillnode.node.spark.typed.columns import (
     Column,
     Columns,
-    as_optional,
     attribute,
     merge_columns,
     object_type,
     read_columns,
 )
-from rillnode.node.spark.typed.infer import infer_columns
+from rillnode.node.spark.typed.infer import new_columns
 from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
 
 REASON_MAX: Final = 500
@@ -179,7 +178,7 @@ class Lander:
             good.append(at)
         arrays = self._arrays(objects, rests, good, bad)
         landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
-        found = found._replace(columns=as_optional(infer_columns(samples)))
+        found = found._replace(columns=new_columns(samples))
         return Landed(landed, self._rejects(rows, sorted(bad), now), found, pause)
 
     def _judge(self, payload: bytes, error: BaseException) -> object:
@@ -192,6 +191,8 @@ class Lander:
             raise _Misfit(_reason(error)) from error
         try:
             said: object = msgspec.json.decode(payload)
+        except msgspec.ValidationError:
+            raise _Misfit(_reason(error)) from error
         except _FAULTS as broken:
             raise _Misfit(_reason(broken)) from broken
         if not isinstance(said, dict):

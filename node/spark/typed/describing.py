@@ -78,12 +78,12 @@ def infer_table(bronze: str, streams: Sequence[str], samples: int) -> tuple[Colu
     for uri in reversed(log.uris(live_files(table)) if table is not None else []):
         for name, kind, data in _entries(uri):
             if looked_at >= samples:
-                return infer_columns(said, times=True), looked_at
+                return infer_columns(said), looked_at
             if any(one(name) for one in matches):
                 looked_at += 1
                 if (found := said_by(kind, data)) is not None:
                     said.append(found)
-    return infer_columns(said, times=True), looked_at
+    return infer_columns(said), looked_at
 
 
 def _entries(uri: str) -> Iterator[tuple[str, str, bytes]]:

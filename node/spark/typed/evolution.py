@@ -8,6 +8,7 @@ Each schema is a file `_schemas/N.json` in the table's directory, written before
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from rillnode.node.spark.typed.columns import (
     Columns,
     check_columns,
     merge_columns,
+    unfit_name,
     walk,
     widened,
     written_columns,
@@ -80,13 +82,25 @@ def present_columns(table: DeltaTable | None) -> Columns:
 def usable(present: Columns, found: Columns) -> Columns:
     """Those of some new columns that a table can take in."""
     taken: list[Column] = []
-    for one in found:
+    for one in _without_unfit(found):
         try:
             check_columns(merge_columns(present, (*taken, one), widen=False))
         except ConfigError:
             continue  # its entries become rejects, which say so
         taken.append(one)
     return tuple(taken)
+
+
+def _without_unfit(columns: Columns) -> Columns:
+    """Columns without those in them whose names no column can have."""
+    kept: dict[str, Column] = {}
+    for one in columns:
+        if one.name and unfit_name(one.name):
+            continue
+        inner = _without_unfit(one.columns)
+        if inner or not one.columns:
+            kept.setdefault(one.name.lower(), replace(one, columns=inner))
+    return tuple(kept.values())
 
 
 class TableSchema:

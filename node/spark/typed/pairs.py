@@ -6,6 +6,7 @@ rejects are a pair ahead commits the other half first. Where there are no reject
 all there is.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
@@ -81,7 +82,11 @@ class Pairs:
             log = open_to_write(self.rejects, Schema.from_arrow(REJECTS))
             number = (log.transaction_version(_PAIR) or 0) + 1
             actions = add_actions(rejects, data_change=True)
-            actions += [RemoveAction(one, data_change=True) for one in retried or ()]
+            now_ms = time.time_ns() // 1_000_000
+            actions += [
+                RemoveAction(one, data_change=True, deletion_timestamp=now_ms)
+                for one in retried or ()
+            ]
             pair = {
                 "number": number,
                 "files": [asdict(one) for one in files],

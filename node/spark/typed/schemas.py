@@ -312,7 +312,7 @@ def _scalar(name: str, found: Mapping[str, Any], kind: str, optional: bool, path
             try:
                 hint = Annotated[base, Meta(**bounds)]
                 msgspec.json.Decoder(hint)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, re.error) as error:
                 raise unfit(path, f"has bounds that cannot be: {error}") from error
     if hint is not None and optional:
         hint = hint | None

@@ -20,7 +20,7 @@ from rillnode.node.spark.parquet import ROW_GROUP_BYTES, TableFile, filesystem, 
 from rillnode.node.spark.silver import read_file, read_rest
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan
-from rillnode.node.spark.typed.infer import merge_found
+from rillnode.node.spark.typed.infer import merge_new
 
 Engine = Callable[[Sequence[bytes]], list[bytes]]
 """Does all of some work, whatever runs it; the outcomes are in the same order."""
@@ -130,7 +130,7 @@ class _Landing:
         now = datetime.datetime.now(datetime.UTC)
         for rows in self._rows():
             landed = self._lander.land(rows, now)
-            self._found = merge_found(self._found, landed.found.columns)
+            self._found = merge_new(self._found, landed.found.columns)
             self._wide |= landed.found.wide
             self._pause = self._pause or landed.pause
             if landed.rejects.num_rows:
@@ -202,5 +202,5 @@ def merged_found(outcomes: Sequence[Outcome]) -> Columns:
     found: Columns = ()
     for one in outcomes:
         if one.found:
-            found = merge_found(found, read_columns(one.found))
+            found = merge_new(found, read_columns(one.found))
     return found
