@@ -14,6 +14,7 @@ from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
+from rillnode.node.client.typed import BlockingTypedStream, TypedStream
 
 __all__ = [
     "About",
@@ -23,6 +24,7 @@ __all__ = [
     "BlockingMailbox",
     "BlockingService",
     "BlockingStream",
+    "BlockingTypedStream",
     "Client",
     "Handler",
     "Mailbox",
@@ -31,6 +33,7 @@ __all__ = [
     "Service",
     "Stream",
     "StreamInfo",
+    "TypedStream",
     "connect",
     "connect_blocking",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
@@ -19,8 +19,10 @@ from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.stream import Stream, StreamInfo
+from rillnode.node.client.typed import BlockingTypedStream
 
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class BlockingIteration(Generic[Item]):
@@ -198,8 +200,21 @@ class BlockingClient:
         """Wait for what is unconfirmed, and end the link."""
         self._loop.stop(self._client.close())
 
-    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream:
+    @overload
+    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream: ...
+
+    @overload
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> BlockingTypedStream[T]: ...
+
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> BlockingStream | BlockingTypedStream[T]:
         """Open a stream, or create it."""
+        if schema is not None:
+            typed = self._client.stream(name, partitions=partitions, schema=schema)
+            return BlockingTypedStream(self._loop.run(typed), self._loop)
         stream = self._loop.run(self._client.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar, overload
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -25,11 +25,14 @@ from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.client.typed import TypedStream
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +99,33 @@ class Client(Correspondent):
         for part in tuple(self._parts):
             await part.close()
 
-    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+    @overload
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...
+
+    @overload
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> TypedStream[T]: ...
+
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> Stream | TypedStream[T]:
         """Open a stream; create it, or more partitions of it, where there are less.
 
         Args:
             name: None lets the node make one up.
             partitions: how many there must be at least.
+            schema: the class that its entries are JSON of, such as a `msgspec.Struct`: what is
+                pushed is checked before it is stored.
 
         Raises:
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
+            ConfigError: `stream.schema`, no entries can be of that class.
         """
         stream = Stream(self._session, await self._open(name or "", partitions))
         self._streams.add(stream)
-        return stream
+        return stream if schema is None else TypedStream(stream, schema)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
         request = native.OpenRequest(self._session.next_id(), name, partitions)
