@@ -17,6 +17,7 @@ from rillnode.node.spark.typed.decode import Landed, Lander, Plan
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import Schema, SchemaSource
 from rillnode.node.spark.typed.work import Engine, in_process
+from table_readers import plain_rows
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 CREATED_AT = 1_600_000_000_000
@@ -98,6 +99,10 @@ class Lake:
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 
+    def remove(self) -> None:
+        """Remove the streams: those that are pushed to then are made anew."""
+        self._next.clear()
+
     def config(self, name: str = "t", **keys: Any) -> TypedConfig:
         """A typed table's configuration."""
         columns = keys.pop("columns", COLUMNS)
@@ -105,16 +110,19 @@ class Lake:
         keys.setdefault("streams", ("*",))
         return TypedConfig(name=name, dir=str(self.directory / name), **keys)
 
-    def table(self, name: str = "t", engine: Engine = in_process, **keys: Any) -> TypedQuery:
+    def table(
+        self, name: str = "t", engine: Engine = in_process, *, tasks_max: int = 1, **keys: Any
+    ) -> TypedQuery:
         """The query of a typed table."""
-        return TypedQuery(self.config(name, **keys), str(self.bronze.table), engine)
+        config, bronze = self.config(name, **keys), str(self.bronze.table)
+        return TypedQuery(config, bronze, engine, tasks_max=tasks_max)
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         """The rows of a table, by the place of their entries."""
         path = self.directory / name
         if not DeltaTable.is_deltatable(str(path)):
             return []
-        rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows = plain_rows(str(path)).to_pylist()
         return sorted(rows, key=lambda row: (row["_stream"], row["_index"]))
 
     def places(self, name: str = "t") -> list[int]:

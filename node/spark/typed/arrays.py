@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -106,8 +106,8 @@ def _column_of(field: pa.Field) -> Column:
         return Column(field.name, "list", True, (_column_of(pa.field("", kind.value_type)),))
     if pa.types.is_map(kind):
         return Column(field.name, "map", True, (_column_of(pa.field("", kind.item_type)),))
-    if _KIND in (field.metadata or {}):
-        return Column(field.name, field.metadata[_KIND].decode(), True)
+    if told := (field.metadata or {}).get(_KIND):
+        return Column(field.name, told.decode(), True)
     for check, name in _CHECKS:
         if check(kind):
             return Column(field.name, name, True)
@@ -147,8 +147,7 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
         case "list":
             flat = [item for one in values if one is not None for item in one]
             items = value_array(column.columns[0], flat)
-            kind = cast("Any", _arrow_type(column))
-            return pa.ListArray.from_arrays(_offsets(values), items, type=kind)
+            return pa.ListArray.from_arrays(_offsets(values), items, type=_arrow_type(column))
         case "map":
             keys = [key for one in values if one is not None for key in one]
             flat = [item for one in values if one is not None for item in one.values()]

@@ -101,8 +101,8 @@ def _read(key: str, value: object, path: str, depth: int) -> Column:
                 kinds = ", ".join(SCALARS)
                 raise unfit(path, f"{value!r} is no kind of column; there is {kinds}")
             return Column(name, kind, optional or value.endswith("?"))
-        case [one]:
-            inner = _read("", one, f"{path}[]", depth + 1)
+        case list() if len(items := cast("list[object]", value)) == 1:
+            inner = _read("", items[0], f"{path}[]", depth + 1)
             return Column(name, "list", optional, (inner,))
         case dict() if value:
             fields = cast("dict[str, object]", value)

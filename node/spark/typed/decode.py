@@ -335,14 +335,16 @@ def _unknown_in(
             wide.add(path)
             return None
         case dict(), "struct":
-            return _unknown(value, column.columns, path, wide)
+            return _unknown(cast("dict[str, Any]", value), column.columns, path, wide)
         case list(), "list":
-            items = [_unknown_in(one, column.columns[0], (*path, ""), wide) for one in value]
+            inner = column.columns[0]
+            items = [_unknown_in(one, inner, (*path, ""), wide) for one in cast("list[Any]", value)]
             return items if any(items) else None
         case dict(), "map":
+            inner = column.columns[0]
             parts = {
-                key: _unknown_in(one, column.columns[0], (*path, ""), wide)
-                for key, one in value.items()
+                key: _unknown_in(one, inner, (*path, ""), wide)
+                for key, one in cast("dict[str, Any]", value).items()
             }
             return {key: one for key, one in parts.items() if one}
         case _:

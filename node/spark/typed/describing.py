@@ -30,7 +30,7 @@ def describe(config: TypedConfig) -> dict[str, Any]:
     if table is None or not history:
         return {**found, "state": "not made yet"}
     files = pa.table(table.get_add_actions())
-    commit = next(iter(table.history(1)), {})
+    committed_ms: int = table.history(1)[0]["timestamp"]
     sizes = cast("list[int]", files.column("size_bytes").to_pylist())
     return {
         **found,
@@ -44,7 +44,7 @@ def describe(config: TypedConfig) -> dict[str, Any]:
         "file_bytes_min": min(sizes, default=0),
         "file_bytes_max": max(sizes, default=0),
         "table_version": table.version(),
-        "last_commit": datetime.fromtimestamp(commit.get("timestamp", 0) / 1_000, UTC),
+        "last_commit": datetime.fromtimestamp(committed_ms / 1_000, UTC),
         "schemas": [
             {
                 "version": one.version,
@@ -102,7 +102,7 @@ def write_table(streams: Sequence[str], place: str, columns: Columns) -> str:
     return "\n".join(lines)
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     """A text, a list or a table as TOML has it in one line."""
     match value:
         case dict():
@@ -110,7 +110,8 @@ def toml_value(value: Any) -> str:
             inner = ", ".join(f"{_toml_key(name)} = {toml_value(one)}" for name, one in fields)
             return f"{{ {inner} }}"
         case list():
-            return f"[{', '.join(toml_value(one) for one in cast('list[Any]', value))}]"
+            items = cast("list[object]", value)
+            return f"[{', '.join(map(toml_value, items))}]"
         case _:
             return json.dumps(value)
 

@@ -77,7 +77,7 @@ class Pairs:
                 remove_files(self.rejects, [one.name for one in rejects])
                 return False
             if not rejects and retried is None:
-                _commit(self.table, table, add_actions(files, data_change=True), list(end))
+                commit_files(self.table, table, add_actions(files, data_change=True), list(end))
                 return True
             log = open_to_write(self.rejects, Schema.from_arrow(REJECTS))
             number = (log.transaction_version(_PAIR) or 0) + 1
@@ -92,7 +92,7 @@ class Pairs:
                 "files": [asdict(one) for one in files],
                 "positions": [[one.app_id, one.version] for one in end],
             }
-            _commit(self.rejects, log, actions, [Transaction(_PAIR, number)], pair)
+            commit_files(self.rejects, log, actions, [Transaction(_PAIR, number)], pair)
             self._finish(table, pair)
             return True
 
@@ -115,7 +115,7 @@ class Pairs:
         positions = [Transaction(name, version) for name, version in pair["positions"]]
         positions.append(Transaction(_PAIR, pair["number"]))
         files = table_files(pair["files"])
-        _commit(self.table, table, add_actions(files, data_change=True), positions)
+        commit_files(self.table, table, add_actions(files, data_change=True), positions)
 
     def _has(self, names: Sequence[str]) -> bool:
         """Whether the rejects still have files."""
@@ -132,13 +132,22 @@ def _is_at(table: DeltaTable, start: Sequence[Transaction]) -> bool:
     return all(table.transaction_version(one.app_id) in (None, one.version) for one in start)
 
 
-def _commit(
+def commit_files(
     location: str,
     table: DeltaTable,
     actions: list[AddAction | RemoveAction],
     positions: list[Transaction],
     pair: dict[str, Any] | None = None,
 ) -> None:
+    """Commit one of the two tables; it is durable when this returns.
+
+    Args:
+        location: where the table is.
+        table: the table; as of now afterwards.
+        actions: what becomes of its files.
+        positions: what its transactions are to say.
+        pair: what the other table is to get with this.
+    """
     before = table.version()
     table.create_write_transaction(
         actions,

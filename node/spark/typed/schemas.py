@@ -292,15 +292,18 @@ def _property(
 
 def _scalar(name: str, found: Mapping[str, Any], kind: str, optional: bool, path: str) -> Column:
     scalar = _FORMATS.get(str(found.get("format")), "string") if kind == "string" else _TYPES[kind]
-    values = found.get("enum", [found["const"]] if "const" in found else None)
+    listed: object = found.get("enum", [found["const"]] if "const" in found else None)
     hint: Any = None
-    if isinstance(values, list) and scalar in ("string", "int"):
-        allowed = [one for one in cast("list[Any]", values) if one is not None]
+    if isinstance(listed, list) and scalar in ("string", "int"):
+        values = cast("list[object]", listed)
+        allowed = [one for one in values if one is not None]
         if _kind_of_values(allowed, path) != scalar:
             raise unfit(path, f"has no column type: an enum of others than its type, {kind}")
         hint = Literal[tuple(allowed)]
     elif scalar in ("string", "int", "float"):
-        bounds = {mine: found[word] for word, mine in _BOUNDS.items() if word in found}
+        bounds: dict[str, Any] = {
+            mine: found[word] for word, mine in _BOUNDS.items() if word in found
+        }
         if scalar == "int":
             bounds = {"ge": -(2**63), "le": 2**63 - 1} | bounds
             if "gt" in bounds:

@@ -3,17 +3,18 @@
 import asyncio
 import json
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from fake_sink import FakeSink
 from job_runs import Job
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.job_config import JobConfig, TypedConfig
 from rillnode.node.spark.typed.schemas import SchemaSource
+from table_readers import plain_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -40,7 +41,7 @@ def entry(number: int) -> bytes:
 def rows(directory: Path, *columns: str) -> list[Any]:
     if open_table(str(directory)) is None:
         return []
-    return DeltaTable(directory).to_pyarrow_table(columns=[*columns]).to_pylist()
+    return plain_rows(str(directory)).select(columns).to_pylist()
 
 
 def test_two_kills_lose_and_repeat_nothing(
@@ -74,13 +75,15 @@ def test_two_kills_lose_and_repeat_nothing(
         rejects = len(rows(tmp_path / "typed_rejects", "_index"))
         return landed() + rejects >= ENTRIES
 
+    def has_more_than(before: int) -> bool:
+        return landed() > before or done()
+
     async def scenario() -> None:
         job.start()
         for first in range(0, ENTRIES, 500):
             sink.append("s", [entry(first + at) for at in range(500)], partition=first // 500 % 3)
         for _ in range(2):
-            before = landed()
-            await job.until(lambda before=before: landed() > before or done())
+            await job.until(partial(has_more_than, landed()))
             await job.stop(kill=True)
             job.start()
         await job.until(done)

@@ -10,6 +10,7 @@ from rillnode.node.spark.offsets import TASK_ROWS_MIN
 from rillnode.node.spark.reports import read_delta
 from rillnode.node.spark.tables import BRONZE_STRUCT
 from rillnode.node.spark.typed.query import on_spark
+from rillnode.node.spark.typed.work import in_process
 from typed_samples import Lake, run
 
 pytestmark = pytest.mark.spark
@@ -24,10 +25,9 @@ def test_tasks_of_spark_land_what_one_process_would(spark: SparkSession, tmp_pat
             json.dumps({"id": at if at % 100 else "x", "pos": {"lat": at, "n": at}}).encode()
             for at in numbers
         ))  # fmt: skip
-    for name, engine in {"spark": on_spark(spark), "here": None}.items():
+    for name, engine in {"spark": on_spark(spark), "here": in_process}.items():
         columns = {"id": "int", "pos": {"lat": "float"}}
-        query = lake.table(name, columns=columns, **({"engine": engine} if engine else {}))
-        query._tasks_max = 3
+        query = lake.table(name, engine, columns=columns, tasks_max=3)
         run(query)
     assert lake.rows("spark") == lake.rows("here")
     assert len(lake.rows("spark_rejects")) == len(range(0, total, 100))
