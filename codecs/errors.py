@@ -40,7 +40,9 @@ class RillnodeError(Exception):
         self.context = context
 
     def __str__(self) -> str:
-        return f"{self.text} [{self.code}]"
+        # What stands on further lines is there to be copied.
+        first, newline, more = self.text.partition("\n")
+        return f"{first} [{self.code}]{newline}{more}"
 
 
 class CodecError(RillnodeError):

@@ -1,10 +1,14 @@
 """Reads the entry points of installed packages without importing them."""
 
+import json
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from rillnode.codecs.errors import ConfigError
+
+PACKAGE: Final = "rillnode"
 
 PLUG_INS: Final = "rillnode.plugins"
 """Plug-ins by name: subclasses of `rillnode.node.plugin.PlugIn`."""
@@ -83,7 +87,7 @@ def load(group: str, name: str, table: str = "") -> Any:
         lacking = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
         own = point.module.partition(".")[0]
         if lacking.partition(".")[0] not in ("", own) and (extra := _extra(point)):
-            text = f"{asked}the plug-in {name!r} needs {lacking}: `pip install '{extra}'`"
+            text = f"{asked}the plug-in {name!r} needs {lacking}: `{extra}`"
             raise ConfigError("plugin.extra", text, key=table) from error
         text = (
             f"{asked}the plug-in {name!r} ({point.value}) cannot be imported: {error}; in a clone "
@@ -92,11 +96,27 @@ def load(group: str, name: str, table: str = "") -> Any:
         raise ConfigError("plugin.broken", text, key=table) from error
 
 
+def install_command(extras: str = "", dist: Distribution | None = None) -> str:
+    """The command that installs a package again, with extras, from where it has come.
+
+    Args:
+        extras: their names, with commas between; empty: none.
+        dist: the package; None: rillnode.
+    """
+    found = dist or distribution(PACKAGE)
+    source = json.loads(found.read_text("direct_url.json") or "{}")
+    url = urlsplit(source.get("url", ""))
+    wanted = f"[{extras}]" if extras else ""
+    editable = "-e " if source.get("dir_info", {}).get("editable") else ""
+    named = unquote(url.path) if url.scheme == "file" else found.name
+    return f"pip install {editable}'{named}{wanted}'"
+
+
 def _extra(point: EntryPoint) -> str:
-    """The extra of a plug-in's name, `package[name]`; empty where its package has none."""
+    """How to install the extra of a plug-in's name; empty where its package has none."""
     dist = point.dist
     there = [] if dist is None else dist.metadata.get_all("Provides-Extra") or []
-    return f"{dist.name}[{point.name}]" if dist is not None and point.name in there else ""
+    return install_command(point.name, dist) if point.name in there else ""
 
 
 def _package(point: EntryPoint) -> str:

@@ -41,7 +41,7 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
-from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.resolving import explain_refusal, stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.threads import SystemThreads, Threads
@@ -498,7 +498,7 @@ class Node:
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
-        router.register_guard(ADDRESS_PREFIX, stream_guard(self._access))
+        router.register_guard(ADDRESS_PREFIX, stream_guard(self._access), explain_refusal)
         router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)

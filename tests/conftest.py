@@ -8,11 +8,13 @@ A test that needs what this machine does not have is left out and not skipped: t
 names what is missing, and what installs it.
 """
 
+import atexit
 import logging
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -38,6 +40,11 @@ settings.register_profile(
     "repeatable", settings.get_profile("explore"), derandomize=True, database=None
 )
 settings.load_profile("repeatable")
+
+# No test shall find the contexts of whoever runs it, or a node that runs beside it.
+_OWN_DIRECTORY: Final = tempfile.mkdtemp(prefix="rillnode-tests-")
+os.environ |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"), _OWN_DIRECTORY)
+atexit.register(shutil.rmtree, _OWN_DIRECTORY, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -38,6 +38,9 @@ Resolve = Callable[[bytes, Origin], Cell | None]
 Admits = Callable[[bytes, Origin], bool]
 """Tells whether an origin may know what is at an address, or whether anything is."""
 
+Explain = Callable[[bytes, Origin, bytes], RillnodeError]
+"""Tells an origin why a guard has kept its payload from an address; it is asked of native ones."""
+
 Refuse = Callable[[bytes, bool, RillnodeError], bytes | None]
 """Says why a payload was not handled, in its own protocol, to an origin that speaks rillnode's own
 protocols (True) or does not; None: that protocol has no words for it."""
@@ -53,6 +56,7 @@ class Router:
         self._stand_ins: list[tuple[bytes, Resolve]] = []
         self._guards: list[tuple[bytes, Admits]] = []
         self._guarded: tuple[bytes, ...] = ()
+        self._reasons: list[tuple[bytes, Explain]] = []
         self._keepers: dict[bytes, Admits] = {}
         self._transports: dict[int, Resolve] = {}
         self._refusals: list[tuple[bytes, Refuse]] = []
@@ -94,13 +98,16 @@ class Router:
         """
         self._stand_ins.append((prefix, resolve))
 
-    def register_guard(self, prefix: bytes, admits: Admits) -> None:
+    def register_guard(self, prefix: bytes, admits: Admits, explain: Explain | None = None) -> None:
         """Let `admits` decide who reaches the local addresses that begin with `prefix`.
 
         It is asked before anything is looked up, so that who is not admitted cannot tell from
-        the answer, its place or its time whether there is an actor.
+        the answer, its place or its time whether there is an actor. What `explain` says, if it is
+        given, must not depend on that either.
         """
         self._guards.append((prefix, admits))
+        if explain is not None:
+            self._reasons.append((prefix, explain))
         self._guarded = tuple(prefix for prefix, _ in self._guards)
 
     def register_transport(self, kind: int, resolve: Resolve) -> None:
@@ -226,6 +233,22 @@ class Router:
         if delivery.origin.native:
             self._answer(delivery, lambda message: native.failure_for(message.payload, error))
 
+    def keep_out(self, address: bytes, delivery: Delivery) -> None:
+        """Count messages that a guard has refused, and tell an origin why that understands it."""
+        origin = delivery.origin
+        reasons = (one for prefix, one in self._reasons if address.startswith(prefix))
+        explain = next(reasons, None) if origin.native else None
+        if explain is None:
+            self.undeliverable("refused", delivery)
+            return
+
+        def told(message: WireMessage) -> bytes | None:
+            error = explain(address, origin, message.payload)
+            return native.failure_for(message.payload, error)
+
+        self._note_undelivered("refused", delivery)
+        self._answer(delivery, told)
+
     def refuse(self, reason: str, delivery: Delivery, error: RillnodeError) -> None:
         """Count messages that their worker has not handled, and tell who asked.
 
@@ -283,7 +306,7 @@ class Router:
                 if (value in self._keepers or value.startswith(self._guarded)) and not self.admits(
                     value, origin
                 ):
-                    self.undeliverable("refused", delivery)
+                    self.keep_out(value, delivery)
                     return
                 cell = self._table.get(value)
                 if cell is None or cell.mailbox is GONE:

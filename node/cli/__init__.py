@@ -21,6 +21,7 @@ from rillnode.node.cli import (
     bench,
     completion,
     config,
+    context,
     doctor,
     index,
     init,
@@ -51,7 +52,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 
 _NOUNS = (
     init, run, status, top, stream, short, index, peer, route, actor,
-    key, config, backup, restore, verify, store, doctor, bench, completion,
+    key, config, context, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""
 

@@ -10,7 +10,7 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import load
-from rillnode.node.config.describe import effective, schema
+from rillnode.node.config.describe import defaults, effective, schema
 
 
 def add(commands: Commands) -> None:
@@ -30,9 +30,14 @@ def add(commands: Commands) -> None:
         examples=[
             "rillnode config show",
             "RILLNODE__NOISE__LISTEN=127.0.0.1:0 rillnode config show",
+            "rillnode config show --defaults > all.toml",
         ],
     )  # fmt: skip
     add_config_options(parser)
+    parser.add_argument(
+        "--defaults", action="store_true",
+        help="every key there is, with its default and what it is for, as TOML to copy from",
+    )  # fmt: skip
     add_verb(
         verbs, "schema", print_schema,
         summary="print the JSON schema of node.toml",
@@ -65,7 +70,10 @@ def check(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Show the values in effect."""
+    """Show the values in effect, or every default."""
+    if args.defaults:
+        terminal.write_text(defaults())
+        return Exit.OK
     loaded = load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     rows = [
         {"key": key, "value": value, "source": source} for key, value, source in effective(loaded)

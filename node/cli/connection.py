@@ -1,4 +1,4 @@
-"""Finds a verb's node: `-c node.toml`, or `--node`, `--key` and `--node-identity`."""
+"""Finds the node that a verb asks: options, environment, ./node.toml, context, `--dev` node."""
 
 import argparse
 from collections.abc import AsyncGenerator
@@ -14,6 +14,7 @@ from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config, ListenAddress, load_config, parse_address
+from rillnode.node.contexts import find, named
 from rillnode.node.keys.files import read_key
 from rillnode.node.keys.rotation import rotation_identities
 
@@ -27,7 +28,16 @@ class Target:
 
     url: str
     node_identity: str
-    identity: Identity | None
+    key: Path | None
+
+    @property
+    def identity(self) -> Identity | None:
+        """The key in the file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return None if self.key is None else read_key(self.key)
 
 
 def add_connection_options(parser: Parser) -> None:
@@ -38,6 +48,9 @@ def add_connection_options(parser: Parser) -> None:
         "-c", "--config", type=Path, metavar="FILE",
         help="take address, identity and admin key from this node.toml (default: ./node.toml)",
     )  # fmt: skip
+    group.add_argument(
+        "--context", metavar="NAME", help="take them from what `rillnode context add` has saved"
+    )
     group.add_argument("--node", metavar="URL", help="address of the node: noise://HOST:PORT")
     group.add_argument(
         "--key", type=Path, metavar="FILE",
@@ -83,23 +96,58 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     Raises:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
-    file: Path | None = args.config if args.node else config_file(args.config)
+    if args.config is not None and args.context is not None:
+        raise ConfigError("config.connection", "-c and --context name two nodes: leave one out")
     url, identity, key = args.node, args.node_identity, args.key
-    if file is not None:
-        config = load_config(file, (), terminal.environ)
-        url = url or _url(config.noise.address)
-        identity = identity or _identities(config)
-        key = key or config.admin_key_file
+    if args.config or args.context or not (url and identity):
+        found = _configured(args, terminal) or _found(args, terminal)
+        if found is not None:
+            url, identity, key = url or found.url, identity or found.identities, key or found.key
     given = {"--node": url, "--node-identity": identity}
     missing = [option for option, value in given.items() if not value]
     if len(missing) == len(given):
-        text = "no node named: there is no node.toml here, and neither -c nor --node was given"
+        text = (
+            "no node named: there is no node.toml here, no context is selected, no node of "
+            "`rillnode run --dev` runs, and neither -c nor --node was given"
+        )
         raise ConfigError("config.connection", text)
     if missing:
         raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
     _check_url(url)
     parse_identities(identity)
-    return Target(url, identity, key and read_key(key))
+    return Target(url, identity, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What was found of a node, before its key is read."""
+
+    url: str
+    identities: str
+    key: Path | None
+
+
+def _configured(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
+    """What a configuration says of its node, where the options or the directory have one."""
+    elsewhere = args.node or args.context or named(terminal.environ)
+    file: Path | None = args.config if elsewhere else config_file(args.config)
+    if file is None:
+        return None
+    config = load_config(file, (), terminal.environ)
+    url = args.node or _url(config.noise.address)
+    return _Place(url, args.node_identity or _identities(config), config.admin_key_file)
+
+
+def _found(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
+    """What the environment, a context or a node of `--dev` says of it."""
+    if args.node and not args.context:
+        return None  # whose identity that of another node is not
+    found = find(terminal.environ, name=args.context)
+    if found is None:
+        return None
+    context = found.context
+    key = None if context.key_file is None else Path(context.key_file)
+    return _Place(context.url, context.node_identity, key)
 
 
 def target_of(config: Config) -> Target:
@@ -109,7 +157,7 @@ def target_of(config: Config) -> Target:
         ConfigError: it does not say where the node is, or there are no keys.
     """
     url = _url(config.noise.address)
-    return Target(url, _identities(config), read_key(config.admin_key_file))
+    return Target(url, _identities(config), config.admin_key_file)
 
 
 def _identities(config: Config) -> str:

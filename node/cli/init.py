@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         commands, "init", init,
         summary="make keys and a configuration",
         usage="[DIR] [options]",
-        text="Writes node.toml with every default in comments, data/identity.key (who the node\n"
+        text="Writes a short node.toml, data/identity.key (who the node\n"
         "is), data/admin.key (may do everything) and data/nextgraph.key (who its NextGraph\n"
         "broker is). Nothing is ever overwritten.",
         examples=["rillnode init edge", "rillnode run -c edge/node.toml"],

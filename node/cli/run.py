@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +27,10 @@ from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.cli.trial import Trial, trial, with_free_ports
 from rillnode.node.config import Config, GrantTable, LogTable, for_process, load_config
 from rillnode.node.config.store_tables import CONFIRMS
+from rillnode.node.contexts import DevNode, remove_dev_node, write_dev_node
 from rillnode.node.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -56,11 +61,16 @@ def add(commands: Commands) -> None:
         "\n"
         "When an actor that all need has failed too often, the node drains for 5 seconds at most\n"
         "and ends with exit code 4: start it again. With `on_fatal = \"stay\"` it goes on without\n"
-        "that actor, and /readyz answers 503.",
+        "that actor, and /readyz answers 503.\n"
+        "\n"
+        "With --dev and without a configuration, the node is for a try: it has every listener\n"
+        "whose packages are installed, at its usual port or a free one, and keeps its data in a\n"
+        "temporary directory that goes with it, unless --data-dir names one. Other verbs and\n"
+        "`rillnode.connect()` find it without options.",
         examples=[
             "rillnode run",
+            "rillnode run --dev",
             "rillnode run -c edge/node.toml --set noise.listen=127.0.0.1:0",
-            "rillnode run --dev --data-dir /tmp/rill --set ockam.listen=127.0.0.1:4000",
         ],
     )  # fmt: skip
     add_config_options(parser)
@@ -91,15 +101,47 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     Raises:
         NodeFailed: it could not go on.
     """
-    config = _configuration(args, terminal)
+    with _prepared(args) as tried:
+        return _run(args, terminal, tried)
+
+
+@contextmanager
+def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
+    """Make what a node for a try needs, where one is asked for, and remove it afterwards.
+
+    Raises:
+        ConfigError: there is no room for its data.
+    """
+    if not args.dev or config_file(args.config) is not None:
+        yield None
+        return
+    tried = trial()
+    if args.data_dir is not None:
+        yield tried
+        return
+    try:
+        directory = tempfile.mkdtemp(prefix="rillnode-dev-")
+    except OSError as error:
+        raise ConfigError("config.dev", f"no temporary directory: {error}") from None
+    args.data_dir = Path(directory)
+    try:
+        yield tried
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> int:
+    config = _configuration(args, terminal, tried)
     configure_logs(_log_table(config, args), terminal.err)
+    for text in tried.left_out if tried is not None else ():
+        terminal.message(f"left out: {text}")
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
     sys.setswitchinterval(_SWITCH_SECONDS)
     _allow_open_files()
     ended = threading.Event()
     try:
-        return asyncio.run(_serve(config, args, terminal, ended))
+        return asyncio.run(_serve(config, args, terminal, ended, tried))
     finally:
         ended.set()
 
@@ -143,7 +185,9 @@ def _log_table(config: Config, args: argparse.Namespace) -> LogTable:
     return replace(config.log, level="debug") if args.verbose else config.log
 
 
-def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
+def _configuration(
+    args: argparse.Namespace, terminal: Terminal, tried: Trial | None = None
+) -> Config:
     """What to run with.
 
     Raises:
@@ -159,11 +203,10 @@ def _configuration(args: argparse.Namespace, terminal: Terminal) -> Config:
         if not args.dev:
             text = "there is no node.toml here, and no -c FILE was given"
             raise ConfigError("config.none", text)
-        if args.data_dir is None:
-            text = "--dev without a configuration needs --data-dir DIR"
-            raise ConfigError("config.none", text)
         overrides.insert(0, "name=dev")
     config = for_process(load_config(file, overrides, terminal.environ))
+    if tried is not None:
+        config = with_free_ports(tried.having(config))
     return _opened(config) if args.dev else config
 
 
@@ -178,7 +221,11 @@ def _opened(config: Config) -> Config:
 
 
 async def _serve(
-    config: Config, args: argparse.Namespace, terminal: Terminal, ended: threading.Event
+    config: Config,
+    args: argparse.Namespace,
+    terminal: Terminal,
+    ended: threading.Event,
+    tried: Trial | None,
 ) -> int:
     # Everything that a node is made of takes long to import, and no other verb needs it.
     from rillnode.node.runtime import Node
@@ -193,9 +240,12 @@ async def _serve(
         gc.set_threshold(*_GC_THRESHOLDS)
         if args.ports_file is not None:
             _write_ports(args.ports_file, node)
-        _show_banner(node, terminal, dev=args.dev)
+        found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
+        _show_banner(node, terminal, dev=args.dev, found=found)
+        # A node for a try has no configuration that could be read again.
         asked = asyncio.Event()
-        reloading = loop.create_task(reload_when(asked, node, args, terminal))
+        again = reload_when(asked, node, args, terminal) if tried is None else asked.wait()
+        reloading = loop.create_task(again)
         loop.add_signal_handler(signal.SIGHUP, asked.set)
         try:
             await stopping.wait()
@@ -208,6 +258,8 @@ async def _serve(
             raise
         finally:
             reloading.cancel()
+            if found:
+                remove_dev_node(terminal.environ)
         if terminal.err.isatty():  # elsewhere, stderr has log lines only
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:
@@ -229,15 +281,28 @@ def on_signal(number: int, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def _show_banner(node: "Node", terminal: Terminal, *, dev: bool) -> None:
+def _show_banner(node: "Node", terminal: Terminal, *, dev: bool, found: bool) -> None:
     if terminal.quiet:
         return
     with suppress(BrokenPipeError):  # nobody reads it, which is no reason to stop
         if terminal.as_json:
             terminal.document(_ports(node))
         else:
-            terminal.write_text(_banner(node, dev=dev))
+            terminal.write_text(_banner(node, dev=dev) + (_TRY if found else ""))
         terminal.flush()
+
+
+_TRY: Final = """
+try it, in another terminal:
+  echo '{"mag": 4.2}' | rillnode pub quakes --create
+  rillnode sub quakes --from start
+  python -c 'import rillnode; print(rillnode.connect_blocking().stream("quakes").pull())'
+"""
+
+
+def _dev_node(node: "Node") -> DevNode:
+    url = f"noise://{node.addresses()['noise']}"
+    return DevNode(url=url, node_identity=node.identity, pid=os.getpid())
 
 
 def _banner(node: "Node", *, dev: bool) -> str:

@@ -329,17 +329,24 @@ class BlockingClient:
 
 
 def connect_blocking(
-    url: str,
+    url: str | None = None,
     *,
     key_file: str | Path | None = None,
     identity: Identity | None = None,
-    node_identity: str,
+    node_identity: str | None = None,
+    context: str | None = None,
 ) -> BlockingClient:
     """Connect to a node; arguments and errors as of `connect`."""
     loop = LoopThread()
     try:
         client = loop.run(
-            connect(url, key_file=key_file, identity=identity, node_identity=node_identity)
+            connect(
+                url,
+                key_file=key_file,
+                identity=identity,
+                node_identity=node_identity,
+                context=context,
+            )
         )
     except BaseException:
         loop.stop()

@@ -1,6 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Serv
 from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.typed import TypedStream
+from rillnode.node.contexts import Context, find
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.transports.clock import SystemClock
@@ -461,25 +463,33 @@ def noise_follow(identity: Identity, *, chacha: bool = False) -> Follow:
 
 
 async def connect(
-    url: str,
+    url: str | None = None,
     *,
     key_file: str | Path | None = None,
     identity: Identity | None = None,
-    node_identity: str,
+    node_identity: str | None = None,
+    context: str | None = None,
     reconnect: bool = True,
     chacha: bool = False,
 ) -> Client:
     """Connect to a node's `noise` listener.
 
+    Without an address the node is found, as the command line finds it: by a saved context's name,
+    by `RILLNODE_URL`, `RILLNODE_IDENTITY` and `RILLNODE_KEY` or `RILLNODE_CONTEXT` in the
+    environment, by the context that `rillnode context use` has selected, or as the one that
+    `rillnode run --dev` runs on this machine.
+
     Where the node says that others serve a stream, which on a shared log its configuration may
     have (`store.serve`), the client goes to one of these for it, by the same key.
 
     Args:
-        url: `noise://host:port`.
-        key_file: file with this client's key.
+        url: `noise://host:port`; None: that of the node that is found.
+        key_file: file with this client's key; None: that of the context, if it has one.
         identity: this client's key, instead of a file. With neither, a key is made that is
             forgotten with the client: for nodes that let everybody in, such as those of `--dev`.
-        node_identity: the node's identity (hex): no other node is talked to.
+        node_identity: the node's identity (hex): no other node is talked to. With an address it
+            has to be there.
+        context: the name of a saved context to find the node by.
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
 
@@ -487,8 +497,18 @@ async def connect(
         TransportError: the node is not reached.
         HandshakeError: it is another node, or does not know this identity; the text has the grant
             that lets it in.
-        ConfigError: the address or the key cannot be used.
+        ConfigError: the address or the key cannot be used; `client.nowhere`, no node was found.
     """
+    if url is None:
+        found = _found(context)
+        url, node_identity = found.url, node_identity or found.node_identity
+        if identity is None and key_file is None:
+            key_file = found.key_file
+    elif context is not None:
+        raise ConfigError("client.url", "an address and a context name two nodes: leave one out")
+    if node_identity is None:
+        text = "name the node's public key as `node_identity`: no other node is talked to"
+        raise ConfigError("client.identity", text)
     made = identity is None and key_file is None
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
@@ -503,6 +523,17 @@ async def connect(
             raise HandshakeError(error.code, text) from None
         raise
     return Client(session)
+
+
+def _found(context: str | None) -> Context:
+    found = find(os.environ, name=context)
+    if found is None:
+        text = (
+            "no node named: neither RILLNODE_URL nor a context is set, and no node of "
+            "`rillnode run --dev` runs"
+        )
+        raise ConfigError("client.nowhere", text)
+    return found.context
 
 
 def _unexpected() -> RequestError:

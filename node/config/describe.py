@@ -15,11 +15,12 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
-from rillnode.node.config.file_type import whole_type
+from rillnode.node.config.file_type import table_type, whole_type
 from rillnode.node.config.loading import Loaded
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
-from rillnode.node.config.tables import for_process
+from rillnode.node.config.tables import HttpListener, NoiseListener, for_process
+from rillnode.node.installed import TABLES, installed
 
 _COMMENT_COLUMNS = 96
 
@@ -75,26 +76,44 @@ def schema() -> dict[str, Any]:
 
 
 def template(name: str, admin: str) -> str:
-    """The text of a new `node.toml`: all defaults in comments, and a grant for the admin key."""
+    """The text of a new `node.toml`: what is edited first, and a grant for the admin key."""
+    tables = [table_type(name) for name in installed(TABLES)]
+    written = [one.table for one in tables if one.written]
+    offered = [one.table for one in tables if one.tried and not one.written]
     lines = [
-        "# Configuration of a rillnode node. A key in a comment has its default or an example.",
-        "# `rillnode config check` checks this file; `config show` shows what is in effect.",
+        "# A rillnode node. `rillnode config show --defaults` has every other key and its default;",
+        "# `rillnode config check` checks this file.",
+        f"name = {toml_value(name)}",
+        'data_dir = "data"',
         "",
+        "[noise]  # rillnode's own encrypted link, for its clients and other nodes",
+        f"listen = {toml_value(NoiseListener().listen)}",
+        "",
+        "[http]  # status page, health and metrics",
+        f"listen = {toml_value(HttpListener().listen)}",
+        "",
+        "# Take away the # before the protocols that your clients speak.",
+        *(f"# [{one}]" for one in offered),
+        *(f"[{one}]" for one in written),
+        "",
+        "[[grant]]  # the key that `rillnode init` made for you, data/admin.key",
+        f'who = "noise:{admin}"',
+        'streams = "*"',
+        'addresses = "*"',
+        'may = ["admin"]',
     ]
+    return "\n".join(lines) + "\n"
+
+
+def defaults() -> str:
+    """Every table and key with its default or an example, as comments that can be taken over."""
+    lines = ["# Every key of node.toml with its default, or an example where it has none."]
     for table in tables():
-        mark = "# " if table.optional else ""
         if table.header:
-            lines += ["", *_comment(table.summary), mark + table.header]
+            lines += ["", *_comment(table.summary), f"# {table.header}"]
         for key in table.keys:
-            if not table.header and key.name == "name":
-                lines += [*_comment(key.description), f"name = {toml_value(name)}"]
-                continue
             shown = key.example if key.default is None or key.required else key.default
             lines += [*_comment(key.description), f"# {key.name} = {toml_value(shown)}"]
-        if table.header == "[[grant]]":
-            lines += ["", "# The key that `rillnode init` made for you.", "[[grant]]"]
-            lines += [f'who = "noise:{admin}"', 'streams = "*"', 'addresses = "*"']
-            lines += ['may = ["admin"]']
     return "\n".join(lines) + "\n"
 
 

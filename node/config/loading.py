@@ -30,7 +30,7 @@ from rillnode.node.config.paths import (
     type_at,
 )
 from rillnode.node.config.plug_in_table import PlugInTable
-from rillnode.node.config.problem import Problem, problem_of, unknown_key
+from rillnode.node.config.problem import Problem, problem_of, type_problems, unknown_key
 from rillnode.node.config.rules import problems
 from rillnode.node.config.tables import Config, KernelTables, default_data_dir
 from rillnode.node.installed import TABLES, installed
@@ -269,8 +269,9 @@ def _convert(settings: _Settings, kinds: Sequence[type[PlugInTable]]) -> Config:
     try:
         read = msgspec.convert(tree, kind, dec_hook=absolute)
     except msgspec.ValidationError as error:
-        found = problem_of(error, settings.tree, inspect.type_info(kind))
-        raise settings.error(found) from None
+        root = inspect.type_info(kind)
+        found = list(type_problems(settings.tree, kind, root, dec_hook=absolute))
+        raise settings.error(*found or [problem_of(error, settings.tree, root)]) from None
     tables: list[PlugInTable] = []
     for one in kinds:
         table = getattr(read, one.table)

@@ -25,12 +25,14 @@ class PlugInTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         plug_in: the name of the plug-in that it is for.
         repeated: whether there may be several of it, `[[name]]`.
         written: whether it is in effect in the file that `rillnode init` writes.
+        tried: whether a node of `rillnode run --dev` has it when no configuration is there.
     """
 
     table: ClassVar[str]
     plug_in: ClassVar[str]
     repeated: ClassVar[bool] = False
     written: ClassVar[bool] = False
+    tried: ClassVar[bool] = False
 
     @property
     def asks(self) -> bool:

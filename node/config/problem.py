@@ -1,13 +1,13 @@
 """Explains what is wrong with a value, in the words of the configuration."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_type_hints
 
-from msgspec import ValidationError, inspect
+from msgspec import Struct, ValidationError, convert, inspect, structs
 
-from rillnode.node.config.paths import KeyPath, expected, keys_at, parse_path, type_at
+from rillnode.node.config.paths import KeyPath, bare, expected, keys_at, parse_path, type_at
 from rillnode.node.installed import TABLES, installed
 
 _FAILED_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?$", re.DOTALL)
@@ -22,18 +22,76 @@ class Problem(NamedTuple):
     text: str
 
 
-def problem_of(error: ValidationError, tree: Mapping[str, Any], root: inspect.Type) -> Problem:
+def type_problems(
+    tree: Mapping[str, Any],
+    struct: type[Struct],
+    root: inspect.Type,
+    *,
+    dec_hook: Callable[[type, Any], Any],
+    at: KeyPath = (),
+) -> Iterator[Problem]:
+    """Find every value that cannot be what its key asks for: msgspec stops at the first.
+
+    Args:
+        tree: the values of the whole file.
+        struct: the type of the table at `at`.
+        root: the type of the whole file.
+        dec_hook: as of `msgspec.convert`.
+        at: where the table is.
+    """
+    values: Any = tree
+    for part in at:
+        values = values[part]
+    hints = get_type_hints(struct, include_extras=True)
+    fields = {field.encode_name: field for field in structs.fields(struct)}
+    for key, value in cast(dict[str, Any], values).items():
+        field = fields.get(key)
+        if field is None:
+            yield unknown_key(at, key, root)
+            continue
+        path = (*at, key)
+        kind = bare(type_at(path, root))
+        inner: list[tuple[KeyPath, type[Struct]]] = []
+        if isinstance(kind, inspect.StructType) and isinstance(value, dict):
+            inner.append((path, kind.cls))
+        elif isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
+            item, items = kind.item_type, _items(value)
+            if isinstance(item, inspect.StructType) and all(isinstance(one, dict) for one in items):
+                inner += (((*path, number), item.cls) for number in range(len(items)))
+        for place, cls in inner:
+            yield from type_problems(tree, cls, root, dec_hook=dec_hook, at=place)
+        if inner:
+            continue
+        try:
+            convert(value, hints[field.name], dec_hook=dec_hook)
+        except ValidationError as error:
+            yield problem_of(error, tree, root, at=path)
+    for key, field in fields.items():
+        if field.required and key not in values:
+            path = (*at, key)
+            wanted = expected(type_at(path, root))
+            yield Problem(path, "config.missing", f"missing; expected {wanted}")
+
+
+def _items(value: Any) -> list[Any]:
+    return [*value]
+
+
+def problem_of(
+    error: ValidationError, tree: Mapping[str, Any], root: inspect.Type, *, at: KeyPath = ()
+) -> Problem:
     """Say in the words of the configuration what msgspec says of JSON.
 
     Args:
         error: what it has said.
-        tree: the values that it was given.
-        root: the type of the table that they were to be.
+        tree: the values of the whole file.
+        root: the type of the whole file.
+        at: where the value is that it was given.
     """
     failed = _FAILED_AT.match(str(error))
     said, place = (failed[1], failed[2] or "") if failed else (str(error), "")
     place = place.removesuffix("[...]")
-    path = parse_path(place) if place else ()
+    path = (*at, *(parse_path(place) if place else ()))
     named = _QUOTED.findall(said)
     if "unknown field" in said:
         return unknown_key(path, named[-1], root)

@@ -8,6 +8,7 @@ from typing import Final
 
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding
+from rillnode.node.installed import install_command
 from rillnode.node.plugins import asked_plug_ins
 
 _PYTHON_MIN: Final = (3, 11)
@@ -31,7 +32,7 @@ def packages(config: Config) -> Iterator[Finding]:
     missing = sorted(name for name, version in versions.items() if version is None)
     if missing:
         extras = ",".join(sorted({wanted[name] for name in missing} - {""}))
-        advice = f"`pip install 'rillnode[{extras}]'`" if extras else "`pip install rillnode`"
+        advice = f"`{install_command(extras)}`"
         yield Finding("packages", "fail", f"missing: {', '.join(missing)}", advice)
         return
     found = (f"{name} {version}" for name, version in sorted(versions.items()))

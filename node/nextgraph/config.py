@@ -33,6 +33,7 @@ class NextgraphListener(
 
     table: ClassVar[str] = "nextgraph"
     plug_in: ClassVar[str] = "nextgraph"
+    tried: ClassVar[bool] = True
 
     listen: HostPort = "127.0.0.1:1440"
     connections_max: Count = CONNECTIONS_MAX

@@ -65,6 +65,7 @@ class OckamListener(
 
     table: ClassVar[str] = "ockam"
     plug_in: ClassVar[str] = "ockam"
+    tried: ClassVar[bool] = True
 
     listen: HostPort = "127.0.0.1:4000"
     strict: bool = False
@@ -114,6 +115,7 @@ class ServicesTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_onl
     table: ClassVar[str] = "services"
     plug_in: ClassVar[str] = "ockam"
     written: ClassVar[bool] = True
+    tried: ClassVar[bool] = True
 
     enabled: Annotated[
         tuple[ServiceName, ...], Meta(title=f"a list of {', '.join(SERVICE_NAMES)}")

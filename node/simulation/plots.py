@@ -9,6 +9,7 @@ from math import ceil, cos, degrees, pi, sin
 from typing import Any, Final
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.installed import install_command
 
 POINTS_MAX: Final = 400
 DOTS_MAX: Final = 16
@@ -41,7 +42,8 @@ def check_installed() -> None:
         ConfigError: `sim.plots`, matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
-        text = "--html draws with matplotlib, which is not installed: pip install 'rillnode[plots]'"
+        command = install_command("plots")
+        text = f"--html draws with matplotlib, which is not installed: `{command}`"
         raise ConfigError("sim.plots", text)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding
+from rillnode.node.installed import install_command
 from rillnode.node.spark.config import sinks_of
 from rillnode.node.spark.java import java_home
 
@@ -16,5 +17,5 @@ def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         yield Finding("java", "ok", str(java_home(environ)))
     except ConfigError as error:
-        advice = "`pip install 'rillnode[spark-jre]'`, or set JAVA_HOME"
+        advice = f"`{install_command('spark-jre')}`, or set JAVA_HOME"
         yield Finding("java", "fail", error.text.partition(" Install")[0], advice)

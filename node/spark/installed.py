@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.installed import install_command
 
 _ARROW: Final = ("pyarrow",)
 _PACKAGES: Final = ("pyspark", *_ARROW, "deltalake")
@@ -21,5 +22,5 @@ def require_spark(*, jobs: bool = True) -> None:
     """
     missing = [name for name in (_PACKAGES if jobs else _ARROW) if find_spec(name) is None]
     if missing:
-        text = f"[sink] needs {', '.join(missing)}: pip install 'rillnode[spark]'"
+        text = f"[sink] needs {', '.join(missing)}: `{install_command('spark')}`"
         raise ConfigError("sink.install", text)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.installed import install_command
 
 JAVA_VERSION_MIN: Final = 17
 _PROBE_SECONDS_MAX: Final = 60.0
@@ -62,7 +63,7 @@ def java_home(environ: Mapping[str, str]) -> Path:
     raise ConfigError(
         "spark.java",
         f"no Java {JAVA_VERSION_MIN} or newer was found.{seen} Install the runtime that comes as "
-        "a wheel, `pip install 'rillnode[spark-jre]'`, or set JAVA_HOME",
+        f"a wheel, `{install_command('spark-jre')}`, or set JAVA_HOME",
     )
 
 

@@ -49,6 +49,7 @@ class StreamrListener(
 
     table: ClassVar[str] = "streamr"
     plug_in: ClassVar[str] = "streamr"
+    tried: ClassVar[bool] = True
 
     listen: HostPort = "127.0.0.1:8890"
     connections_max: Count = CONNECTIONS_MAX

@@ -24,6 +24,7 @@ from rillnode.actors.telemetry.links import Forwarding, TracedConnection, Traced
 from rillnode.actors.telemetry.messages import TracedRouter
 from rillnode.actors.telemetry.store import traced_store
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.installed import install_command
 from rillnode.node.plugin import PlugIn, Variants
 
 _MODULES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -97,7 +98,7 @@ class Telemetry(PlugIn):
             raise ConfigError(
                 "config.extra",
                 'telemetry.enabled: spans need the extra "telemetry": '
-                'pip install "rillnode[telemetry]"',
+                f"`{install_command('telemetry')}`",
                 key="telemetry.enabled",
             )
         # Here, because a node with a tracer of its own does without the extra.

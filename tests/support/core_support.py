@@ -25,7 +25,7 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
-from rillnode.actors.core.streams.resolving import stream_guard, stream_resolver
+from rillnode.actors.core.streams.resolving import explain_refusal, stream_guard, stream_resolver
 from rillnode.actors.core.streams.retention import RetentionActor
 from rillnode.actors.core.streams.rules import StreamRule, StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase
@@ -111,7 +111,7 @@ class Core:
         self.router.register(appender.ADDRESS, system.spawn(appends))
         self.router.register(b"stream_index", self.indexes)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
-        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access))
+        self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access), explain_refusal)
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             self.router.register_refusal(prefix, not_done)
 

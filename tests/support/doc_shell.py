@@ -41,10 +41,8 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/container.md",
         "podman build --format docker -f configs/Containerfile -t rillnode .",
     ): "it needs podman and a registry; test_service_files.py reads the container file",
-    ("docs/how-to/monitoring.md", 'pip install "rillnode[telemetry]"'): _INSTALLS,
-    ("docs/how-to/notebook.md", "pip install 'rillnode[spark,spark-jre,plots]' jupyterlab"): (
-        _INSTALLS
-    ),
+    ("docs/how-to/monitoring.md", "pip install '.[telemetry]'"): _INSTALLS,
+    ("docs/how-to/notebook.md", "pip install '.[spark,spark-jre,plots]' jupyterlab"): (_INSTALLS),
     (
         "docs/how-to/notebook.md",
         "cd examples",
@@ -75,12 +73,12 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/simulate.md",
         "rillnode sim run configs/sim-partition.toml --seed 1 --http 127.0.0.1:8090 --speed 1",
     ): "it stays until Ctrl-C; test_site.py and test_status_browser.py watch runs",
-    ("docs/how-to/spark-application.md", "pip install 'rillnode[spark]'"): _INSTALLS,
+    ("docs/how-to/spark-application.md", "pip install '.[spark]'"): _INSTALLS,
     (
         "docs/how-to/spark-application.md",
         "spark-submit examples/spark_streams.py --url noise://edge:4100 --node-identity 77aa... \\",
     ): "it names a node elsewhere; test_applications.py submits the example",
-    ("docs/how-to/spark-cluster.md", "pip install 'rillnode[spark]'"): _INSTALLS,
+    ("docs/how-to/spark-cluster.md", "pip install '.[spark]'"): _INSTALLS,
     ("docs/how-to/spark-cluster.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     ("docs/how-to/spark.md", "pip install '.[spark,spark-jre]'"): _INSTALLS,
     ("docs/how-to/spark.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,

@@ -117,6 +117,8 @@ class Runner:
             "PYTEST_ADDOPTS": "-W ignore::pytest.PytestAssertRewriteWarning",
             "RILLNODE__NOISE__LISTEN": f"127.0.0.1:{noise}",
             "RILLNODE__HTTP__LISTEN": f"127.0.0.1:{http}",
+            "XDG_CONFIG_HOME": str(directory / ".config"),
+            "XDG_RUNTIME_DIR": str(directory / ".runtime"),
         }
 
     def run(self, page: Path, wanted: Callable[[Block], bool] = lambda _: True) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import io
+import os
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from rillnode.actors.log import Retention
 from rillnode.codecs.entries import Entry, EntryKind
@@ -202,6 +203,10 @@ class _Keyboard(io.BytesIO):
         return True
 
 
+_OWN: Final = {name: os.environ[name] for name in ("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")}
+"""Where no test finds the contexts of whoever runs it."""
+
+
 class Screen:
     """A terminal to run a command at, and what it wrote."""
 
@@ -214,7 +219,7 @@ class Screen:
             stdin=(_Keyboard if tty else io.BytesIO)(stdin),
             out=wrapper(self._out, encoding="utf-8", newline=""),
             err=wrapper(self._err, encoding="utf-8", newline=""),
-            environ={"COLUMNS": "100", **(environ or {})},
+            environ={"COLUMNS": "100", **_OWN, **(environ or {})},
         )
 
     @property

@@ -35,9 +35,8 @@ _ERROR_TAGS: Final = frozenset({"error", "error:response"})
 
 
 def unknown_stream() -> RequestError:
-    """The refusal of who may do nothing with a stream, as of who asks for one that is not there."""
-    text = "No such stream, or it is not yours to use: see `rillnode stream ls`"
-    return RequestError("stream.unknown", text)
+    """Says to who may know of a stream that there is none."""
+    return RequestError("stream.unknown", "There is no such stream: see `rillnode stream ls`")
 
 
 def invalid_request(cause: object, reason: str = INVALID_REQUEST) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec.structs import force_setattr
 
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.router import UNKNOWN
 from rillnode.actors.core.streams.answers import failed, invalid_request
 from rillnode.actors.core.streams.appending import Appends, Gathered, Part
@@ -260,7 +261,8 @@ class AppenderActor(Worker):
             if known is None or not self._may_push(known.name):
                 # To the client what is not there and what is not its own look the same.
                 self._context.router.undelivered["refused"] += 1
-                gathered.note(number, -1, failures.get(item.address, UNKNOWN))
+                error = failures.get(item.address)
+                gathered.note(number, -1, error or self._refusal(item.address))
                 continue
             append = known.part(gathered, number, item, self._principal)
             if append is not None:
@@ -273,6 +275,12 @@ class AppenderActor(Worker):
         for append in appends:
             submit(append)
 
+    def _refusal(self, address: bytes) -> RillnodeError:
+        parsed = parse_stream_address(address)
+        if parsed is None:
+            return UNKNOWN
+        return not_granted("address.unknown", self._principal, "push", parsed[0])
+
     def _stored(self, appends: Sequence[Append]) -> None:
         for append in appends:
             if append.error is not None and append.error.code == "stream.removed":
@@ -282,10 +290,11 @@ class AppenderActor(Worker):
 
 def _settle(appends: Sequence[Append]) -> None:
     """All are durable, or have failed; harmless when repeated."""
-    part: Part | None = None
+    gathered: Gathered | None = None
     for append in appends:
         if append.token is not None:
-            part = append.token
+            part: Part = append.token
+            gathered = part.gathered
             part.appends.settle(append)
-    if part is not None:
-        part.gathered.answer()
+    if gathered is not None:
+        gathered.answer()

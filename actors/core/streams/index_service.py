@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
 
 from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.answers import failed, invalid_request
 from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
@@ -195,8 +196,7 @@ class IndexService(Worker):
         if key.partition >= 2**32 or not allowed:
             self._context.router.undelivered["refused"] += 1
             logger.info("refused", extra={"principal": principal, "stream": key.stream[:64]})
-            text = "No such stream, or it is not yours to pull"
-            raise RequestError("stream.unknown", text)
+            raise not_granted("stream.unknown", principal, "pull", key.stream)
 
     async def _list(self, asked: _Asked, request: native.ListIndexesRequest) -> None:
         allows, principal = self._context.access.allows, asked.origin.principal

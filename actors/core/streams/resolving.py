@@ -6,7 +6,9 @@ from typing import Final
 
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.delivery import Origin
-from rillnode.actors.core.router import Admits, Resolve
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.router import UNKNOWN, Admits, Resolve
+from rillnode.actors.core.streams.asked import NEEDS
 from rillnode.actors.core.streams.context import (
     StreamContext,
     parse_stream_address,
@@ -14,7 +16,8 @@ from rillnode.actors.core.streams.context import (
 )
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.system import Cell
-from rillnode.codecs.errors import ActorError
+from rillnode.codecs import native
+from rillnode.codecs.errors import ActorError, CodecError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 
 logger = logging.getLogger("rillnode.actors.core.streams.resolving")
@@ -56,6 +59,18 @@ def stream_guard(access: Access) -> Admits:
         return False
 
     return admits
+
+
+def explain_refusal(address: bytes, origin: Origin, payload: bytes) -> RillnodeError:
+    """Say what a guard of streams has missed, to who has asked for something of a stream."""
+    name = (_parse(address) or ("",))[0]
+    try:
+        verb = NEEDS.get(type(native.decode_request(payload)))
+    except CodecError:
+        verb = None
+    if not name or verb is None:
+        return UNKNOWN
+    return not_granted("address.unknown", origin.principal, verb, name)
 
 
 def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:

@@ -16,6 +16,7 @@ import msgspec
 
 from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
 from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.answers import (
     creation_done,
     invalid_request,
@@ -112,19 +113,19 @@ class StreamService(Worker):
             case native.OpenManyRequest(names=names, partitions=partitions):
                 await self._open_many(ask, names, partitions)
             case native.DescribeRequest(name=name):
-                self._admit(ask, name, None)
+                self._admit(ask, name, None, "pull")
                 async with self._records.of(name) as stream:
                     ask.describe(await stream.change(_there))
             case native.TrimRequest(name=name, partition=partition, before=before):
-                self._admit(ask, name, "admin")
+                self._admit(ask, name, "admin", "admin")
                 async with self._records.of(name) as stream:
                     first = await self._trim(stream, partition, before)
                 ask.reply(native.encode(native.PositionResponse(ask.request.request_id, first)))
             case native.RemoveRequest(name=name):
-                self._admit(ask, name, "admin")
+                self._admit(ask, name, "admin", "admin")
                 await self._remove(ask, name)
             case stream_admin.AdminRequest(command=command):
-                self._admit(ask, command.stream_name, "admin")
+                self._admit(ask, command.stream_name, "admin", "admin")
                 await self._administer(ask, command)
             case native.ListRequest():
                 await self._list(ask, ask.request)
@@ -155,7 +156,7 @@ class StreamService(Worker):
                 f"and 1 to {PARTITIONS_MAX} partitions"
             )
             raise RequestError("stream.invalid", text)
-        self._admit(ask, name, None)
+        self._admit(ask, name, None, "create")
         if partitions > self._rules.find(name).partitions_max:
             raise self._too_many_partitions(name)
         return partial(self._with_partitions, ask.origin.principal, name, partitions)
@@ -251,8 +252,10 @@ class StreamService(Worker):
 
     # Rights ----------------------------------------------------------------------------------
 
-    def _admit(self, ask: _Ask, name: str, needs: Verb | None) -> None:
+    def _admit(self, ask: _Ask, name: str, needs: Verb | None, tells: Verb) -> None:
         """Refuse who may not ask, without a look at whether there is such a stream.
+
+        Where any right will do (None), `tells` is the one that the refusal names.
 
         Raises:
             RequestError: `stream.unknown`.
@@ -264,7 +267,7 @@ class StreamService(Worker):
                 return
         self._context.router.undelivered["refused"] += 1
         logger.info("refused", extra={"principal": principal, "stream": name[:64]})
-        raise unknown_stream()
+        raise not_granted("stream.unknown", principal, tells, name[:NAME_BYTES_MAX])
 
     def _may_create(self, principal: str, name: str) -> bool:
         if name.startswith(RESERVED_PREFIX):
@@ -285,7 +288,9 @@ class StreamService(Worker):
             wanted = record or self._fresh(name, principal)
             partitions = max(wanted.partitions, partitions)
             return msgspec.structs.replace(wanted, partitions=partitions)
-        return _there(record)
+        if record is None:
+            raise not_granted("stream.unknown", principal, "create", name)
+        return record
 
     def _configured(self, message: EnsureStream, record: StreamRecord | None) -> StreamRecord:
         wanted = self._with_partitions(NODE_PRINCIPAL, message.name, message.partitions, record)

@@ -215,7 +215,7 @@ class StreamActor(Worker):
         origin = delivery.origin
         verbs = self._context.access.verbs(origin.principal, self._name)
         if not verbs:
-            self._context.router.undeliverable("refused", delivery)
+            self._context.router.keep_out(self._own_address, delivery)
             return
         pushes: list[tuple[Route, PushRequest]] = []
         refused: list[WireMessage] = []
@@ -256,7 +256,7 @@ class StreamActor(Worker):
             if answers:
                 self._context.router.reply(origin, self._own_address, answers)
             if refused:
-                self._context.router.undeliverable("refused", Delivery(origin, refused))
+                self._context.router.keep_out(self._own_address, Delivery(origin, refused))
 
     def _request(
         self, origin: Origin, wire: WireMessage, request: object, answers: Answers

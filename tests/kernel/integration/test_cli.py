@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from ports import free_address
+from rillnode import connect_blocking
 
 LIMIT_SECONDS = 300.0
 
@@ -204,6 +206,28 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
         assert pushed[0]["entries"] == 1
     assert node.stop() == 0
     assert not list(tmp_path.glob("ports-*"))
+
+
+def test_a_node_for_a_try_needs_nothing_and_is_found(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its usual ports may be taken, by another node for a try, too."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    first, second = start(tmp_path, "--dev"), start(tmp_path, "--dev")
+    assert {"noise", "ockam", "streamr", "nextgraph", "http"} <= {*first.ports, *second.ports}
+    assert {*first.ports.values()}.isdisjoint(second.ports.values())
+    pushed = lines(call("pub", "s", "--create", stdin=b"a\n"))
+    assert pushed[0]["entries"] == 1
+    with connect_blocking() as client:
+        assert [entry.data for entry in client.stream("s").pull()] == [b"a"]
+        assert client.status()["identity"] == second.ports["identity"]
+    directory = Path(re.search(r"data +(/\S+)", second.log.read_text())[1])  # type: ignore[index]
+    assert directory.is_dir()
+    os.kill(second.process.pid, signal.SIGHUP)  # there is nothing that it could read again
+    assert second.stop() == 0
+    assert not directory.exists()
+    assert call("stream", "ls").returncode == 2
+    assert first.stop() == 0
 
 
 def test_nobody_there_is_exit_code_3(home: Path) -> None:

@@ -79,5 +79,5 @@ def test_without_matplotlib_a_report_is_refused(monkeypatch: pytest.MonkeyPatch)
         """Nothing is installed."""
 
     monkeypatch.setattr(plots, "find_spec", nothing)
-    with pytest.raises(ConfigError, match=r"rillnode\[plots\]"):
+    with pytest.raises(ConfigError, match=r"\[plots\]"):
         plots.check_installed()

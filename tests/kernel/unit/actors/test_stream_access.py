@@ -1,13 +1,14 @@
 """Tests that without a grant nobody learns of a stream: not by answer, place or cost."""
 
 import logging
+import tomllib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.core.access import Grant
+from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
@@ -181,7 +182,45 @@ def test_the_order_of_refusals_tells_nothing(kind: str) -> None:
         await core.settle()
         answers = [decode(answer.payload) for answer in peer.answers]
         assert [answer.request_id for answer in answers] == list(range(6))
-        assert len({(answer.code, answer.text) for answer in answers}) == 1
+        told = zip(answers, names, strict=True)
+        said = {(answer.code, answer.text.replace(name, "NAME")) for answer, name in told}
+        assert len(said) == 1
+
+    with_core(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb"),
+    [("append", "push"), ("read", "pull"), ("subscribe", "subscribe"), ("describe", "pull"),
+     ("remove", "admin")],
+)  # fmt: skip
+def test_who_has_proved_to_be_somebody_is_told_the_grant_that_is_missing(
+    kind: str, verb: Verb
+) -> None:
+    """It does what it says, whatever is granted beside, and nothing of it is told to others."""
+
+    async def test(core: Core) -> None:
+        await make_secret(core)
+        where, request = NATIVE[kind]
+        nobody = core.peer("anonymous")
+        (answer,) = await nobody.ask(where("secret"), request("secret"))
+        assert "[[grant]]" not in answer.text
+        peer = core.peer(STRANGER)
+        for other in (None, "push" if verb != "push" else "pull"):
+            if other is not None:
+                core.access.add(
+                    Grant(who=STRANGER, streams="secret", may=frozenset((cast(Verb, other),)))
+                )
+            if kind == "describe" and other is not None:
+                continue  # any right lets its holder know of the stream
+            (answer,) = await peer.ask(where("secret"), request("secret"))
+            assert f"{STRANGER} may not {verb}" in answer.text
+            lines = answer.text.partition("[[grant]]")[2]
+            grant = tomllib.loads(lines)
+            assert grant == {"who": STRANGER, "streams": "secret", "may": [verb]}
+        core.access.add(Grant(who=STRANGER, streams=grant["streams"], may=frozenset(grant["may"])))
+        (answer,) = await peer.ask(where("secret"), request("secret"))
+        assert not isinstance(answer, native.Failure)
 
     with_core(test)
 
@@ -195,7 +234,9 @@ def test_other_addresses_of_a_secret_stream_are_unknown_too() -> None:
             (await peer.ask(address, read))[0]
             for address in ("ST_S_0_secret", "ST_S_1_secret", "ST_S_x", "ST_S_0_%73ecret", "nobody")
         ]
-        assert len({(failure.code, failure.text) for failure in found}) == 1
+        assert {failure.code for failure in found} == {"address.unknown"}
+        assert len({failure.text for failure in found[:2]}) == 1
+        assert all("secret" not in failure.text for failure in found[2:])
 
     with_core(test)
 

@@ -122,7 +122,6 @@ def test_schema_is_json() -> None:
     ("argv", "said"),
     [
         ((), "there is no node.toml here"),
-        (("--dev",), "--dev without a configuration needs --data-dir DIR"),
         (("-c", "no.toml"), "no such file"),
         (("--dev", "--data-dir", "d", "--set", "noise.listen=0.0.0.0:0"), "as --dev demands"),
         (("--dev", "--data-dir", "d", "--ports-file", "."), "cannot be removed"),

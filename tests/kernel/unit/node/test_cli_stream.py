@@ -155,7 +155,7 @@ def test_pull_formats(client: FakeClient) -> None:
 def test_a_stream_that_is_not_there_is_not_made_by_the_way(client: FakeClient, verb: str) -> None:
     code, _, err = run("stream", verb, "typo", stdin=b"a\n")
     assert code == 1
-    assert "[stream.unknown]\n  next: `rillnode stream ls`" in err
+    assert "[stream.unknown]\n  next: add the grant, if one is named; `rillnode stream ls`" in err
     assert client.held == {}
 
 

@@ -474,3 +474,31 @@ def test_addresses_are_read_and_written_alike() -> None:
     for text in ("", "4100", ":4100", "a:", "a:b", "a:-1", "a:65536", "a:٣"):
         with pytest.raises(ValueError, match="expected"):
             parse_address(text)
+
+
+def test_every_wrong_value_is_told_at_once(tmp_path: Path) -> None:
+    text = """nam = "x"
+[strem]
+a = 1
+[noise]
+listen = 5
+[[grant]]
+who = "noise:x"
+may = ["puhs"]
+[[grant]]
+may = ["push"]
+[ockam.channel]
+idle_seconds = -1
+"""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, tmp_path / "node.toml")
+    told = caught.value.text.splitlines()
+    assert [line.removeprefix(f"{tmp_path}/node.toml").split(": ")[:2] for line in told] == [
+        [":1", "nam"],
+        [":2", "strem"],
+        [":5", "noise.listen"],
+        [":8", "grant[0].may[0]"],
+        [":9", "grant[1].who"],
+        [":12", "ockam.channel.idle_seconds"],
+        ["", "name"],
+    ]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from rillnode.node.config import load, load_config, parse_config
-from rillnode.node.config.describe import effective, schema, tables, template, toml_value
+from rillnode.node.config.describe import defaults, effective, schema, tables, template, toml_value
 from rillnode.node.config.tables import KernelTables
 from rillnode.node.ockam.config import OckamListener, ServicesTable
 from rillnode.node.spark.config import sinks_of
@@ -37,24 +37,31 @@ def test_a_new_file_has_defaults_but_for_name_grant_and_services(tmp_path: Path)
     assert msgspec.structs.replace(config, grants=()) == bare.having(ServicesTable())
 
 
-def test_every_comment_of_a_new_file_can_be_put_into_effect(tmp_path: Path) -> None:
+def test_a_new_file_is_short_and_offers_every_protocol(tmp_path: Path) -> None:
+    text = template("a", ADMIN)
+    assert len(text.splitlines()) <= 24
+    config = parse_config(uncommented(text), tmp_path / "node.toml")
+    assert {one.table for one in config.tables} >= {"ockam", "streamr", "nextgraph", "services"}
+
+
+def test_every_default_can_be_put_into_effect(tmp_path: Path) -> None:
     (tmp_path / "tls").mkdir()
     for name in ("tls/ca.pem", "tls/cert.pem", "tls/key.pem", "nats.creds"):
         (tmp_path / name).write_text("")
-    text = uncommented(template("a", ADMIN))
+    text = uncommented(defaults())
     either = 'ockam = "hub.example.org:4000"\n'  # instead of what stands before it
     assert either in text
     config = parse_config(text.replace(either, ""), tmp_path / "node.toml")
     assert config.peers[0].address == ("core.example.org", 4100)
-    assert len(config.grants) == 2
+    assert len(config.grants) == 1
     assert config.streams[0].retain_seconds == 604_800.0
     assert sinks_of(config).spark[0].name == "bronze"
     assert config.table(OckamListener) is not None
     assert config.http.tls_cert == tmp_path / "tls" / "cert.pem"
 
 
-def test_a_new_file_has_every_key_of_this_version() -> None:
-    tree = tomllib.loads(uncommented(template("a", ADMIN)))
+def test_the_defaults_have_every_key_of_this_version() -> None:
+    tree = tomllib.loads(uncommented(defaults()))
     for table in tables():
         found: Any = tree
         for part in re.findall(r"\w+", table.header):

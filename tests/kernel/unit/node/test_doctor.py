@@ -12,6 +12,7 @@ from nodes import CLIENT
 from rillnode.node.cli import main
 from rillnode.node.config import Config, HttpListener, NoiseListener
 from rillnode.node.doctor import Finding, files, machine, software
+from rillnode.node.installed import install_command
 from rillnode.node.keys.files import write_key
 from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.doctor import java
@@ -56,11 +57,11 @@ def test_a_missing_package_is_named(config: Config, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("importlib.metadata.requires", requires)
     found = only(software.packages(config))
     assert (found.state, found.text) == ("fail", "missing: never-heard-of")
-    assert found.advice == "`pip install rillnode`"
+    assert found.advice == f"`{install_command()}`"
     sink = FilesSink(name="f", streams=("*",), directory=config.data_dir)
     found = only(software.packages(config.having(SinkTables(files=(sink,)))))
     assert found.text == "missing: never-heard-of, of-a-sink"
-    assert found.advice == "`pip install 'rillnode[spark]'`"
+    assert found.advice == f"`{install_command('spark')}`"
 
 
 def test_java_matters_to_spark_only(config: Config) -> None:

@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import PathDistribution, packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from rillnode.node.installed import ENGINES, PLUG_INS, installed
+from rillnode.node.installed import ENGINES, PLUG_INS, install_command, installed
 
 ROOT: Final = Path(__file__).parents[4]
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -113,7 +113,7 @@ def test_a_table_whose_plug_in_lacks_something_names_the_extra(
     program = "from rillnode.node.cli import main\nsys.exit(main(sys.argv[1:]))"
     done = without(modules_of_extras(), program, "run", "-c", file)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"rillnode[{extra}]" in done.stderr
+    assert f"[{extra}]'`" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -123,3 +123,24 @@ def test_each_plug_in_has_an_extra_of_its_name_and_all_has_all() -> None:
     text = json.dumps(EXTRAS["all"])
     of_all = {one for group in re.findall(r"\[([\w,-]+)\]", text) for one in group.split(",")}
     assert of_all == EXTRAS.keys() - {"all"}
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (None, "pip install 'rillnode[a,b]'"),
+        ('{"url": "file:///a%20clone", "dir_info": {}}', "pip install '/a clone[a,b]'"),
+        (
+            '{"url": "file:///clone", "dir_info": {"editable": true}}',
+            "pip install -e '/clone[a,b]'",
+        ),
+        ('{"url": "file:///rillnode-1-py3-none-any.whl"}',
+         "pip install '/rillnode-1-py3-none-any.whl[a,b]'"),
+    ],
+)  # fmt: skip
+def test_a_package_is_installed_again_from_where_it_has_come(
+    monkeypatch: pytest.MonkeyPatch, source: str | None, command: str
+) -> None:
+    monkeypatch.setattr(PathDistribution, "read_text", lambda *_: source)
+    monkeypatch.setattr(PathDistribution, "name", "rillnode")
+    assert install_command("a,b") == command

@@ -36,7 +36,7 @@ async def start_and_stop(config: Config) -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     installed.require_spark()
     without(monkeypatch, "pyspark", "deltalake")
-    with pytest.raises(ConfigError, match=r"needs pyspark, deltalake: pip install") as caught:
+    with pytest.raises(ConfigError, match=r"needs pyspark, deltalake: `pip install") as caught:
         installed.require_spark()
     assert caught.value.code == "sink.install"
 
