@@ -26,7 +26,7 @@ from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import Connect, Follow, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
-from rillnode.node.client.typed import TypedStream
+from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.contexts import Context, find
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
@@ -125,9 +125,10 @@ class Client(Correspondent):
                 `stream.invalid`, such a name or number is not possible.
             ConfigError: `stream.schema`, no entries can be of that class.
         """
+        codec = None if schema is None else EntryCodec(schema)
         stream = Stream(self._session, await self._open(name or "", partitions))
         self._streams.add(stream)
-        return stream if schema is None else TypedStream(stream, schema)
+        return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
         request = native.OpenRequest(self._session.next_id(), name, partitions)

@@ -78,11 +78,11 @@ class TypedStream(Generic[T]):
         stream: the stream itself, which reads entries and takes any bytes.
     """
 
-    def __init__(self, stream: Stream, schema: type[T]) -> None:
+    def __init__(self, stream: Stream, codec: EntryCodec[T]) -> None:
         self.name = stream.name
         self.partitions = stream.partitions
         self.stream = stream
-        self._codec = EntryCodec(schema)
+        self._codec = codec
 
     async def push(self, value: T, *, partition: int = 0) -> int:
         """Push one entry; return its index once it is durable.

@@ -338,7 +338,7 @@ def _unknown_in(
             return _unknown(cast("dict[str, Any]", value), column.columns, path, wide)
         case list(), "list":
             inner = column.columns[0]
-            listed: list[Any] = value
+            listed = cast("Sequence[Any]", value)
             items = [_unknown_in(one, inner, (*path, ""), wide) for one in listed]
             return items if any(items) else None
         case dict(), "map":
