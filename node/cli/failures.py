@@ -112,9 +112,13 @@ NEXT_STEPS: Final = {
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
     "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
+    "stream.schema": "mend the entry, or the class that it is to be of",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription.stopped": "follow anew, if that is still wanted",
     "subscription": "close subscriptions that are not read, or make another link",
+    "table": "`rillnode table show NAME` has a table's schema, its history and its rejects",
+    "table.infer": "let the sink land some entries first: `rillnode sink ls` tells how far it is",
+    "table.pair": "stop the node, remove the table and its rejects, and start it",
     "testing": "see the docstring of `rillnode.testing.Network`",
     "usage": "repeat the command with --yes if that is what you mean",
 }
