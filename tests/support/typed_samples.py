@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.decode import Landed, Lander, Plan
 from rillnode.node.spark.typed.query import TypedQuery
@@ -114,7 +115,7 @@ class Lake:
         self, name: str = "t", engine: Engine = in_process, *, tasks_max: int = 1, **keys: Any
     ) -> TypedQuery:
         """The query of a typed table."""
-        config, bronze = self.config(name, **keys), str(self.bronze.table)
+        config, bronze = self.config(name, **keys), TableLog(str(self.bronze.table))
         return TypedQuery(config, bronze, engine, tasks_max=tasks_max)
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from rillnode.codecs.errors import RequestError
@@ -12,6 +13,8 @@ from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import load_config
 from rillnode.node.spark.cli.sink_choice import choose_sink
+from rillnode.node.spark.config import tables_of
+from rillnode.node.spark.typed.schemas import STREAM
 
 _COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
@@ -122,7 +125,9 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.maintenance import compact as compact_table
 
-    for table in (sink.table_dir, sink.silver_dir):
+    typed = (one.dir for one in tables_of(config, sink.name) if STREAM not in one.dir)
+    pairs = ((one, f"{one}_rejects") for one in typed)
+    for table in (sink.table_dir, sink.silver_dir, *chain.from_iterable(pairs)):
         if table is not None and open_table(absolute(table)) is not None:
             for done in compact_table(absolute(table)):
                 terminal.message(f"{table}: {done}")

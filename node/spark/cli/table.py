@@ -127,11 +127,13 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     """Land rejects again."""
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table, typed = _typed(config, args.name, args.stream)
+    from rillnode.node.spark.delta_log import TableLog
+    from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.query import TypedQuery
     from rillnode.node.spark.typed.work import in_process
 
     sink = choose_sink(config, table.sink)
-    landed, left = TypedQuery(typed, str(sink.table_dir), in_process).retry()
+    landed, left = TypedQuery(typed, TableLog(absolute(sink.table_dir)), in_process).retry()
     terminal.message(f"{table.called}: {landed} rejects fit now, {left} do not")
     return Exit.OK
 

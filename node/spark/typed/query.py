@@ -5,14 +5,15 @@ with the position that it reached. The table's own log is its checkpoint: whatev
 was made or was not. `docs/explanation/architecture.md` tells of the other tables of a sink.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import Maintenance
@@ -50,6 +51,8 @@ def on_spark(session: SparkSession) -> Engine:
 
 
 _ATTEMPTS: Final = 3
+_SOURCE: Final = "rillnode.source"
+"""As what a table's transactions say of which bronze table it is made."""
 
 
 class TypedQuery:
@@ -57,20 +60,23 @@ class TypedQuery:
 
     Args:
         config: which.
-        bronze: the bronze table.
+        bronze: the log of the bronze table.
         engine: does the work.
         tasks_max: tasks of a step that is large enough for them.
 
     Attributes:
         position: how far in bronze the table has come, as the last step saw it.
+        caught_up_with: the version of bronze of which the last step found nothing left; None where
+            there may be more.
     """
 
     def __init__(
-        self, config: TypedConfig, bronze: str, engine: Engine, *, tasks_max: int = 1
+        self, config: TypedConfig, bronze: TableLog, engine: Engine, *, tasks_max: int = 1
     ) -> None:
         self.config = config
         self.position: Position | None = None
-        self._bronze = TableLog(bronze)
+        self.caught_up_with: int | None = None
+        self._bronze = bronze
         self._engine = engine
         self._tasks_max = tasks_max
         self._pairs = Pairs(config.dir, config.rejects)
@@ -79,7 +85,10 @@ class TypedQuery:
         )
         self._plan: Plan | None = None
         self._ahead: Position | None = None
-        self._maintenance = Maintenance(config.dir, config.compact_commits)
+        self._maintenance = [
+            (place, Maintenance(place, config.compact_commits))
+            for place in (config.dir, config.rejects)
+        ]
 
     def step(self) -> bool:
         """Take in the next part of bronze; returns whether there was any.
@@ -91,13 +100,15 @@ class TypedQuery:
         bronze = self._bronze.open()
         if bronze is None:
             return False
+        self.caught_up_with = None
         plan = self._prepared()
         table = open_table(self.config.dir)
-        saved = saved_position(table, str(bronze.metadata().id))
+        saved = self._saved(table, str(bronze.metadata().id))
         start = self._ahead if self._ahead is not None and self._ahead > saved else saved
         end = self._bronze.plan(start, self.config.batch_rows_max)
         self.position = start
         if end == start:
+            self.caught_up_with = bronze.version()
             return False
         files = self._bronze.files_between(start, end)
         outcomes = self._land(self._works(files), plan)
@@ -105,9 +116,8 @@ class TypedQuery:
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
         if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
-            self._pairs.commit(
-                written, rejected, start=saved.transactions(), end=end.transactions()
-            )
+            until = [*end.transactions(), _source(end.table)]
+            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
             self._ahead = None
         else:
             # A table of one stream among many would have a version for each of the others'.
@@ -117,8 +127,11 @@ class TypedQuery:
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        table = open_table(self.config.dir)
-        return None if table is None else self._maintenance.step(table)
+        for place, maintenance in self._maintenance:
+            table = open_table(place)
+            if table is not None and (done := maintenance.step(table)):
+                return f"{place}: {done}"
+        return None
 
     def figures(self) -> dict[str, object]:
         """The table's rows, its rejects and the number of its schema."""
@@ -128,6 +141,22 @@ class TypedQuery:
             "rejects": _count(rejects),
             "schema_version": len(self._typed.history()),
         }
+
+    def _saved(self, table: DeltaTable | None, source: str) -> Position:
+        """How far the table has come in bronze.
+
+        Raises:
+            ConfigError: it has rows of another bronze table, and would have some of them twice.
+        """
+        known = None if table is None else table.transaction_version(_SOURCE)
+        if known is not None and known != _source(source).version:
+            raise ConfigError(
+                "table.source",
+                f"bronze was made anew, and has entries again that {self.config.dir} has: remove "
+                f"it and {self.config.rejects}, which are then made anew, too; or give the table "
+                "another dir",
+            )
+        return saved_position(table, source)
 
     def _prepared(self) -> Plan:
         """How entries are landed; the table is there then, and as it was declared."""
@@ -223,6 +252,12 @@ class TypedQuery:
         for one in outcomes:
             remove_files(self.config.dir, [file["name"] for file in one.files])
             remove_files(self.config.rejects, [file["name"] for file in one.rejects])
+
+
+def _source(table: str) -> Transaction:
+    """Of which bronze table another is made, as its transactions say it: with a number."""
+    digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
+    return Transaction(_SOURCE, int.from_bytes(digest))
 
 
 def _count(table: DeltaTable | None) -> int:

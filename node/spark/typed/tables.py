@@ -83,12 +83,11 @@ class TypedTables:
         trigger_seconds: float = 5.0,
     ) -> None:
         self._configs = configs
-        self._bronze = bronze
         self._engine = engine
         self._tasks_max = tasks_max
         self._trigger_seconds = trigger_seconds
         self._log = TableLog(bronze)
-        self._behind, self._look_at = Behind(TableLog(bronze)), 0.0
+        self._behind, self._look_at = Behind(self._log), 0.0
         self._seen: Position | None = None
         self._queries: dict[tuple[str, str], _Query] = {}
         self._figures: dict[tuple[str, str], dict[str, object]] = {}
@@ -141,7 +140,7 @@ class TypedTables:
     def _add(self, config: TypedConfig, stream: str) -> None:
         if stream:
             config = of_stream(config, stream)
-        query = TypedQuery(config, self._bronze, self._engine, tasks_max=self._tasks_max)
+        query = TypedQuery(config, self._log, self._engine, tasks_max=self._tasks_max)
         part = Part(part_name(config.name), [config.dir])
         self._queries[config.name, stream] = _Query(query, part)
 
@@ -152,12 +151,22 @@ class TypedTables:
                 found_at = time.monotonic() + self._trigger_seconds
                 with suppress(*FAILURES):  # what is wrong with bronze, the queries meet and tell
                     self._find_streams()
+            version = self._version()
             for key, one in list(self._queries.items()):
-                if not self._stop.is_set() and time.monotonic() >= one.due_at:
+                # Of hundreds of tables most have nothing to do, and are not even looked at.
+                is_done = version is not None and one.query.caught_up_with == version
+                if not (is_done or self._stop.is_set() or time.monotonic() < one.due_at):
                     one.due_at = time.monotonic() + self._attempt(key, one)
             if time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + LOOK_SECONDS
                 self._look()
+
+    def _version(self) -> int | None:
+        """The version that bronze has now; None where nobody knows."""
+        with suppress(*FAILURES):  # the queries meet it, too, and tell
+            bronze = self._log.open()
+            return None if bronze is None else bronze.version()
+        return None
 
     def _attempt(self, key: tuple[str, str], one: _Query) -> float:
         """Take a step of a table; returns the seconds to wait before its next."""
@@ -165,8 +174,8 @@ class TypedTables:
             moved = one.query.step()
             if moved or key not in self._figures:
                 self._figures[key] = one.query.figures()
-            if done := one.query.maintain():
-                print(f"{one.part.name}: {done}", file=sys.stderr, flush=True)
+                if done := one.query.maintain():
+                    print(f"{one.part.name}: {done}", file=sys.stderr, flush=True)
         except BaseException as error:
             # Whatever it is, a panic of native code too: without the thread all tables would stand
             # still. When the session stops under a step, that is no failure of the table's.
@@ -202,10 +211,11 @@ class TypedTables:
             bronze = self._log.open()
             if bronze is None:
                 return
-            for one in self._queries.values():
-                positions = {one.part.name: one.query.position}
-                found = self._behind.look(bronze, positions, datetime.now(UTC))
-                one.part.behind = found.get(one.part.name, one.part.behind)
+            queries = {" ".join(key): one for key, one in self._queries.items()}
+            positions = {name: one.query.position for name, one in queries.items()}
+            found = self._behind.look(bronze, positions, datetime.now(UTC))
+            for name, one in queries.items():
+                one.part.behind = found.get(name, one.part.behind)
 
 
 _ORDER: Final = ("failed", "waiting", "running")

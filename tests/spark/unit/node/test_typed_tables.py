@@ -1,6 +1,8 @@
 """Typed tables kept up with bronze: once whatever is killed, and as their schemas change."""
 
 import json
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark import derived as deriving
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import pairs
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
@@ -298,6 +301,48 @@ def test_rejects_are_landed_again_once_after_a_fix(
     run(lake.table(columns=wanted))
     assert len(lake.places()) == 4
     assert lake.table(columns=wanted).retry() == (0, 1)
+
+
+def test_a_bronze_table_that_was_made_anew_is_not_taken_in_twice(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    run(lake.table())
+    shutil.rmtree(lake.bronze.table)
+    lake.push(GOOD)
+    with pytest.raises(ConfigError, match=r"bronze was made anew.*t_rejects, which are then made"):
+        lake.table().step()
+    for name in ("t", "t_rejects"):
+        shutil.rmtree(lake.directory / name)
+    run(lake.table())
+    assert lake.places() == [2]
+
+
+def test_tables_are_kept_up_in_a_thread_and_one_that_fails_holds_up_no_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    configs = [
+        lake.config("fine"),
+        lake.config("wrong", source=SchemaSource(schema="no_such_module:Reading")),
+        lake.config("waits", reject="pause"),
+    ]
+    tables = TypedTables(configs, str(lake.bronze.table), in_process, trigger_seconds=0.01)
+    tables.start()
+    for _ in range(3):
+        lake.push(GOOD, BAD)
+    deadline = time.monotonic() + 60
+
+    def told(name: str) -> dict[str, Any]:
+        return tables.report()[f"table/{name}"]
+
+    while told("fine").get("rejects") != 3 or "error" not in told("waits"):
+        assert time.monotonic() < deadline, tables.report()
+        time.sleep(0.05)
+    tables.finish(time.monotonic() + 10)
+    fine = told("fine")
+    assert (fine["state"], fine["rows"], fine["schema_version"]) == ("running", 3, 1)
+    assert told("wrong")["state"] == told("waits")["state"] == "failed"
+    assert "no module named 'no_such_module'" in str(told("wrong")["error"])
+    assert "table waits waits: the entry s/0/1: Expected int" in str(told("waits")["error"])
 
 
 def test_there_is_nothing_to_retry_without_rejects(lake: Lake) -> None:
