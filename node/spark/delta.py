@@ -76,7 +76,13 @@ class DeltaSink(DataSource):
 
 
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes files in tasks and commits them in the driver."""
+    """Writes files in tasks and commits them in the driver.
+
+    Attributes:
+        notes_position: whether batches without rows are committed, too, to say how far they came.
+    """
+
+    notes_position = False
 
     def __init__(self, table: str, checkpoint: str, schema_json: str) -> None:
         self._table = table
@@ -97,7 +103,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             ConfigError: the table has other columns.
         """
         files = self.files(messages)
-        if not files and not self.positions(batchId):
+        if not files and not self.notes_position:
             return
         with committing(self._table):
             self._commit(files, batchId)
@@ -115,11 +121,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """The files that a batch which failed leaves behind."""
         return [file.name for file in self.files(messages)]
 
-    def positions(self, batch_id: int) -> list[Transaction]:
-        """How far a batch has come in what it was made of, for its transaction to say.
-
-        A writer that says so commits batches without rows, too.
-        """
+    def positions(
+        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
+    ) -> list[Transaction]:
+        """How far a batch has come in what it was made of, for its transaction to say."""
         return []
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -148,7 +153,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(app_id, batch_id), *self.positions(batch_id)],
+                app_transactions=[
+                    Transaction(app_id, batch_id),
+                    *self.positions(batch_id, table, files),
+                ],
                 custom_metadata={"batch": _summary(app_id, batch_id, files)},
             ),
         )

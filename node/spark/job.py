@@ -227,6 +227,8 @@ class _Reporter:
         if batch != self._batch:
             self._take(batch)
         report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
+        present = self.table.open()
+        report["entries_lost_total"] = 0 if present is None else landing.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
             print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
         ask(self._config.client_options, lambda client: client.report({**report, **parts}))

@@ -14,7 +14,7 @@ come in each partition: a query without a checkpoint goes on from there. A file 
 has written is in no transaction; readers do not see it, and the table's maintenance removes it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ from rillnode.node.spark.source import RangeStreamReader, SourceOptions
 from rillnode.node.spark.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
 
 FORMAT: Final = "rillnode-landing"
+_LOST: Final = "rillnode.entries_lost"
+"""As what a bronze table's transactions count lost entries."""
 _TABLE: Final = "the checkpoint of a landing"
 
 _FILE_COLUMNS: Final = (
@@ -85,6 +87,11 @@ class Landing(DataSource):
         return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
 
 
+def entries_lost(table: DeltaTable) -> int:
+    """How many entries a bronze table has rows of kind `gap` in place of, as far as is known."""
+    return table.transaction_version(_LOST) or 0
+
+
 def landed_until(table: DeltaTable, start: Offset) -> Offset:
     """An offset, moved on to where a bronze table has its partitions already."""
     positions = dict(start.positions)
@@ -131,19 +138,23 @@ class LandingReader(RangeStreamReader):
 class LandingWriter(DeltaStreamWriter):
     """Commits files that are written already; its transactions tell how far they reach."""
 
-    def positions(self, batch_id: int) -> list[Transaction]:
-        """The end of the batch in each partition that it has come further in."""
+    def positions(
+        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
+    ) -> list[Transaction]:
+        """The end of the batch in each partition that it has come further in, and what was lost."""
         until = Offset.from_json(batch_offset(self._checkpoint, batch_id), _TABLE)
         before: Positions = {}
         if batch_id:
             before = Offset.from_json(
                 batch_offset(self._checkpoint, batch_id - 1), _TABLE
             ).positions
-        return [
+        ends = [
             Transaction(_place(key, until.created[key[0]]), index)
             for key, index in until.positions.items()
             if key[0] in until.created and before.get(key) != index
         ]
+        lost = sum(file.entries_lost for file in files)
+        return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
     def write(  # type: ignore[override]

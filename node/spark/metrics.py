@@ -13,6 +13,10 @@ METRICS: Final = (
     Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
     Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
     Described(
+        "rillnode_spark_entries_lost_total", "counter", ("sink",),
+        "Entries that were trimmed before a sink could land them; its table names them.",
+    ),
+    Described(
         "rillnode_spark_table_rows_behind", "gauge", ("sink", "table"),
         "Rows of bronze that silver or a gold table has not taken in.",
     ),
@@ -81,6 +85,7 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_batch_rows": reported("rows"),
         "rillnode_spark_batch_seconds": reported("seconds"),
         "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
+        "rillnode_spark_entries_lost_total": reported("entries_lost_total"),
         "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
         "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
         "rillnode_spark_table_rows": of_tables("rows"),

@@ -11,7 +11,13 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
+from rillnode.node.spark.landing import (
+    FILE_STRUCT,
+    Landing,
+    LandingReader,
+    LandingWriter,
+    entries_lost,
+)
 from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.source import RangesPartition
 
@@ -87,6 +93,11 @@ def test_what_was_trimmed_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert query.indexes() == [0, 6, 7, 8, 9]
     batch = DeltaTable(query.table).history(1)[0]["batch"]
     assert (batch["rows"], batch["entries_lost"]) == (5, 6)
+    sink.append("s", [b"x"] * 20)
+    sink.trim("s", 25)
+    query.land(1, 10, 30)
+    query.land(2, 30, 30)
+    assert entries_lost(DeltaTable(query.table)) == 6 + 15
 
 
 def test_a_batch_that_was_committed_before_it_failed_keeps_its_files(tmp_path: Path) -> None:
