@@ -120,6 +120,7 @@ _MEANINGS: Final = {
     "serve.limit": "more addresses, calls or time than one link or service may have",
     "sink.reset": "a stream was removed and made anew while a sink was reading it",
     "spark.checkpoint": "a query's checkpoint is damaged, or another query's",
+    "spark.damaged": "a file of a table's log cannot be read",
     "spark.log": "a table has changed in a way that its readers cannot follow",
     "spark.option": "an option of the format is missing, or has a value that it cannot have",
     "spark.store": "an object store cannot keep two writers of a table apart",

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from fake_client import FakeClient, Screen
 from rillnode.actors.spark.sink_job import SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.keys.files import write_key
+from rillnode.node.spark.places import explain_end
 from typed_samples import COLUMNS, Lake, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
@@ -96,6 +99,35 @@ def test_what_is_inferred_can_be_put_into_the_file(lake: Lake) -> None:
     (lake.directory / "node.toml").write_text(SINK + out)
     assert called("config", "check", "-c", "node.toml")[0] == 0
     assert tomllib.loads(called("table", "infer", table["dir"].split("/")[-1])[1])
+
+
+def test_a_damaged_table_is_told_with_its_file_and_what_helps(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    lake.push(GOOD)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    assert called("sink", "verify")[::2] == (0, "3 tables, nothing wrong\n")
+    (file, *_) = (lake.directory / "t").glob("*.parquet")
+    content = file.read_bytes()
+    file.unlink()
+    code, _, err = called("sink", "verify", "lake")
+    assert (code, err.splitlines()[0]) == (
+        1, f"{file}: the file is gone; put it back from a copy, or land the table anew",
+    )  # fmt: skip
+    file.write_bytes(content[:-10])
+    assert "the file cannot be read" in called("sink", "verify")[2]
+    file.write_bytes(content)
+    log = lake.directory / "table" / "_delta_log" / f"{2:020}.json"
+    whole = log.read_text()
+    log.write_text('{"commitInfo":{"timest')
+    code, _, err = called("sink", "verify")
+    assert code == 1
+    assert f"the log of {lake.bronze.table} is damaged: {log}, version 2: Unterminated" in err
+    with pytest.raises(DeltaError) as failed:
+        DeltaTable(lake.bronze.table)
+    text, _ = explain_end(failed.value, [str(lake.bronze.table)])
+    assert text.startswith(f"the log of {lake.bronze.table} is damaged: {log}, version 2")
+    log.write_text(whole)
+    assert called("sink", "verify")[0] == 0
 
 
 @pytest.mark.parametrize(("argv", "why"), [
