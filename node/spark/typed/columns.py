@@ -195,18 +195,20 @@ def object_type(columns: Columns, *, strict: bool, struct: type | None = None) -
 
     Args:
         columns: of the object.
-        strict: whether other fields are an error, also in the structs in it.
+        strict: whether other fields are an error, also in the structs in it; where a class itself
+            forbids them they always are.
         struct: the class whose columns they are, with its own checks; None for none.
     """
     fields: list[tuple[str, Any, Any]] = []
     for at, one in enumerate(columns):
         default: Mapping[str, Any] = one.default or ({"default": None} if one.optional else {})
         fields.append((attribute(one, at), _type_of(one, strict), msgspec.field(**default)))
+    config: Any = getattr(struct, "__struct_config__", None)
     made: type[Any] = msgspec.defstruct(
         "Entry" if struct is None else struct.__name__,
         fields,
         bases=None if struct is None else (struct,),
-        forbid_unknown_fields=strict,
+        forbid_unknown_fields=strict or (config is not None and config.forbid_unknown_fields),
         rename={attribute(one, at): one.name for at, one in enumerate(columns)},
         kw_only=True,
     )

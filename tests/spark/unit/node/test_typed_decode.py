@@ -221,6 +221,18 @@ def test_a_class_decides_with_its_own_names_bounds_defaults_and_checks() -> None
     ]
 
 
+class Closed(msgspec.Struct, forbid_unknown_fields=True):
+    id: int
+
+
+@pytest.mark.parametrize("evolve", ["add", "widen", "freeze", "pause"])
+def test_a_class_that_forbids_other_fields_is_obeyed(evolve: Any) -> None:
+    landed = land([b'{"id":1}', b'{"id":1,"x":2}'], schema=struct_schema(Closed, "app:Closed"),
+                  evolve=evolve, rest=evolve == "freeze")  # fmt: skip
+    assert reasons(landed) == ["Object contains unknown field x"]
+    assert (landed.rows.num_rows, landed.pause) == (1, "")
+
+
 def test_a_class_is_one_truth_with_what_it_encodes() -> None:
     made = random.Random(24)
     readings = [
