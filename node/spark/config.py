@@ -22,6 +22,7 @@ from rillnode.node.spark.typed.schemas import (
     Reject,
     SchemaSource,
     load_schema,
+    place_of,
 )
 
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
@@ -225,7 +226,11 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
             mine = {f"table[{at}].dir": one.dir}
-            mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
+            if STREAM in one.dir:
+                # Any stream may come, and have the name of what lies beside it.
+                mine = {f"table[{at}].dir": Location(place_of(one.dir))}
+            else:
+                mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
             for place in mine.values():
                 for owner, other_place in taken.items():
                     if place.overlaps(other_place):

@@ -9,7 +9,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource
+from rillnode.node.spark.typed.schemas import Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -81,7 +81,7 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def place(self) -> str:
         """A directory or URI that has to be writable."""
-        return self.dir.partition(STREAM)[0].rpartition("/")[0] if STREAM in self.dir else self.dir
+        return place_of(self.dir)
 
     @property
     def rejects(self) -> str:

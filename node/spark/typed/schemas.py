@@ -36,6 +36,12 @@ STREAM: Final = "{stream}"
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
+def place_of(location: str) -> str:
+    """The directory or URI that a table lies in, or those of all streams."""
+    before, stream, _ = location.partition(STREAM)
+    return before.rpartition("/")[0] if stream else location
+
+
 class SchemaSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where a table's schema comes from; one of the two is there.
 

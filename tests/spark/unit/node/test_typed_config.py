@@ -84,6 +84,10 @@ PROBLEMS: list[tuple[str, str]] = [
      "must lie apart from table[0].dir"),
     ('\n[[table]]\nstreams = ["s"]\ndir = "silver"\n' + GOOD, "from sink.spark[0].silver_dir"),
     ('\n[[table]]\nstreams = ["s"]\ndir = "bronze/t"\n' + GOOD, "from sink.spark[0].table_dir"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "l/{stream}"\n' + GOOD +
+     '\n[[table]]\nstreams = ["s"]\ndir = "l/t"\n' + GOOD, "must lie apart from table[0].dir"),
+    ('\n[[table]]\nstreams = ["s"]\nname = "x"\ndir = "{stream}"\n' + GOOD,
+     "must lie apart from sink.spark[0].table_dir"),
     ('\n[[table]]\nstreams = ["s[1]"]\ndir = "t"\n' + GOOD, "no brackets"),
 ]  # fmt: skip
 
