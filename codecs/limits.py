@@ -28,6 +28,15 @@ choice: bounds what a reader fetches for one entry."""
 
 BLOCK_ENTRIES_MAX: Final = 4_096
 
+KEY_BYTES_MAX: Final = 1_024
+"""An entry's key. Own choice: a name, not content."""
+
+HEADERS_MAX: Final = 64
+HEADER_NAME_CHARS_MAX: Final = 256
+HEADERS_BYTES_MAX: Final = 16_384
+"""Headers of one entry; the name of one; all of them, names and values. Own choice: twice what HTTP
+servers commonly take."""
+
 APPENDS_MAX: Final = 256
 """Partitions that one request appends to. Own choice: some 2 ms of a turn."""
 

@@ -18,11 +18,18 @@ from rillnode.codecs.routing.about import (
 
 @dataclass(slots=True)
 class AppendRequest:
-    """Add the `count` entries of `body` (layout: codecs/entries.py) to a stream."""
+    """Add the `count` entries of `body` to a stream.
+
+    Attributes:
+        count: number of entries.
+        body: the entries, as codecs/entries.py lays them out.
+        flags: which columns it has beside data: keys (2), headers (4).
+    """
 
     request_id: UInt
     count: UInt
     body: bytes
+    flags: UInt = 0
 
 
 @dataclass(slots=True)
@@ -32,6 +39,7 @@ class AppendItem:
     address: bytes
     count: UInt
     body: bytes
+    flags: UInt = 0
 
 
 @dataclass(slots=True)

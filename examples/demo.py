@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import rillnode
 from demo_events import DemoError, Event, load_events, partition_of
+from demo_page import Recording, write_page
 from demo_processes import Entry, Noted, Processes, tail
 from rillnode.codecs.errors import RillnodeError
 
@@ -82,6 +83,7 @@ class Demo:
         self._began = time.monotonic()
         self._events: list[Event] = []
         self._pushed: set[Entry] = set()
+        self._recording = Recording()
 
     async def run(self) -> int:
         """Run the demo; return the exit code.
@@ -94,15 +96,22 @@ class Demo:
         self._say(f"{len(self._events):,} events in {args.data}")
         node = await self._start_node()
         noted = Noted(self._work / "noted.log")
+        self._recording = recording = Recording()
         columns = TextColumn("        {task.description}"), BarColumn(), MofNCompleteColumn()
         try:
             with Progress(*columns, console=self._console) as progress:
 
-                def bar(name: str) -> Advance:
+                def bar(name: str, series: str) -> Advance:
                     task = progress.add_task(f"{name:<9}", total=len(self._events))
-                    return lambda count: progress.update(task, completed=count)
+                    return recording.noting(
+                        series, lambda count: progress.update(task, completed=count)
+                    )
 
-                bars = bar("published"), bar("consumed"), bar("in table")
+                bars = (
+                    bar("published", "published"),
+                    bar("consumed", "consumed"),
+                    bar("in table", "table"),
+                )
                 # Before both: the consumer may not create it, and must not come to an unknown one.
                 async with await self._connect_producer() as client:
                     await client.stream(STREAM, partitions=PARTITIONS)
@@ -202,9 +211,11 @@ class Demo:
             await self._pause(consumer, log, deadline)
             advance(len(noted.entries))
         consumer.kill()
+        self._recording.killed()
         await consumer.wait()
         before = noted.read()
         consumer = await self._processes.start(*command, log=log)
+        self._recording.resumed()
         async with await self._connect_admin() as client:
             while not await self._consumed(client):
                 await self._pause(consumer, log, deadline)
@@ -216,6 +227,7 @@ class Demo:
             f"consumer killed after {before:,} entries, its successor went on from the saved "
             f"position: {again:,} came again"
         )
+        self._recording.ended(f"killed after {before:,}; went on by itself, {again:,} came again")
 
     async def _consumed(self, client: rillnode.Client) -> bool:
         """Whether the consumer has saved that it has processed all that was pushed."""
@@ -300,12 +312,14 @@ class Demo:
             )
             if bad
         ]
+        failed = f"demo FAILED: {numbers}: {'; '.join(wrong)}"
+        verdict = failed if wrong else f"demo ok: {numbers}"
+        page = args.out / "index.html"
+        write_page(page, self._recording, self._events, args.top_field, verdict)
         self._console.print(f"\nthe picture: {picture}", soft_wrap=True)
-        if wrong:
-            print(f"demo FAILED: {numbers}: {'; '.join(wrong)}")
-            return 1
-        print(f"demo ok: {numbers}")
-        return 0
+        self._console.print(f"the run, to watch in a browser: {page}", soft_wrap=True)
+        print(verdict)
+        return 1 if wrong else 0
 
 
 async def run(args: argparse.Namespace, work: Path, processes: Processes) -> int:

@@ -68,13 +68,13 @@ def _event(text: bytes, where: str, key_field: str, time_field: str) -> Event:
         decoded = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DemoError(f"{where} is not a JSON object: {error}") from None
-    key, moment = _field(decoded, key_field), _field(decoded, time_field)
+    key, moment = field_of(decoded, key_field), field_of(decoded, time_field)
     number = isinstance(moment, int | float) and not isinstance(moment, bool)
     return Event(text, None if key is None else str(key), moment if number else None)
 
 
-def _field(event: dict[str, Any], path: str) -> Any:
-    """The value at a dotted path, or None."""
+def field_of(event: dict[str, Any], path: str) -> Any:
+    """The value at a dotted path of a decoded event, or None."""
     value: Any = event
     for part in path.split("."):
         value = cast(dict[str, Any], value).get(part) if isinstance(value, dict) else None

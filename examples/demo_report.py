@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from matplotlib.dates import ConciseDateFormatter
+from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rillnode.node.spark.charts import bar_table, save_bars
+from rillnode.node.spark.charts import bar_table
 from rillnode.node.spark.reports import (
     events_per_hour,
     events_per_key,
@@ -33,7 +35,11 @@ DAYS_SHOWN = 31
 HOURS_FILLED = 2_400
 ENTRY = ("stream", "partition", "index")
 
+LAND = Path(__file__).parent / "data" / "land.json"
+PLACES_SHOWN = 20_000
+
 Hours = dict[datetime, int]
+Place = tuple[float, float, float]
 
 
 def main(args: argparse.Namespace) -> None:
@@ -66,7 +72,7 @@ def main(args: argparse.Namespace) -> None:
         untimed = counts["rows"] - sum(hours.values())
         if untimed:
             console.print(f"{untimed:,} events without a time are not shown")
-        save_bars("Events per hour (UTC)", labelled(hours), args.picture)
+        save_picture(args.picture, places(rows, path(args.top_field)), hours, counts["rows"])
     finally:
         spark.stop()
 
@@ -127,9 +133,39 @@ def days_chart(hours: Hours) -> Table:
     return table
 
 
-def labelled(hours: Hours) -> Sequence[tuple[str, float]]:
-    """Points of the picture."""
-    return [(f"{hour:%m-%d %H:00}", float(events)) for hour, events in hours.items()]
+def places(rows: DataFrame, number: str) -> list[Place]:
+    """Longitude, latitude and size of the events that say where they were, weakest first."""
+    longitude, latitude = (json_number(f"$['geometry']['coordinates'][{at}]") for at in (0, 1))
+    size = f.coalesce(json_number(number), f.lit(0.0))
+    found = rows.select(longitude.alias("x"), latitude.alias("y"), size.alias("size"))
+    placed = found.where("x is not null and y is not null")
+    strongest = placed.orderBy(f.desc("size")).limit(PLACES_SHOWN).collect()
+    return [(row["x"], row["y"], row["size"]) for row in reversed(strongest)]
+
+
+def save_picture(picture: Path, found: Sequence[Place], hours: Hours, rows: int) -> None:
+    """Draw where the events were, and how many there were in each hour."""
+    figure = Figure(figsize=(12, 8.5 if found else 3.2), layout="constrained", facecolor="#fbfcfd")
+    figure.suptitle(f"{rows:,} events, as the Delta table has them", fontsize=17, x=0.02, ha="left")
+    heights = [3, 1] if found else [1]
+    charts = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    if found:
+        world = charts[0]
+        for ring in json.loads(LAND.read_bytes()):
+            outline = [one / 10 for one in ring]
+            world.fill(outline[::2], outline[1::2], color="#dfe6ec", linewidth=0)
+        x, y, size = zip(*found, strict=True)
+        area = [4 + 0.8 * max(0.0, min(one, 9.0)) ** 3 for one in size]
+        dots = world.scatter(x, y, s=area, c=size, cmap="plasma_r", alpha=0.65, linewidths=0)
+        world.set(xlim=(-180, 180), ylim=(-75, 85), xticks=[], yticks=[], aspect="equal")
+        world.spines[:].set_visible(False)
+        figure.colorbar(dots, ax=world, shrink=0.5, pad=0.01, label="size")
+    timeline = charts[-1]
+    timeline.bar([*hours], [*hours.values()], width=1 / 24, color="#0b7285", align="edge")
+    timeline.set_ylabel("events per hour (UTC)")
+    timeline.spines[["top", "right"]].set_visible(False)
+    timeline.xaxis.set_major_formatter(ConciseDateFormatter(timeline.xaxis.get_major_locator()))
+    figure.savefig(picture, dpi=120)
 
 
 if __name__ == "__main__":

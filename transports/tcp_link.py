@@ -137,7 +137,8 @@ class TcpLink(asyncio.Protocol):
                 self._transport.abort()
         elif self._events is None:
             if now >= self._deadline:
-                self._fail(TransportError("link.handshake_timeout", "the handshake took too long"))
+                text = "the handshake took too long: the other side may speak another protocol here"
+                self._fail(TransportError("link.handshake_timeout", text))
         elif now < self._deadline and self._quiet:
             self._begun_at = now
         elif self._blocked_at is not None and now - self._blocked_at >= limits.drain_seconds:

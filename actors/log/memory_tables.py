@@ -48,7 +48,7 @@ from rillnode.actors.log.rocks.layout import (
 from rillnode.actors.log.rocks.retention import cut_index
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tail import first_index_of, take_blocks
-from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, lengths_of
+from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, sizes_of
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class MemoryTables:
             if cut < state.next_index:
                 block = find(cut)
                 kept = log.blocks.index(block)
-                before = lengths_of(block.value)[: cut - block.first_index]
+                before = sizes_of(block.value)[: cut - block.first_index]
                 state.first_position = decode_header(block.value).position + sum(before)
             state.first_index = cut
             self.size -= sum(len(block.value) for block in log.blocks[:kept])

@@ -20,6 +20,7 @@ from rillnode.actors.core.links.link_actor import (
     LinkActorEvents,
     Received,
     link_address,
+    link_named,
     nobody,
 )
 from rillnode.actors.core.streams.context import parse_stream_address, stream_address
@@ -194,7 +195,7 @@ class ConnectionActor(BrokerActor):
                 if self._user in users:
                     self._close(ProtocolCode.ACCESS_DENIED)
             case Closed(reason=reason):
-                logger.info("link_closed", extra={"reason": reason})
+                logger.info("link_closed", extra={**link_named(self._link), "reason": reason})
                 if self._session is not None:
                     self._session.open = False
                 self.system.exit(self.address)

@@ -7,7 +7,7 @@ too, whether an append that has failed is in the log all the same, as may be aft
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
@@ -26,7 +26,7 @@ from rillnode.actors.log.waiting import read
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
-from rillnode.codecs.entries import EntryKind, split_items
+from rillnode.codecs.entries import split_entries
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName
@@ -156,7 +156,7 @@ class Keeper:
             CodecError: it cannot be kept.
         """
         item = item_of(message, text)
-        size = len(item.data) + len(item.meta)
+        size = item.entry.size + len(item.meta)
         if origin is not None:
             origin.account.reserved_bytes += size
         self._waiting.append(_Waiting(message, item, origin, size))
@@ -166,14 +166,13 @@ class Keeper:
         if self._in_flight or not self._waiting:
             return
         kind = self._waiting[0].item.kind
-        if len(self._waiting) == 1:  # as mostly, where messages travel one by one
-            items = [self._waiting[0].item.data]
-        else:
-            run = takewhile(lambda one: one.item.kind is kind, self._waiting)
-            items = next(split_items(one.item.data for one in run))
-        self._in_flight = self._waiting[: len(items)]
-        del self._waiting[: len(items)]
-        self._append(kind, items)
+        count = 1
+        if len(self._waiting) > 1:  # mostly messages travel one by one
+            alike = takewhile(lambda one: one.item.kind is kind, self._waiting)
+            count = len(next(split_entries(one.item.entry for one in alike)).entries)
+        self._in_flight = self._waiting[:count]
+        del self._waiting[:count]
+        self._append()
 
     def _appended(self, done: EntriesAppended) -> None:
         self._underway.over(done)
@@ -203,8 +202,7 @@ class Keeper:
         if written is not None and look.value == written:
             self._kept()
         else:
-            items = [one.item.data for one in self._in_flight]
-            self._append(self._in_flight[0].item.kind, items)
+            self._append()
 
     @property
     def _mark(self) -> tuple[str, bytes | None]:
@@ -230,9 +228,10 @@ class Keeper:
             if one.origin is not None:
                 one.origin.account.reserved_bytes -= one.size
 
-    def _append(self, kind: EntryKind, items: Sequence[bytes]) -> None:
+    def _append(self) -> None:
         streams, batch = self._context.streams, self._in_flight
         keys = [(key, nth) for nth, one in enumerate(batch) for key in one.item.keys]
+        items, entry_keys, headers = zip(*(one.item.entry for one in batch), strict=True)
         metas = [one.item.meta for one in batch]
         for one in batch:
             self.took(one.message)
@@ -241,9 +240,11 @@ class Keeper:
             self._owner.address,
             NODE_PRINCIPAL,
             self._log,
-            kind,
+            batch[0].item.kind,
             items,
             metas=metas if any(metas) else (),
+            entry_keys=entry_keys if any(key is not None for key in entry_keys) else (),
+            headers=headers if any(headers) else (),
             keys=keys,
             records=self._records,
             then=Then(self._owner, self._appended, self._underway.over),

@@ -15,8 +15,9 @@ import msgspec
 
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.stored import expiry_of
-from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.entries import Entry, EntryKind, NewEntry
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.keyed import check_headers, check_headers_size, check_key_size
 from rillnode.codecs.streamr.json_text import read_json
 from rillnode.codecs.streamr.message import decode_message, stored_text
 from rillnode.codecs.streamr.sort_keys import published_keys
@@ -53,7 +54,7 @@ class Item(NamedTuple):
     """A message of another node as it is appended."""
 
     kind: EntryKind
-    data: bytes
+    entry: NewEntry
     meta: bytes
     keys: Sequence[bytes]
 
@@ -123,7 +124,7 @@ class Renderer:
         before = said.previous
         return StreamMessage(
             id=name,
-            content=_content(entry.data),
+            content=_content(NewEntry(entry.data, entry.pushed_key, entry.encoded_headers)),
             previous=None if before is None else MessageRef(*before),
         )
 
@@ -136,46 +137,59 @@ def item_of(message: StreamMessage, text: bytes | None) -> Item:
     """
     keys = [key for key, _ in published_keys([message.id])]
     if not is_carried(message):
-        return Item(EntryKind.STREAMR, stored_text(message, text), expiry_of(message), keys)
+        entry = NewEntry(stored_text(message, text))
+        return Item(EntryKind.STREAMR, entry, expiry_of(message), keys)
     name, previous = message.id, message.previous
     before = None if previous is None else (previous.timestamp, previous.sequence or 0)
     said = _Carried(name.publisher_id, name.timestamp, name.sequence, before)
     carried = [CARRIED_KEYS + key[1:] for key in keys if key.startswith(b"p")]
-    return Item(EntryKind.BYTES, _data(message.content), msgspec.json.encode(said), carried)
+    return Item(EntryKind.BYTES, _entry(message.content), msgspec.json.encode(said), carried)
 
 
-def _content(data: bytes) -> str:
-    """JSON texts as they are; anything else in base64, and what could be taken for that as well."""
+def _content(entry: NewEntry) -> str:
+    """JSON texts as they are; in base64 anything else, and what could be taken for that as well.
+
+    So is what has a key or headers, which stand there beside the data.
+    """
     try:
-        text = data.decode()
-        if _base64_in(text) is None:
+        text = entry.data.decode()
+        if entry.key is None and not entry.headers and _base64_in(text) is None:
             return text
     except (UnicodeDecodeError, CodecError):
         pass
-    return f'{{"data":"{base64.b64encode(data).decode()}"}}'
+    parts = {"data": entry.data, "key": entry.key, "headers": entry.headers or None}
+    given = {name: part for name, part in parts.items() if part is not None}
+    return msgspec.json.encode(given).decode()  # which writes bytes in base64
 
 
-def _data(content: str) -> bytes:
-    """The bytes that `_content` was made of.
+def _entry(content: str) -> NewEntry:
+    """What `_content` was made of.
 
     Raises:
-        CodecError: `network.content`, or as `read_json`.
+        CodecError: `network.content`; as `read_json`; or as of a key or headers beyond their limit.
     """
     try:
         encoded = _base64_in(content)
-        return content.encode() if encoded is None else base64.b64decode(encoded, validate=True)
+        if encoded is None:
+            return NewEntry(content.encode())
+        parts = {name: base64.b64decode(part, validate=True) for name, part in encoded.items()}
     except ValueError:
         raise CodecError("network.content", "a carried entry is JSON or base64") from None
+    key, headers = parts.get("key"), parts.get("headers", b"")
+    check_key_size(len(key or b""))
+    check_headers_size(len(headers))
+    check_headers((headers,))
+    return NewEntry(parts["data"], key, headers)
 
 
-def _base64_in(text: str) -> str | None:
-    """What a JSON object has under `data`, where that is a text and all that it has.
+def _base64_in(text: str) -> dict[str, str] | None:
+    """What a JSON object has that holds texts only: `data`, and perhaps `key` and `headers`.
 
     Raises:
         CodecError: as `read_json`.
     """
     match read_json(_ANY, text):
-        case {"data": str() as encoded, **others} if not others:
-            return encoded
+        case {"data": _, **others} as found if others.keys() <= {"key", "headers"}:
+            return found if all(isinstance(one, str) for one in found.values()) else None
         case _:
             return None

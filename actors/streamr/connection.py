@@ -215,7 +215,8 @@ class StreamrConnection(Worker):
             case RightsChanged(key=key):
                 self._revoke(key)
             case Closed(reason=reason):
-                logger.info("client_gone", extra={"reason": reason})
+                remote = self._link.info.remote
+                logger.info("client_gone", extra={"remote": remote, "reason": reason})
                 self.system.exit(self.address)
             case _:
                 assert_never(message)

@@ -10,6 +10,7 @@ import msgspec
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.keyed import told
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.node.cli.terminal import printable
 
@@ -30,6 +31,10 @@ class _EntryLine(msgspec.Struct, omit_defaults=True):
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     text: str | msgspec.UnsetType = msgspec.UNSET
     base64: bytes | msgspec.UnsetType = msgspec.UNSET
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    key_base64: str | msgspec.UnsetType = msgspec.UNSET
+    headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    headers_base64: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def line_formatter(form: LineFormat) -> Callable[[Entry], bytes]:
@@ -141,17 +146,27 @@ def _json_line(entry: Entry) -> bytes:
             line.text = entry.data.decode()
         except UnicodeDecodeError:
             line.base64 = entry.data
+    for name, value in told(entry.key, entry.headers).items():
+        setattr(line, name, value)
     return msgspec.json.encode(line) + b"\n"
 
 
 def _people_line(entry: Entry) -> bytes:
+    parts = [f"{entry.partition}:{entry.index}", iso_time(entry.received_at)]
+    if (key := entry.key) is not None:
+        parts.append(f"[{_shown(key)}]")
+    if headers := entry.headers:
+        shown = (f"{printable(name)}={_shown(value)}" for name, value in headers.items())
+        parts.append(f"{{{', '.join(shown)}}}")
+    return "  ".join((*parts, _shown(entry.data))).encode(errors="replace") + b"\n"
+
+
+def _shown(data: bytes) -> str:
     try:
-        text = printable(entry.data.decode())
+        return printable(data.decode())
     except UnicodeDecodeError:
-        more = "..." if len(entry.data) > _SHOWN_BYTES else ""
-        text = f"<{len(entry.data):,} bytes> {entry.data[:_SHOWN_BYTES].hex(' ')}{more}"
-    line = f"{entry.partition}:{entry.index}  {iso_time(entry.received_at)}  {text}\n"
-    return line.encode(errors="replace")
+        more = "..." if len(data) > _SHOWN_BYTES else ""
+        return f"<{len(data):,} bytes> {data[:_SHOWN_BYTES].hex(' ')}{more}"
 
 
 async def _readable(descriptor: int) -> None:

@@ -108,6 +108,8 @@ NEXT_STEPS: Final = {
     "sink.none": "a [[sink.spark]] in node.toml makes one",
     "spark": "see `rillnode pipeline --help`, and `rillnode doctor` for what Spark needs",
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
+    "store.full": "`df` tells what is left on the disk",
+    "store.locked": "stop the other node, or name another directory with --data-dir",
     "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",

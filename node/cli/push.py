@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 import stat
-import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import InputReader, input_chunks
 from rillnode.node.cli.failures import Exit
@@ -30,6 +30,7 @@ Advance = Callable[[int, int], None]
 _EXAMPLES: Final = (
     "echo hello | rillnode stream push greetings --create",
     "rillnode stream push sensors --format json --key-field device < readings.jsonl",
+    "echo on | rillnode stream push switches --entry-key lamp --header sender=hall",
     "rillnode stream push pictures --format raw < picture.png",
 )
 
@@ -43,7 +44,8 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         text="Entries go out as they are read; at the end, one line per partition tells how many\n"
         "were stored and where. --format says what an entry is: `lines`, each line as it is;\n"
         "`json`, the same but refused unless it is JSON; `hex`, each line in hexadecimal;\n"
-        "`raw`, all of stdin is one entry.",
+        "`raw`, all of stdin is one entry. Entries with one key are in one partition, by the\n"
+        "key's CRC-32.",
         examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -51,14 +53,20 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         "--format", choices=["lines", "json", "raw", "hex"], default="lines", metavar="FORMAT",
         help="lines, json, raw or hex (default: lines)",
     )  # fmt: skip
-    target = parser.add_mutually_exclusive_group()
-    target.add_argument(
-        "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
-    )
-    target.add_argument(
+    parser.add_argument(
+        "--partition", type=whole_number, metavar="N",
+        help="which (default: that of the entry's key, or 0)",
+    )  # fmt: skip
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--entry-key", metavar="TEXT", help="the key of all entries")
+    key.add_argument(
         "--key-field", metavar="FIELD",
-        help="choose the partition by this field of each JSON object (CRC-32 of its text); "
-        "dots lead into inner objects",
+        help="take each entry's key from this field of its JSON object; dots lead into inner "
+        "objects",
+    )  # fmt: skip
+    parser.add_argument(
+        "--header", type=_header, action="append", default=[], dest="headers",
+        metavar="NAME=VALUE", help="a header of all entries; may be repeated",
     )  # fmt: skip
     parser.add_argument("--create", action="store_true", help="create a missing stream")
     add_connection_options(parser)
@@ -68,11 +76,14 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     """Push stdin."""
     if args.key_field and args.format != "json":
         raise UsageError(args.command, "--key-field needs --format json")
+    headers = dict(args.headers)
+    if len(headers) < len(args.headers):
+        raise UsageError(args.command, "--header names the same header twice")
     async with connected(args, terminal) as client:
         if not args.create:
             await client.describe(args.name)
         stream = await client.stream(args.name)
-        pusher = _Pusher(stream)
+        pusher = _Pusher(stream, _keys(args), headers or None, args.partition)
         if terminal.stdin.isatty():
             terminal.message("Type entries; Ctrl-D ends the input.")
         try:
@@ -94,20 +105,28 @@ async def _push_input(
     args: argparse.Namespace, terminal: Terminal, pusher: "_Pusher", advance: Advance
 ) -> None:
     reader = InputReader(args.format)
-    choose = _partitioner(args, pusher.stream)
     async for chunk in input_chunks(terminal.stdin):
-        await pusher.add(reader.feed(chunk), choose)
+        await pusher.add(reader.feed(chunk))
         advance(pusher.pushed, len(chunk))
-    await pusher.add(reader.finish(), choose)
+    await pusher.add(reader.finish())
     await pusher.settle()
 
 
 class _Pusher:
     """Keeps a bounded number of entries under way and counts what was confirmed."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
+    def __init__(
+        self,
+        stream: Stream,
+        key_of: Callable[[bytes], Key | None],
+        headers: Headers | None,
+        partition: int | None,
+    ) -> None:
         self.pushed = 0
+        self._stream = stream
+        self._key_of = key_of
+        self._headers = headers
+        self._partition = partition
         self._window: deque[tuple[int, int, asyncio.Future[int]]] = deque()
         self._bytes = 0
         self._extents: dict[int, list[int]] = {}
@@ -124,11 +143,14 @@ class _Pusher:
             for partition, (count, first, last) in sorted(self._extents.items())
         ]
 
-    async def add(self, items: Iterator[bytes], choose: Callable[[bytes], int]) -> None:
+    async def add(self, items: Iterator[bytes]) -> None:
         """Push entries; waits while too much is unconfirmed."""
         for data in items:
-            partition = choose(data)
-            future = self.stream.push_nowait(data, partition=partition)
+            key, headers = self._key_of(data), self._headers
+            partition = self._partition
+            if partition is None:
+                partition = self._stream.partition_of(key)
+            future = self._stream.push_nowait(data, key=key, headers=headers, partition=partition)
             self._window.append((partition, len(data), future))
             self._bytes += len(data)
             self.pushed += 1
@@ -157,22 +179,29 @@ class _Pusher:
         extent[2] = index
 
 
-def _partitioner(args: argparse.Namespace, stream: Stream) -> Callable[[bytes], int]:
+def _keys(args: argparse.Namespace) -> Callable[[bytes], Key | None]:
     if not args.key_field:
-        return lambda _: int(args.partition)
+        key: str | None = args.entry_key
+        return lambda _: key
     path = str(args.key_field).split(".")
 
-    def choose(data: bytes) -> int:
+    def key_of(data: bytes) -> Key:
         value: object = msgspec.json.decode(data)
         for part in path:
             inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
             if part not in inner:
                 raise RillnodeError("input.key", f"an entry has no field {args.key_field}")
             value = inner[part]
-        key = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-        return zlib.crc32(key) % stream.partitions
+        return value if isinstance(value, str) else msgspec.json.encode(value)
 
-    return choose
+    return key_of
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
+    return name, value
 
 
 @contextmanager

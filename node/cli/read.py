@@ -22,9 +22,11 @@ from rillnode.node.client import Client, Stream
 
 _PULL_ENTRIES: Final = 5_000
 _FORMATS_TEXT: Final = (
-    "On a terminal an entry is shown as partition:index, time and text; elsewhere, or with\n"
-    "--format json, as a JSON object with its data under `json` (an object or array), `text`\n"
-    "or `base64`. --format raw gives the data and a newline, hex its hexadecimal digits."
+    "On a terminal an entry is shown as partition:index, time, [key] and {headers} where it has\n"
+    "any, and text; elsewhere, or with --format json, as a JSON object with its data under\n"
+    "`json` (an object or array), `text` or `base64`, its key under `key`, or `key_base64` where\n"
+    "it is no text, and its headers under `headers` and `headers_base64`. --format raw gives the\n"
+    "data and a newline, hex its hexadecimal digits."
 )
 
 

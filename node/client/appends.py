@@ -69,6 +69,7 @@ class Block:
     count: int
     body: bytes
     settle: Settle
+    flags: int = 0
 
 
 class Appends:
@@ -124,7 +125,9 @@ class Appends:
             else:
                 block.settle(_failure(response))
 
-        request = native.AppendRequest(self._session.next_id(), block.count, block.body)
+        request = native.AppendRequest(
+            self._session.next_id(), block.count, block.body, flags=block.flags
+        )
         self._ask(block.partition.address, request, on_response)
 
     def _send_together(self, blocks: Sequence[Block]) -> None:
@@ -158,7 +161,8 @@ class Appends:
                 block.settle(error)
 
         items = [
-            native.AppendItem(block.partition.address, block.count, block.body) for block in blocks
+            native.AppendItem(block.partition.address, block.count, block.body, flags=block.flags)
+            for block in blocks
         ]
         request = native.AppendManyRequest(request_id, items)
         self._ask(APPENDER, request, on_response)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
@@ -142,13 +143,38 @@ class BlockingStream:
         self._stream = stream
         self._loop = loop
 
-    def push(self, data: bytes, *, partition: int = 0) -> int:
-        """Push one entry; return its index once it is durable."""
-        return self._loop.run(self._stream.push(data, partition=partition))
+    def push(
+        self,
+        data: bytes,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable. Arguments as of `Stream.push`."""
+        return self._loop.run(
+            self._stream.push(data, key=key, headers=headers, partition=partition)
+        )
 
-    def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
-        """Push entries; return the index after the last, once all are durable."""
-        return self._loop.run(self._stream.push_many(items, partition=partition))
+    def push_many(
+        self,
+        items: Iterable[bytes],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push entries; return the index after the last, once all are durable.
+
+        Arguments as of `Stream.push_many`.
+        """
+        return self._loop.run(
+            self._stream.push_many(items, keys=keys, headers=headers, partition=partition)
+        )
+
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; errors as of `Stream`."""
+        return self._stream.partition_of(key)
 
     def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
         """Read at most `limit` entries from `index` on."""

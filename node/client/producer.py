@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from rillnode.codecs.entries import pack_body, split_items
-from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
@@ -26,10 +27,15 @@ class Producer:
         self._partition = Partition(address)
         self._loop = asyncio.get_running_loop()
         self._items: list[bytes] = []
+        self._keyed: dict[int, NewEntry] = {}  # those of them with a key or headers, by place
         self._futures: list[asyncio.Future[int]] = []
 
-    def push(self, data: Data) -> asyncio.Future[int]:
+    def push(self, data: Data, keyed: NewEntry | None = None) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
+
+        Args:
+            data: the entry's.
+            keyed: the entry, where it has a key or headers.
 
         Raises:
             TypeError: `data` is no bytes.
@@ -40,6 +46,8 @@ class Producer:
         future: asyncio.Future[int] = self._loop.create_future()
         if not self._items:
             self._appends.gather(self._flush)
+        if keyed is not None:
+            self._keyed[len(self._items)] = keyed
         self._items.append(data)
         self._futures.append(future)
         return future
@@ -53,24 +61,22 @@ class Producer:
             RequestError: an entry is too large, or the node refused one; earlier ones may be
                 stored.
         """
-        window: deque[tuple[int, asyncio.Future[int]]] = deque()
-        unconfirmed = next_index = 0
+        window = _Window()
         for block in split_items(items):
             _check(max(block, key=len))
             size = sum(map(len, block))
-            window.append((size, self._append_block(block)))
-            unconfirmed += size
-            while unconfirmed > WINDOW_BYTES:
-                size, confirm = window.popleft()
-                next_index = await confirm
-                unconfirmed -= size
-        while window:
-            next_index = await window.popleft()[1]
-        return next_index
+            await window.add(0, size, self._append(len(block), pack_body(block), 0))
+        return (await window.settled()).get(0, 0)
+
+    def append(self, run: Run) -> asyncio.Future[int]:
+        """Append one block; the future gets the index after its last entry."""
+        return self._append(len(run.entries), *run.pack())
 
     def _flush(self) -> list[Block]:
         items, self._items = self._items, []
         futures, self._futures = self._futures, []
+        if self._keyed:
+            return self._keyed_blocks(items, futures)
         if len(items) == 1:  # as mostly, where many streams are pushed to
             return [Block(self._partition, 1, pack_body(items), _settle_each(futures))]
         blocks: list[Block] = []
@@ -81,8 +87,23 @@ class Producer:
             start += len(run)
         return blocks
 
-    def _append_block(self, items: Sequence[bytes]) -> asyncio.Future[int]:
-        """Append one block; the future gets the index after its last entry."""
+    def _keyed_blocks(
+        self, items: Sequence[bytes], futures: Sequence[asyncio.Future[int]]
+    ) -> list[Block]:
+        keyed, self._keyed = self._keyed, {}
+        blocks: list[Block] = []
+        start = 0
+        for run in split_entries(
+            keyed.get(place) or NewEntry(data) for place, data in enumerate(items)
+        ):
+            count = len(run.entries)
+            settle = _settle_each(futures[start : start + count])
+            body, flags = run.pack()
+            blocks.append(Block(self._partition, count, body, settle, flags))
+            start += count
+        return blocks
+
+    def _append(self, count: int, body: bytes, flags: int) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
 
         def settle(result: int | RillnodeError) -> None:
@@ -91,18 +112,98 @@ class Producer:
             if isinstance(result, RillnodeError):
                 future.set_exception(result)
             else:
-                future.set_result(result + len(items))
+                future.set_result(result + count)
 
-        self._appends.send([Block(self._partition, len(items), pack_body(items), settle)])
+        self._appends.send([Block(self._partition, count, body, settle, flags)])
         return future
 
 
-def _as_bytes(data: Data) -> bytes:
+async def push_keyed(
+    producer: Callable[[int], Producer], entries: Iterable[tuple[int, NewEntry]]
+) -> int:
+    """Push entries to their partitions in whole blocks; return the index after the last, in its.
+
+    Nothing is read ahead of what the window takes. Raises as `Producer.push_all` does.
+    """
+    window = _Window()
+    runs: dict[int, Run] = {}
+    gathered = partition = 0
+
+    async def send(partition: int) -> int:
+        run = runs.pop(partition)
+        await window.add(partition, run.size, producer(partition).append(run))
+        return run.size
+
+    for partition, entry in entries:
+        run = runs.get(partition)
+        if run is not None and not run.takes(entry):
+            gathered -= await send(partition)
+            run = None
+        if run is None:
+            run = runs[partition] = Run()
+        run.add(entry)
+        gathered += entry.size
+        if gathered > WINDOW_BYTES:
+            for one in tuple(runs):
+                gathered -= await send(one)
+    for one in tuple(runs):
+        await send(one)
+    return (await window.settled()).get(partition, 0)
+
+
+class _Window:
+    """Blocks under way, of no more than `WINDOW_BYTES`, and how far each partition is confirmed."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[int, int, asyncio.Future[int]]] = deque()
+        self._bytes = 0
+        self._next: dict[int, int] = {}
+
+    async def add(self, partition: int, size: int, confirm: asyncio.Future[int]) -> None:
+        """Note one, and wait while it is too much."""
+        self._under_way.append((partition, size, confirm))
+        self._bytes += size
+        while self._bytes > WINDOW_BYTES:
+            await self._settle()
+
+    async def settled(self) -> dict[int, int]:
+        """Wait for all; return the index after the last entry of each partition."""
+        while self._under_way:
+            await self._settle()
+        return self._next
+
+    async def _settle(self) -> None:
+        partition, size, confirm = self._under_way.popleft()
+        self._next[partition] = await confirm
+        self._bytes -= size
+
+
+def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
+    """An entry as its parts say.
+
+    Raises:
+        TypeError: one of them is of another type.
+        RequestError: one of them is over its limit, or a header's name is no text.
+    """
+    item = _as_bytes(data)
+    _check(item)
+    try:
+        encoded = None if key is None else encode_key(key)
+        return NewEntry(item, encoded, b"" if headers is None else encode_headers(headers))
+    except CodecError as error:
+        raise RequestError(error.code, error.text) from None
+
+
+def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
-    if not isinstance(data, Data):
-        text = f"an entry is bytes, not {type(data).__name__}: encode it"
-        raise TypeError(text)
-    return bytes(data)
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray):
+        return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
+    text = f"an entry is bytes, not {type(data).__name__}: encode it"
+    raise TypeError(text)
 
 
 def _check(data: bytes) -> None:

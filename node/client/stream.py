@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, Literal
 
 from rillnode.actors.log import Retention
 from rillnode.codecs import native
-from rillnode.codecs.entries import Block, Entry, entries_of
+from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.node.client.producer import Data, Producer
+from rillnode.codecs.keyed import Headers, Key, partition_of
+from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import Iteration, kept
@@ -86,26 +88,94 @@ class Stream:
 
     # Pushing ---------------------------------------------------------------------------------
 
-    async def push(self, data: Data, *, partition: int = 0) -> int:
-        """Push one entry, as bytes, bytearray or memoryview; return its index once it is durable.
+    async def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable.
+
+        Args:
+            data: bytes, bytearray or memoryview.
+            key: what the entry is about, bytes or text; at most 1,024 bytes.
+            headers: values, bytes or text, by their names, which are text: at most 64, of 16,384
+                bytes together.
+            partition: where it goes; None: where entries with its key go (the CRC-32 of the key,
+                modulo the number of partitions), or to partition 0 if it has none.
 
         Raises:
-            TypeError: it is none of these.
-            RequestError: the node refused it, or it is too large.
+            TypeError: something is of another type.
+            RequestError: the node refused it, or a limit does: `entries.size`, `entries.key`,
+                `entries.headers`, `entries.header_name`; `stream.partition`, there is none of the
+                number.
         """
-        return await self.push_nowait(data, partition=partition)
+        return await self.push_nowait(data, key=key, headers=headers, partition=partition)
 
-    def push_nowait(self, data: Data, *, partition: int = 0) -> asyncio.Future[int]:
+    def push_nowait(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[int]:
         """Push one entry without waiting; the future gets its index once it is durable.
 
         What is pushed in one turn of the event loop travels together. Entries of one partition
         are stored in the order of the calls. Nothing bounds what is unconfirmed but the caller.
+        Arguments and errors as of `push`.
         """
-        return self._producer(partition).push(data)
+        if key is None and headers is None:
+            return self._producer(partition or 0).push(data)
+        entry = new_entry(data, key, headers)
+        return self._producer(self._place(entry, partition)).push(entry.data, entry)
 
-    async def push_many(self, items: Iterable[bytes], *, partition: int = 0) -> int:
-        """Push entries in whole blocks; return the index after the last, once all are durable."""
-        return await self._producer(partition).push_all(items)
+    async def push_many(
+        self,
+        items: Iterable[bytes],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push entries in whole blocks; return the index after the last, once all are durable.
+
+        With keys and without a partition, each goes to the partition of its key, and the index is
+        that after the last entry in its own one.
+
+        Args:
+            items: the data of each.
+            keys: the key of each, or None; at least as many as items.
+            headers: the headers of each, or None; likewise.
+            partition: where all go, as for `push`.
+
+        Raises:
+            ValueError: there are fewer keys or headers than items.
+            RequestError: as of `push`; earlier entries may be stored.
+        """
+        if keys is None and headers is None:
+            return await self._producer(partition or 0).push_all(items)
+        entries = (new_entry(*parts) for parts in _beside(items, keys, headers))
+        return await push_keyed(
+            self._producer, ((self._place(entry, partition), entry) for entry in entries)
+        )
+
+    def partition_of(self, key: Key | None) -> int:
+        """The partition that entries with a key are pushed to; 0 for those without.
+
+        Raises:
+            TypeError: the key is neither bytes nor text.
+            RequestError: `entries.key`, it is too large.
+        """
+        return self._place(new_entry(b"", key, None), None)
+
+    def _place(self, entry: NewEntry, partition: int | None) -> int:
+        if partition is not None:
+            return partition
+        return 0 if entry.key is None else partition_of(entry.key, self.partitions)
 
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)
@@ -225,6 +295,22 @@ class Stream:
                 f"stream {self.name} has partitions 0 to {self.partitions - 1}, not {partition}",
             )
         return self._addresses[partition]
+
+
+def _beside(
+    items: Iterable[Data],
+    keys: Iterable[Key | None] | None,
+    headers: Iterable[Headers | None] | None,
+) -> Iterator[tuple[Data, Key | None, Headers | None]]:
+    """Items with what belongs to each; what follows them is not looked at."""
+    their_keys = repeat(None) if keys is None else iter(keys)
+    their_headers = repeat(None) if headers is None else iter(headers)
+    for item in items:
+        try:
+            yield item, next(their_keys), next(their_headers)
+        except StopIteration:
+            text = "there are fewer keys or headers than items"
+            raise ValueError(text) from None
 
 
 async def describe(session: Session, name: str) -> native.StreamInfo:

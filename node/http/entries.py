@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.keyed import told
 
 PREVIEW_BYTES: Final = 4_096
 """As much of an entry is shown. Own choice: 100 rows of it are 400 kB of text."""
@@ -14,7 +15,8 @@ def entry_row(entry: Entry) -> dict[str, Any]:
     """One entry: where it stands, what it is, and the begin of its content.
 
     `format` says what `text` is: `json`, `text`, or `binary`, which has none. `hex` are the first
-    bytes as they are stored, whatever they are.
+    bytes as they are stored, whatever they are. Key and headers are told as `codecs.keyed.told` has
+    them.
     """
     form, text = _decoded(entry)
     shown = entry.data[:PREVIEW_BYTES]
@@ -28,6 +30,7 @@ def entry_row(entry: Entry) -> dict[str, Any]:
         "text": text,
         "hex": shown.hex(),
         "cut": len(entry.data) > PREVIEW_BYTES,
+        **told(entry.key, entry.headers),
     }
 
 

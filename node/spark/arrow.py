@@ -7,14 +7,25 @@ kind) is held once per block and repeated by Arrow and numpy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rillnode.codecs.entries import FLAG_META, HEADER_BYTES, Block, EntryKind, decode_header
+from rillnode.codecs.entries import (
+    FLAG_HEADERS,
+    FLAG_KEYS,
+    FLAG_META,
+    HEADER_BYTES,
+    Block,
+    EntryKind,
+    decode_header,
+    table_bytes,
+)
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.keyed import decode_headers
 from rillnode.node.spark.metadata import NO_METADATA, metadata_arrays, read_metadata
 from rillnode.node.spark.tables import BRONZE_COLUMNS, BRONZE_SCHEMA, GAP_KIND, KIND_NAMES
 
@@ -38,11 +49,10 @@ class BatchBuilder:
     _pieces: list[tuple[int, int, int, int, int, int, int]] = field(
         default_factory=list[tuple[int, int, int, int, int, int, int]]
     )
-    _lengths: list[npt.NDArray[np.uint32]] = field(default_factory=list[npt.NDArray[np.uint32]])
-    _data: list[memoryview] = field(default_factory=list[memoryview])
-    _metas: list[tuple[int, npt.NDArray[np.uint32], memoryview]] = field(
-        default_factory=list[tuple[int, npt.NDArray[np.uint32], memoryview]]
-    )
+    _data: "list[_Part]" = field(default_factory=list["_Part"])
+    _metas: "list[_Part]" = field(default_factory=list["_Part"])
+    _keys: "list[_Part]" = field(default_factory=list["_Part"])
+    _headers: "list[_Part]" = field(default_factory=list["_Part"])
     _gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def add_block(
@@ -67,32 +77,39 @@ class BatchBuilder:
         count = header.count
         low = max(0, start - block.first_index)
         high = min(count, until - block.first_index)
-        has_metas = bool(header.flags & FLAG_META)
-        base = HEADER_BYTES + 4 * count * (2 if has_metas else 1)
-        if base > len(value):
+        at = HEADER_BYTES + table_bytes(count, header.flags)
+        if at > len(value):
             raise CodecError(
                 "codec.truncated", "block ends inside its lengths", offset=len(block.value)
             )
-        lengths = np.frombuffer(value, "<u4", count, HEADER_BYTES)
-        metas = np.frombuffer(value, "<u4", count if has_metas else 0, HEADER_BYTES + 4 * count)
-        middle = base + int(lengths.sum(dtype=np.int64))
-        if middle + int(metas.sum(dtype=np.int64)) != len(value):
+        place = HEADER_BYTES
+        for flag, parts in (
+            (0, self._data),
+            (FLAG_META, self._metas),
+            (FLAG_KEYS, self._keys),
+            (FLAG_HEADERS, self._headers),
+        ):
+            if flag & header.flags != flag:
+                continue
+            words = np.frombuffer(value, "<u4", count, place)
+            place += 4 * count
+            is_null = None
+            if flag == FLAG_KEYS:  # a word is one more than the key's length, or there is none
+                is_null = words == 0
+                words = words - ~is_null
+            first = at + int(words[:low].sum(dtype=np.int64))
+            chosen = words[low:high]
+            size = int(chosen.sum(dtype=np.int64))
+            is_null = None if is_null is None else is_null[low:high]
+            parts.append(_Part(self.rows, chosen, value[first : first + size], is_null))
+            at += int(words.sum(dtype=np.int64))
+        if at != len(value):
             raise CodecError(
                 "entries.lengths", "block lengths do not add up to its size", offset=len(value)
             )
-        if has_metas:
-            first = middle + int(metas[:low].sum(dtype=np.int64))
-            chosen = metas[low:high]
-            size = int(chosen.sum(dtype=np.int64))
-            self._metas.append((self.rows, chosen, value[first : first + size]))
-        first = int(lengths[:low].sum(dtype=np.int64))
-        chosen = lengths[low:high]
-        size = int(chosen.sum(dtype=np.int64))
-        self._lengths.append(chosen)
-        self._data.append(value[base + first : base + first + size])
         numbers = (block.first_index + low, high - low, header.received_at, int(header.kind))
         self._add_piece(stream, partition, created_at, *numbers)
-        self.data_bytes += size
+        self.data_bytes += len(self._data[-1].data)
 
     def add_gap(
         self, stream: str, partition: int, start: int, until: int, *, created_at: int = 0
@@ -103,7 +120,7 @@ class BatchBuilder:
         row's `received_at` is null: nothing was received, and a repeated read must give equal rows.
         """
         self._gaps.append((self.rows, until if until > start else 0))
-        self._lengths.append(np.zeros(1, np.uint32))
+        self._data.append(_Part(self.rows, np.zeros(1, np.uint32), memoryview(b""), None))
         self._add_piece(stream, partition, created_at, start, 1, 0, GAP_KIND)
 
     def finish(self) -> pa.RecordBatch:
@@ -112,7 +129,7 @@ class BatchBuilder:
         names, partitions, created_at, firsts, counts, received_at, kinds = pieces.T
         total = self.rows
         before: _Int64s = np.cumsum(counts) - counts
-        lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, np.uint32)
+        lengths = np.concatenate([np.zeros(0, np.uint32), *(part.lengths for part in self._data)])
         gap_rows, gap_untils = np.array(self._gaps, np.int64).reshape(-1, 2).T
         is_gap = np.zeros(total, np.bool_)
         is_gap[gap_rows] = True
@@ -126,7 +143,7 @@ class BatchBuilder:
                 BRONZE_SCHEMA.field("received_at").type
             ),
             "kind": _KINDS.take(pa.array(np.repeat(kinds, counts))),
-            "data": _binary(lengths, self._data, is_gap),
+            "data": _binary(lengths, [part.data for part in self._data], is_gap),
         }
         if created_at.any():
             created = np.repeat(created_at * 1000, counts)
@@ -135,7 +152,14 @@ class BatchBuilder:
         if not _WITHOUT_METADATA.issuperset(kinds.tolist()):
             arrays.update(_metadata(np.repeat(kinds, counts), arrays["data"]))
         if self._metas:
-            arrays["node_meta"] = self._meta_array()
+            arrays["node_meta"] = self._sparse(self._metas)
+        if self._keys:
+            keys = self._sparse(self._keys)
+            arrays["key"] = pc.coalesce(keys, arrays["key"]) if "key" in arrays else keys
+        if self._headers:
+            headers: list[bytes | None] = self._sparse(self._headers).to_pylist()
+            maps = [list(decode_headers(one).items()) if one else None for one in headers]
+            arrays["headers"] = pa.array(maps, BRONZE_SCHEMA.field("headers").type)
         if self._gaps:
             untils: _Int64s = np.zeros(total, np.int64)
             untils[gap_rows] = gap_untils
@@ -162,13 +186,24 @@ class BatchBuilder:
         self._pieces.append((name, partition, created_at, first, count, received_at, kind))
         self.rows += count
 
-    def _meta_array(self) -> pa.Array:
+    def _sparse(self, parts: "list[_Part]") -> pa.Array:
+        """A column of what lies in `parts`, null in the rows that are in none of them."""
         lengths = np.zeros(self.rows, np.uint32)
-        absent = np.ones(self.rows, np.bool_)
-        for row, chosen, _ in self._metas:
-            lengths[row : row + len(chosen)] = chosen
-            absent[row : row + len(chosen)] = False
-        return _binary(lengths, [data for _, _, data in self._metas], absent)
+        is_null = np.ones(self.rows, np.bool_)
+        for part in parts:
+            rows = slice(part.row, part.row + len(part.lengths))
+            lengths[rows] = part.lengths
+            is_null[rows] = False if part.is_null is None else part.is_null
+        return _binary(lengths, [part.data for part in parts], is_null)
+
+
+class _Part(NamedTuple):
+    """What a block has in one column: from which row on, and where; None: no row's is null."""
+
+    row: int
+    lengths: npt.NDArray[np.uint32]
+    data: memoryview
+    is_null: npt.NDArray[np.bool_] | None
 
 
 def _metadata(kinds: _Int64s, data: pa.Array) -> Mapping[str, pa.Array]:

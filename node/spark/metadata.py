@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.nextgraph.entry_key import key_of_topic as nextgraph_key
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, PeerId
+from rillnode.codecs.streamr.entry_key import key_of_name as streamr_key
 from rillnode.codecs.streamr.message import EncryptionType, StreamMessage, decode_message
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
@@ -29,6 +31,7 @@ class Metadata(NamedTuple):
         chain: Streamr's message chain, NextGraph's topic (hex).
         sig: the publisher's signature.
         enc: how the content is encrypted: none, rsa, aes, new_key_and_aes.
+        key: the entry's key, as its protocol knows it.
     """
 
     ts: int | None = None
@@ -39,6 +42,7 @@ class Metadata(NamedTuple):
     prev_seq: int | None = None
     sig: bytes | None = None
     enc: str | None = None
+    key: bytes | None = None
 
 
 NO_METADATA: Final = Metadata()
@@ -82,6 +86,7 @@ def streamr_metadata(message: StreamMessage) -> Metadata:
         prev_seq=None if previous is None else _within(previous.sequence, _INT64_MAX),
         sig=_signature(message.signature),
         enc=_encryption_name(message.encryption_type),
+        key=streamr_key(name),
     )
 
 
@@ -94,6 +99,7 @@ def nextgraph_metadata(event: Event) -> Metadata:
         # Delta has no unsigned numbers; a sequence that large is not one that was counted.
         seq=_within(content.seq, _INT64_MAX),
         sig=event.peer_sig,
+        key=nextgraph_key(content.topic),
     )
 
 

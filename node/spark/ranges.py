@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from rillnode.codecs.entries import Block
+from rillnode.codecs.entries import Block, NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.node.spark.offsets import Range
 
@@ -82,11 +82,15 @@ class RangeClient(Protocol):
 class PushClient(Protocol):
     """A blocking connection that writes to a node's streams."""
 
-    def open(self, stream: str, partitions: int) -> None:
-        """Make sure that a stream has so many partitions at least; create it where it is not."""
+    def open(self, stream: str, partitions: int) -> int:
+        """Make sure that a stream has so many partitions at least; create it where it is not.
+
+        Returns:
+            How many it has.
+        """
         ...
 
-    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
         """Push entries, in order; they are durable when it returns."""
         ...
 

@@ -13,13 +13,14 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
-BRONZE_VERSION: Final = 1
+BRONZE_VERSION: Final = 2
 KIND_NAMES: Final = ("bytes", "streamr", "nextgraph", "gap")
 """Names of `kind` by number of `EntryKind`; the last is no entry but a range that was lost."""
 GAP_KIND: Final = 3
@@ -65,6 +66,9 @@ BRONZE_COLUMNS: Final = (
     # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread;
     # null where the stream was removed and made anew, so that nobody knows how many it still had.
     Column("gap_until", pa.int64(), LongType()),
+    # What the entry is about, as its producer or its protocol says; null where neither does.
+    Column("key", pa.binary(), BinaryType()),
+    Column("headers", pa.map_(pa.string(), pa.binary()), MapType(StringType(), BinaryType())),
     # When the stream was created: of two streams that had one name, one after the other, it tells
     # which the entry was in.
     Column("created_at", _TIMESTAMP, TimestampType()),

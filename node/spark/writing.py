@@ -3,12 +3,13 @@
     frame.select("data").writeStream.format("rillnode").options(**options)
         .option("stream", "alerts").option("checkpointLocation", c).start()
 
-Columns: `data`, text or bytes; `stream` and `partition`, if rows go to several. Options beside the
-connection's (`ranges.ClientOptions`, without `sink` and `streams`):
+Columns: `data`, text or bytes; `stream` and `partition`, if rows go to several; `key`, text or
+bytes, and `headers`, a map of texts to texts or bytes. Options beside the connection's
+(`ranges.ClientOptions`, without `sink` and `streams`):
 
     stream      where rows go that have no column `stream`
     partitions  a stream is created with so many (default 1); without a column `partition`, rows
-                are spread by task
+                go to the partition of their key, and without one are spread by task
     envelope    json (default): data lies in an envelope with the row's name, by which consumers
                 drop repeats (`codecs/spark/row_envelope.py`); none: data as it is
 
@@ -17,9 +18,9 @@ one is run again, rows of its first run are stored twice.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -29,10 +30,13 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, MapType, StringType, StructType
 
+from rillnode.codecs.entries import NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.keyed import Headers, partition_of
 from rillnode.codecs.spark.row_envelope import RowId, encode_row
+from rillnode.node.client.producer import new_entry
 from rillnode.node.spark.ranges import ClientOptions, PushClient, ask_push
 
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -40,10 +44,15 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 """Likewise of the query (StreamExecution.QUERY_ID_KEY)."""
 
+Pairs = Sequence[tuple[str, str | bytes | None]]
+"""A map as Arrow gives it."""
+
 _COLUMNS: Final = {
     "data": (StringType, BinaryType),
     "stream": (StringType,),
     "partition": (IntegerType,),
+    "key": (StringType, BinaryType),
+    "headers": (MapType,),
 }
 
 
@@ -95,6 +104,7 @@ class RowWriter:
         self._options = options
         # Of a write that is no streaming query's: the same in all of its tasks.
         self._write_id = str(uuid.uuid4())
+        self._opened: dict[str, int] = {}  # partitions of the streams that are open
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Push the rows of the present Spark task; all are durable when it returns.
@@ -114,37 +124,46 @@ class RowWriter:
     ) -> None:
         """Push the rows of one task of one batch, in order within each stream partition."""
         numbers = count()
-        opened: set[str] = set()
+        self._opened = {}
         for rows in batches:
-            for (stream, partition), items in self._groups(rows, query, batch, task, numbers):
-                if stream not in opened:
-                    self._ask_open(stream)
-                    opened.add(stream)
-                self._ask_push(stream, partition, items)
+            for place, entries in self._groups(rows, query, batch, task, numbers):
+                self._ask_push(*place, entries)
 
     def _groups(
         self, rows: pa.RecordBatch, query: str, batch: int, task: int, numbers: "count[int]"
-    ) -> Sequence[tuple[tuple[str, int], list[bytes]]]:
+    ) -> Sequence[tuple[tuple[str, int], list[NewEntry]]]:
         names = rows.schema.names
         spread = task % self._options.partitions
         height = rows.num_rows
         streams: list[str | None] = [self._options.stream] * height
-        partitions: list[int | None] = [spread] * height
+        partitions: list[int | None] = [None] * height
         if "stream" in names:
             streams = rows.column("stream").to_pylist()
         if "partition" in names:
             partitions = rows.column("partition").to_pylist()
-        groups: dict[tuple[str, int], list[bytes]] = {}
+        keys: Iterable[str | bytes | None] = repeat(None, height)
+        headers: Iterable[Pairs | None] = repeat(None, height)
+        if "key" in names:
+            keys = rows.column("key").to_pylist()
+        if "headers" in names:
+            headers = rows.column("headers").to_pylist()
+        groups: dict[tuple[str, int], list[NewEntry]] = {}
         items: list[str | bytes | None] = rows.column("data").to_pylist()
-        for stream, partition, data in zip(streams, partitions, items, strict=True):
+        columns = zip(streams, partitions, items, keys, headers, strict=True)
+        for stream, partition, data, key, pairs in columns:
             number = next(numbers)
             if data is None:
                 raise RequestError("spark.row", "a row's `data` is null; leave such rows out")
-            place = (stream or self._options.stream, spread if partition is None else partition)
-            if not place[0] or place[1] < 0:
+            wrapped = self._wrap(RowId(query, batch, task, number), data)
+            entry = new_entry(wrapped, key, None if pairs is None else _filled(pairs))
+            name = stream or self._options.stream
+            if not name or (partition is not None and partition < 0):
+                place = name, partition
                 raise RequestError("spark.row", f"a row goes to no stream's partition: {place}")
-            row_id = RowId(query, batch, task, number)
-            groups.setdefault(place, []).append(self._wrap(row_id, data))
+            there = self._opened.get(name) or self._ask_open(name)
+            if partition is None:
+                partition = spread if entry.key is None else partition_of(entry.key, there)
+            groups.setdefault((name, partition), []).append(entry)
         return list(groups.items())
 
     def _wrap(self, row_id: RowId, data: str | bytes) -> bytes:
@@ -152,15 +171,16 @@ class RowWriter:
             return encode_row(row_id, data)
         return data.encode() if isinstance(data, str) else data
 
-    def _ask_open(self, stream: str) -> None:
-        def question(client: PushClient) -> None:
-            client.open(stream, self._options.partitions)
+    def _ask_open(self, stream: str) -> int:
+        def question(client: PushClient) -> int:
+            return client.open(stream, self._options.partitions)
 
-        ask_push(self._options.client, question)
+        there = self._opened[stream] = ask_push(self._options.client, question)
+        return there
 
-    def _ask_push(self, stream: str, partition: int, items: list[bytes]) -> None:
+    def _ask_push(self, stream: str, partition: int, entries: list[NewEntry]) -> None:
         def question(client: PushClient) -> None:
-            client.push(stream, partition, items)
+            client.push(stream, partition, entries)
 
         ask_push(self._options.client, question)
 
@@ -205,12 +225,22 @@ class RowBatchWriter(DataSourceArrowWriter):
         """Nothing can be taken back."""
 
 
+def _filled(pairs: Pairs) -> Headers:
+    """A map's pairs but those whose value is null."""
+    return {name: value for name, value in pairs if value is not None}
+
+
 def _check_columns(schema: StructType, *, has_stream: bool) -> None:
     found: dict[str, Any] = {field.name: field.dataType for field in schema.fields}
     for name, kind in found.items():
         if name not in _COLUMNS:
             raise _wrong(f"column `{name}`: a writer has {', '.join(_COLUMNS)}; select these")
         if not isinstance(kind, _COLUMNS[name]):
+            raise _wrong(f"column `{name}` has type {kind.simpleString()}")
+        if isinstance(kind, MapType) and not (
+            isinstance(kind.keyType, StringType)
+            and isinstance(kind.valueType, StringType | BinaryType)
+        ):
             raise _wrong(f"column `{name}` has type {kind.simpleString()}")
     if "data" not in found:
         raise _wrong("column `data` is missing")

@@ -27,7 +27,7 @@ def test_every_column_is_described(name: str) -> None:
     page = (ROOT / "docs/reference/tables.md").read_text(encoding="utf-8")
     section = re.split(rf"^#+ {name}$", page, flags=re.MULTILINE)[1]
     section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .+ \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w<,>]+) \| .+ \|$", section, re.MULTILINE)
     struct: StructType = TABLES[name]
     assert rows == [(field.name, field.dataType.simpleString()) for field in struct.fields]
 

@@ -83,7 +83,7 @@ def body(data: bytes) -> None:
     """A body as a producer sends it: its number of entries and flags, then the bytes."""
     if len(data) < 3:
         return
-    count, flags, packed = int.from_bytes(data[:2], "big"), data[2] & 1, data[3:]
+    count, flags, packed = int.from_bytes(data[:2], "big"), data[2] & 7, data[3:]
     entries.check_body(count, packed, flags)
     kept = entries.encode_block(
         count=count,
@@ -95,13 +95,17 @@ def body(data: bytes) -> None:
     )
     found = entries.entries_of(entries.Block(0, kept))
     assert len(found) == count
-    assert entries.data_bytes(count, packed, flags) == sum(len(entry.data) for entry in found)
+    given = (
+        len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers) for entry in found
+    )
+    assert entries.data_bytes(count, packed, flags) == sum(given)
+    assert all(isinstance(entry.headers, dict) for entry in found)
 
 
 def stored_block(data: bytes) -> None:
     """A block as a reader gets it."""
     found = entries.entries_of(entries.Block(0, data))
-    assert len(found) == entries.decode_header(data).count == len(entries.lengths_of(data))
+    assert len(found) == entries.decode_header(data).count == len(entries.sizes_of(data))
 
 
 def lengths(data: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self
 from rillnode.actors.log import Retention
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key, partition_of
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
@@ -25,11 +26,24 @@ class FakeStream:
         self.name = name
         self.partitions = partitions
         self.logs: list[list[bytes]] = [[] for _ in range(partitions)]
+        self.beside: dict[bytes, tuple[Key | None, Headers | None]] = {}
         self.refuse = refuse
         self.unconfirmed_max = 0
         self._unconfirmed = 0
 
-    def push_nowait(self, data: bytes, *, partition: int = 0) -> asyncio.Future[int]:
+    def partition_of(self, key: Key | None) -> int:
+        return 0 if key is None else partition_of(encode_key(key), self.partitions)
+
+    def push_nowait(
+        self,
+        data: bytes,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int = 0,
+    ) -> asyncio.Future[int]:
+        if key is not None or headers is not None:
+            self.beside[data] = key, headers
         if partition >= self.partitions:
             raise RequestError("stream.partition", f"no partition {partition}")
         loop = asyncio.get_running_loop()
@@ -68,10 +82,13 @@ class FakeStream:
         await asyncio.Event().wait()
 
     def entries(self, partition: int) -> list[Entry]:
-        return [
-            Entry(partition, index, RECEIVED_AT, EntryKind.BYTES, data)
-            for index, data in enumerate(self.logs[partition])
-        ]
+        entries: list[Entry] = []
+        for index, data in enumerate(self.logs[partition]):
+            key, headers = self.beside.get(data, (None, None))
+            pushed_key = None if key is None else encode_key(key)
+            beside = b"", pushed_key, encode_headers(headers or {})
+            entries.append(Entry(partition, index, RECEIVED_AT, EntryKind.BYTES, data, *beside))
+        return entries
 
 
 @dataclass

@@ -3,13 +3,14 @@
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from rillnode.codecs.entries import FLAG_META, Block, EntryKind, encode_block, pack_body
+from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta import DeltaSink, DeltaStreamWriter
 from rillnode.node.spark.tables import BRONZE_STRUCT
@@ -22,6 +23,8 @@ def make_block(
     items: list[bytes],
     *,
     metas: list[bytes] | None = None,
+    keys: list[bytes | None] | None = None,
+    headers: list[bytes] | None = None,
     kind: EntryKind = EntryKind.BYTES,
     received_at: int = TIME,
 ) -> Block:
@@ -30,10 +33,22 @@ def make_block(
         kind=kind,
         received_at=received_at,
         position=0,
-        body=pack_body(items, metas),
-        flags=0 if metas is None else FLAG_META,
+        body=pack_body(items, metas, keys, headers),
+        flags=flags_of(metas, keys, headers),
     )
     return Block(first, value)
+
+
+def streamr_text(**changes: Any) -> bytes:
+    """A message of a Streamr client, as it is stored."""
+    values: dict[str, Any] = {
+        "id": ["s", 0, TIME, 3, "0xABcd", "chain"],
+        "previous": [TIME - 1, 2],
+        "encryption": 2,
+        "signature": "0x0aff",
+    } | changes
+    head = (32, values["id"], values["previous"], 27, 0, values["encryption"])
+    return json.dumps([*head, "key", "00ff", None, 2, values["signature"]]).encode()
 
 
 def rows(first: int, count: int, *, stream: str = "s") -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from rillnode.actors.overlay.missing import Missing
 from rillnode.actors.overlay.settling import Settling
 from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.topology import Topology
+from rillnode.codecs.entries import NewEntry
 from rillnode.codecs.streamr.control_messages import ResendRangeRequest
 from rillnode.codecs.streamr.duplicates import ChainDuplicates
 from rillnode.codecs.streamr.ordering import OrderedChains
@@ -250,12 +251,13 @@ def pieces_left(patch: pytest.MonkeyPatch) -> None:
 
 def carried_bytes_changed(patch: pytest.MonkeyPatch) -> None:
     """What is carried in base64 loses its last byte."""
-    data = rendering._data
+    entry_of = rendering._entry
 
-    def short(content: str) -> bytes:
-        return data(content)[:-1]
+    def short(content: str) -> NewEntry:
+        entry = entry_of(content)
+        return entry._replace(data=entry.data[:-1])
 
-    patch.setattr(rendering, "_data", short)
+    patch.setattr(rendering, "_entry", short)
 
 
 def few_chains_known(patch: pytest.MonkeyPatch) -> None:

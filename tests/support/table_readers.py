@@ -62,6 +62,8 @@ def filters_of(rows: pa.Table) -> Iterator[Filter]:
     for field in rows.schema:
         yield Filter(field.name, field.type, "is null")
         yield Filter(field.name, field.type, "is valid")
+        if field.name == "headers":  # readers agree on no order of maps
+            continue
         values = sorted({one for one in rows.column(field.name).to_pylist() if one is not None})
         for value in dict.fromkeys(values[at] for at in (0, len(values) // 2, -1) if values):
             yield Filter(field.name, field.type, "=", value)
@@ -76,14 +78,8 @@ def plain_rows(location: str) -> pa.Table:
 def rows_of(table: DeltaTable) -> pa.Table:
     """All rows of one version of a table."""
     schema = pa.schema(table.schema().to_arrow())
-    return pa.Table.from_batches(
-        (
-            conform(rows, schema)
-            for uri in table.file_uris()
-            for rows in pq.read_table(uri).to_batches()
-        ),
-        schema,
-    )
+    batches = [batch for uri in table.file_uris() for batch in pq.ParquetFile(uri).iter_batches()]
+    return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema)
 
 
 Reader = Callable[[Filter], int]

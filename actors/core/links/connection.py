@@ -12,7 +12,13 @@ from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import HANDLED, Delivery, Handled, Origin, Slice
-from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
+from rillnode.actors.core.links.link_actor import (
+    HELD_READS_MAX,
+    Closed,
+    LinkActorEvents,
+    Received,
+    link_named,
+)
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
@@ -184,11 +190,7 @@ class ConnectionActor(Worker):
         self._context.open.add(self.address)
         self._origin.connection = self.address
         self._made_at = self.system.timing.monotonic()
-        info = self._link.info
-        logger.info(
-            "link_opened",
-            extra={"transport": info.transport, "remote": info.remote, "peer": info.principal[:22]},
-        )
+        logger.info("link_opened", extra=link_named(self._link))
 
     def handle(self, message: ConnectionMessage, sender: Cell | None) -> None:
         """Take frames from the link, routed messages for it, and its end."""
@@ -227,7 +229,7 @@ class ConnectionActor(Worker):
                 if self._granted and not self._is_granted():
                     self._link.close("no grant names its principal any more")
             case Closed(reason=reason):
-                logger.info("link_closed", extra={"reason": reason})
+                logger.info("link_closed", extra={**link_named(self._link), "reason": reason})
                 self.system.exit(self.address)
             case _:
                 assert_never(message)

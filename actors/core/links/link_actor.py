@@ -48,6 +48,12 @@ def link_address(prefix: bytes, clock: Clock, numbers: Iterator[int]) -> bytes:
     return b"%s%x_%d" % (prefix, clock.now_ms(), next(numbers))
 
 
+def link_named(link: Link) -> dict[str, str]:
+    """What a log says of a link when it opens and when it closes, so that the two can be paired."""
+    info = link.info
+    return {"transport": info.transport, "remote": info.remote, "peer": info.principal[:22]}
+
+
 def nobody(_address: bytes, _origin: Origin) -> bool:
     """Let nobody send to an address."""
     return False

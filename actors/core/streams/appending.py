@@ -17,10 +17,11 @@ from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.log import Append, StreamRecord
 from rillnode.codecs import native
 from rillnode.codecs.entries import (
-    FLAG_META,
+    FLAGS_PUSHED,
     EntryKind,
     check_body,
     data_bytes,
+    flags_of,
     pack_body,
     split_items,
 )
@@ -131,30 +132,35 @@ class Appends:
     ) -> Append | None:
         """What appends a native client's block; None where that is refused, and told why."""
         try:
-            check_body(request.count, request.body)
+            _check_pushed(request)
         except CodecError as error:
             answers.append((return_route, failed(request.request_id, error)))
             return None
         token = NativeAppend(origin, return_route, request.request_id, self._owner)
-        return self._append(request.count, request.body, token, origin.principal)
+        return self._append(
+            request.count, request.body, token, origin.principal, flags=request.flags
+        )
 
     def part(
         self, gathered: Gathered, number: int, item: native.AppendItem, principal: str
     ) -> Append | None:
         """What appends an item of many; None where that is refused, and noted."""
         try:
-            check_body(item.count, item.body)
+            _check_pushed(item)
         except CodecError as error:
             gathered.note(number, -1, error)
             return None
         token = Part(gathered, number, self, self._owner)
-        return self._append(item.count, item.body, token, principal)
+        return self._append(item.count, item.body, token, principal, flags=item.flags)
 
     def inserted(self, request: AppendEntries) -> Append | None:
         """What appends that which another actor has sent; None where that is refused, and told."""
-        body = pack_body(request.items, request.metas or None)
+        columns = request.metas or None, request.entry_keys or None, request.headers or None
+        body = pack_body(request.items, *columns)
         token = Inserted(request, self._owner)
-        return self._append(len(request.items), body, token, request.principal)
+        return self._append(
+            len(request.items), body, token, request.principal, flags=flags_of(*columns)
+        )
 
     def settle(self, operation: Append) -> None:
         """Answer, charge and tell of an append that is complete; harmless when repeated."""
@@ -176,9 +182,15 @@ class Appends:
             context.quotas.appended(asked.owner, operation.log, size, kept)
 
     def _append(
-        self, count: int, body: bytes | memoryview, token: Token, principal: str
+        self,
+        count: int,
+        body: bytes | memoryview,
+        token: Token,
+        principal: str,
+        *,
+        flags: int = 0,
     ) -> Append | None:
-        refusal = self._refusal(count, body, token, principal)
+        refusal = self._refusal(count, body, token, principal, flags)
         if refusal is not None:
             self._answer(token, -1, refusal)
             return None
@@ -196,7 +208,7 @@ class Appends:
             token=token,
             log=self._log,
             kind=kind,
-            flags=_flags(token),
+            flags=flags,
             received_at=received_at,
             count=count,
             body=body,
@@ -207,14 +219,14 @@ class Appends:
         )
 
     def _refusal(
-        self, count: int, body: bytes | memoryview, token: Token, principal: str
+        self, count: int, body: bytes | memoryview, token: Token, principal: str, flags: int
     ) -> RequestError | None:
         if self._signed_only and not isinstance(token, Inserted):
             return RequestError("stream.signed_only", "This stream takes signed messages only")
         quotas = self._context.quotas
         if not quotas.enabled:
             return None
-        refusal = quotas.admit_push(self._owner, principal, data_bytes(count, body, _flags(token)))
+        refusal = quotas.admit_push(self._owner, principal, data_bytes(count, body, flags))
         if refusal is not None:
             self._context.router.undelivered["over_quota"] += count
             logger.info("over_quota", extra={"log": self._log, "code": refusal.code})
@@ -230,5 +242,9 @@ class Appends:
             self._context.router.reply(token.origin, self._own_address, answers)
 
 
-def _flags(token: Token) -> int:
-    return FLAG_META if isinstance(token, Inserted) and token.request.metas else 0
+def _check_pushed(request: native.AppendRequest | native.AppendItem) -> None:
+    if request.flags & ~FLAGS_PUSHED:
+        raise CodecError(
+            "entries.flags", f"no columns that clients may push: flags {request.flags}"
+        )
+    check_body(request.count, request.body, request.flags)

@@ -24,6 +24,8 @@ class AppendEntries(Struct, frozen=True):
             not get them.
         items: at most what makes one block, see `codecs.entries.split_items`.
         metas: what is kept beside each item; empty: nothing.
+        entry_keys: each item's own key, or None; empty: none has any.
+        headers: each item's headers, encoded; empty: none has any.
         keys: secondary keys, as an Append has them; those of arrival come to entries of kind BYTES
             by themselves.
         records: named values, as an Append has them.
@@ -38,6 +40,8 @@ class AppendEntries(Struct, frozen=True):
     kind: EntryKind
     items: Sequence[bytes]
     metas: Sequence[bytes] = ()
+    entry_keys: Sequence[bytes | None] = ()
+    headers: Sequence[bytes] = ()
     keys: Sequence[tuple[bytes, int]] = ()
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None

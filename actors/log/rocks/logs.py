@@ -6,7 +6,7 @@ from rocksdict import RdictIter
 
 from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState
 from rillnode.actors.log.rocks.tables import Tables
-from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, lengths_of
+from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, sizes_of
 from rillnode.codecs.errors import StoreError
 
 _BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
@@ -105,7 +105,7 @@ def block_here(cursor: RdictIter, key: bytes) -> Block:
 
 def block_position(block: Block, index: int) -> int:
     """Data bytes of the log before `index`, an entry of the block."""
-    before = lengths_of(block.value)[: index - block.first_index]
+    before = sizes_of(block.value)[: index - block.first_index]
     return decode_header(block.value).position + sum(before)
 
 

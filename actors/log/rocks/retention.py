@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from rillnode.actors.log import Trim
 from rillnode.actors.log.rocks.layout import LogState
-from rillnode.codecs.entries import Block, decode_header, lengths_of
+from rillnode.codecs.entries import Block, decode_header, sizes_of
 
 BlockAt = Callable[[int], Block]
 """The block that holds the entry of an index, which must be kept."""
@@ -43,7 +43,7 @@ def _index_of_position(position: int, state: LogState, block_at: BlockAt) -> int
     while low < high:
         block = block_at((low + high) // 2)
         start = decode_header(block.value).position
-        ends = list(accumulate(lengths_of(block.value), initial=start))
+        ends = list(accumulate(sizes_of(block.value), initial=start))
         if position <= start:
             high = block.first_index
         elif position > ends[-1]:

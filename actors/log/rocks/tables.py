@@ -202,7 +202,8 @@ def open_error(path: Path, error: Exception) -> StoreError:
             path=str(path),
         )
     if is_full(text):
-        return full_error(path)
+        wanted = f"the disk of {path} is full: free space on it first"
+        return StoreError("store.full", wanted, path=str(path))
     return StoreError(
         "store.unreadable",
         f"the store in {path} cannot be opened ({text}): check the directory's permissions and "

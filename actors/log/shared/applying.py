@@ -42,8 +42,8 @@ from rillnode.actors.log.shared.frames import (
     Session,
     SharedOperation,
 )
-from rillnode.codecs.entries import FLAG_META
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.entries import table_bytes
+from rillnode.codecs.errors import CodecError, StoreError
 
 PREFIX: Final = b"w"
 PROGRESS_KEY: Final = PREFIX + b"s"
@@ -71,6 +71,7 @@ _IDENTITY: Final = Struct(">II")
 
 WRONG: Final = (
     ArithmeticError,
+    CodecError,
     LookupError,
     TypeError,
     ValueError,
@@ -366,8 +367,7 @@ class Applier:
 
 def _check_count(append: Append) -> None:
     """See that a body has the lengths of its entries: less would have the log go backwards."""
-    columns = 2 if append.flags & FLAG_META else 1
-    if append.count < 1 or len(append.body) < 4 * append.count * columns:
+    if append.count < 1 or len(append.body) < table_bytes(append.count, append.flags):
         raise ValueError(f"{len(append.body)} bytes are no body of {append.count} entries")
 
 

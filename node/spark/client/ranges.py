@@ -7,15 +7,16 @@ import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Final, Protocol
 
 from rillnode.actors.spark.spark_sink import literal_prefix
 from rillnode.codecs import native
-from rillnode.codecs.entries import Block
+from rillnode.codecs.entries import Block, NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keys import Identity
-from rillnode.node.client.producer import Producer
+from rillnode.node.client.producer import Producer, push_keyed
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe
 from rillnode.node.keys.files import read_key
@@ -125,21 +126,26 @@ class StreamsClient:
     def report(self, progress: Mapping[str, object]) -> None:
         """Nobody asks for the progress of an application that is not the node's own."""
 
-    def open(self, stream: str, partitions: int) -> None:
-        """Make sure that a stream has so many partitions at least; create it where it is not."""
+    def open(self, stream: str, partitions: int) -> int:
+        """Make sure that a stream has so many partitions at least; return how many it has."""
         response = self._session.ask(
             STREAMS,
             lambda number: native.OpenRequest(number, stream, partitions),
             native.StreamResponse,
         )
         self._addresses[stream] = [part.address for part in response.stream.partitions]
+        return len(response.stream.partitions)
 
-    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
         """Push entries, in order; they are durable when this returns."""
         address = self._address(stream, partition)
 
         async def push_all(session: Session) -> None:
-            await Producer(session, address).push_all(items)
+            producer = Producer(session, address)
+            if any(entry.key is not None or entry.headers for entry in entries):
+                await push_keyed(lambda _: producer, zip(repeat(partition), entries))
+            else:
+                await producer.push_all(entry.data for entry in entries)
 
         self._session.run(push_all)
 

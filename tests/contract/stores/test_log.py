@@ -14,7 +14,16 @@ from rillnode.actors.log import (
     key_after,
     log_id,
 )
-from rillnode.codecs.entries import FLAG_META, EntryKind, entries_of, pack_body
+from rillnode.codecs.entries import (
+    FLAG_META,
+    FLAGS_PUSHED,
+    EntryKind,
+    NewEntry,
+    Run,
+    entries_of,
+    pack_body,
+)
+from rillnode.codecs.keyed import encode_headers
 from store_support import LOG, StoreDriver, append
 
 
@@ -70,6 +79,36 @@ def test_an_entry_comes_back_as_it_was_given(driver: StoreDriver) -> None:
     assert {(entry.received_at, entry.kind) for entry in entries} == {
         (1_790_000_000_123, EntryKind.STREAMR)
     }
+
+
+def keyed(*entries: NewEntry) -> Append:
+    run = Run()
+    for entry in entries:
+        run.add(entry)
+    body, flags = run.pack()
+    return Append(log=LOG, flags=flags, count=len(entries), body=body, received_at=1_000)
+
+
+def test_keys_and_headers_come_back_and_count_as_data_does(driver: StoreDriver) -> None:
+    headers = encode_headers({"trace": b"\x01", "sort": b"b"})
+    given = [NewEntry(b"one", b"k1"), NewEntry(b"", b"", headers), NewEntry(b"three")]
+    operation = driver.write(keyed(*given))
+    driver.write(append(b"plain"))
+    assert operation.flags == FLAGS_PUSHED
+    assert operation.kept_bytes == sum(entry.size for entry in given) == 8 + 2 + len(headers)
+    driver.reopen()
+    entries = driver.entries()
+    assert [NewEntry(one.data, one.key, one.encoded_headers) for one in entries[:3]] == given
+    assert [entry.headers for entry in entries] == [{}, {"trace": b"\x01", "sort": b"b"}, {}, {}]
+    assert (entries[3].data, entries[3].key) == (b"plain", None)
+    assert driver.read(Read(log=LOG)).extent == LogExtent(0, 4, operation.kept_bytes + 5)
+
+
+def test_a_limit_of_bytes_cuts_within_a_block_of_keys(driver: StoreDriver) -> None:
+    driver.write(keyed(*[NewEntry(b"%d" % number, bytes(9)) for number in range(10)]))
+    trim = driver.write(Trim(log=LOG, retention=Retention(bytes_max=35), now_ms=2_000))
+    assert trim.extent == LogExtent(7, 10, 30)
+    assert [entry.key for entry in driver.entries()] == [bytes(9)] * 3
 
 
 def test_everything_is_there_after_reopening_and_indexes_go_on(driver: StoreDriver) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,13 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
     assert sorted(pulled) == list(range(5_000))
     tailed = lines(call("stream", "tail", "sensors", "--from", "start", "--count", "5000", *at))
     assert len(tailed) == 5_000
+    assert all(row["key"] == row["json"]["device"] for row in tailed)
+    beside = ("--entry-key", "lamp", "--header", "sender=hall")
+    (row,) = lines(call("stream", "push", "sensors", *beside, *at, stdin=b"on\n"))
+    there = ("--partition", str(row["partition"]), "--from", str(row["first_index"]))
+    (pulled_row,) = lines(call("stream", "pull", "sensors", *there, *at))
+    assert (pulled_row["text"], pulled_row["key"]) == ("on", "lamp")
+    assert pulled_row["headers"] == {"sender": "hall"}
 
     assert call("index", "get", "sensors", "c1", *at).returncode == 1
     assert lines(call("index", "set", "sensors", "c1", "10", *at))[0]["index"] == 10
@@ -206,6 +214,19 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
         assert pushed[0]["entries"] == 1
     assert node.stop() == 0
     assert not list(tmp_path.glob("ports-*"))
+    logged = [
+        json.loads(line) for line in node.log.read_text().splitlines() if line.startswith("{")
+    ]
+    by_event = {
+        event: Counter(
+            (line["transport"], line["remote"], line["peer"])
+            for line in logged
+            if line["event"] == event
+        )
+        for event in ("link_opened", "link_closed")
+    }
+    assert by_event["link_opened"] == by_event["link_closed"]
+    assert len(by_event["link_opened"]) >= 2
 
 
 def test_a_node_for_a_try_needs_nothing_and_is_found(

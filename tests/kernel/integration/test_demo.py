@@ -1,13 +1,21 @@
 """`examples/demo.py`: its verdict counts what is there, and it leaves nothing behind."""
 
+import asyncio
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from chromium import CHROMIUM, browsing
+from demo_events import Event, load_events
+from demo_page import SERIES, Recording, write_page
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(__file__).parent / "data" / "thirteen.jsonl"
@@ -35,8 +43,69 @@ def test_every_event_is_in_every_place(tmp_path: Path) -> None:
     assert lines[-1] == "demo ok: pushed=13 consumed=13 table=13 duplicates=0", "\n".join(lines)
     assert code == 0
     assert any("consumer killed" in line for line in lines)
-    assert [path.name for path in tmp_path.iterdir()] == ["report.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "report.png"]
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def recorded(events: Sequence[Event]) -> Recording:
+    recording = Recording()
+    for name in SERIES:
+        note = recording.noting(name, lambda _: None)
+        for count in range(1, len(events) + 1):
+            note(count)
+    recording.killed()
+    recording.resumed()
+    recording.ended("killed after 1")
+    return recording
+
+
+def test_the_page_holds_what_was_recorded_and_no_event_can_end_its_script(tmp_path: Path) -> None:
+    data = tmp_path / "events.jsonl"
+    rows = [
+        {"mag": 2.5, "geometry": {"coordinates": [10, 20.5, 3]}, "at": 5},
+        {"mag": "</script><script>alert(1)</script>", "geometry": {"coordinates": ["x"]}},
+    ]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    events = load_events(data, "key", "at")
+    page = tmp_path / "index.html"
+    write_page(page, recorded(events), events, "mag", "demo ok </script>")
+    text = page.read_text()
+    assert text.count("</script>") == 2
+    assert "alert" not in text
+    found = re.search(r'type="application/json">(.*?)</script>', text)
+    assert found is not None
+    run = json.loads(found[1])
+    assert run["events"] == [[5, 2.5, 10, 20.5], [None, None]]
+    assert run["total"] == 2
+    assert [series[-1][1] for series in run["series"].values()] == [2, 2, 2]
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.mark.parametrize("data", [DATA, ROOT / "examples" / "data" / "earthquakes.json"])
+def test_the_page_plays_in_a_browser(tmp_path: Path, data: Path) -> None:
+    events = load_events(data, "properties.net", "properties.time")
+    page = tmp_path / "index.html"
+    write_page(page, recorded(events), events, "properties.mag", "demo ok")
+
+    async def test() -> None:
+        async with browsing(tmp_path / "profile") as tab:
+            await tab.open(page.as_uri())
+            await tab.until("document.getElementById('play').textContent === 'Pause'")
+            await tab.run(
+                "(() => { const at = document.getElementById('at'); at.value = 1000;"
+                " at.dispatchEvent(new Event('input')); })()"
+            )
+            for name in SERIES:
+                shown = await tab.run(f"document.getElementById('{name}').textContent")
+                assert shown == f"{len(events):,}"
+            hidden = await tab.run("document.getElementById('world').hidden")
+            assert hidden == (data == DATA)
+            assert tab.problems == []
+            assert tab.requested == [page.as_uri()]
+
+    asyncio.run(test())
 
 
 @pytest.mark.spark

@@ -183,6 +183,11 @@ def test_an_empty_node_says_what_to_type(tmp_path: Path) -> None:
         await tab.until("document.querySelector('#detail .empty')")
         await (await node.stream("fresh")).push(b"<b>\xc3\xbc</b>")
         await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('<b>\u00fc</b>')")
+        fresh = await node.stream("fresh")
+        await fresh.push(b"on", key="<i>lamp</i>", headers={"sender": "hall"})
+        await tab.until(f"{ROWS}.length === 2")
+        beside = await tab.run("document.querySelector('#detail-body small.beside').textContent")
+        assert beside == "key <i>lamp</i> · sender: hall"
 
     in_browser(tmp_path, body, busy=False)
 

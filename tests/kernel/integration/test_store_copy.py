@@ -16,6 +16,7 @@ import pytest
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.log import (
+    Append,
     Complete,
     FindStream,
     GetRecord,
@@ -38,7 +39,9 @@ from rillnode.actors.log.records import beside_log
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.shared.copying import OpenStore, SharedSource, SharedTarget
 from rillnode.actors.log.shared.store import SharedLogStore
+from rillnode.codecs.entries import NewEntry, Run
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.keyed import encode_headers
 from rillnode.node.config import StoreTable
 from rillnode.node.stores import shared_store
 from shared_support import JetStreamDriver
@@ -78,6 +81,13 @@ def rocks(tmp_path: Path) -> Iterator[RocksDriver]:
     driver.store.close()
 
 
+def keyed(data: bytes, key: bytes, headers: dict[str, bytes], *, log: int) -> Append:
+    run = Run()
+    run.add(NewEntry(data, key, encode_headers(headers)))
+    body, flags = run.pack()
+    return Append(log=log, flags=flags, count=1, body=body, received_at=20)
+
+
 def logs_of(driver: StoreDriver) -> list[int]:
     """The logs of the stream; in stores of several shards ids are given otherwise."""
     record = driver.read(FindStream(name="s")).record
@@ -99,6 +109,7 @@ def fill(driver: StoreDriver) -> None:
         operation.records = [(f"{beside_log(logs[0])}chain {number % 3}", b"%d" % number)]
         operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
         driver.write(operation)
+    driver.write(keyed(b"keyed", b"k", {"sender": b"\xff"}, log=logs[0]))
     driver.write_all([append(b"%d" % number * 100_000, log=logs[1]) for number in range(20)])
     driver.write_all([append(b"%d" % number, log=logs[2]) for number in range(20)])
     driver.write(Trim(log=logs[0], before=13))
@@ -196,7 +207,7 @@ def test_a_store_is_the_same_there_and_back_again(
     back = RocksDriver(tmp_path / "back")
     assert contents(back) == expected
     ends = [back.write(append(b"next", log=log)).first_index for log in logs_of(back)]
-    assert ends == [40, 20, 20, 0]
+    assert ends == [41, 20, 20, 0]
     listed = back.read(ListStreams()).records
     created = back.write(PutStream(record=StreamRecord(name="later"))).record
     assert created.id > max(one.id for one in listed)
@@ -209,11 +220,11 @@ def test_the_copy_goes_on_where_the_source_has_ended(
     copied(rocks.path, jetstream)
     jetstream.store.open()
     logs = logs_of(jetstream)
-    assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [40, 20, 20, 0]
-    assert jetstream.write(Trim(log=logs[0], before=40)).extent.first_index == 40
+    assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [41, 20, 20, 0]
+    assert jetstream.write(Trim(log=logs[0], before=41)).extent.first_index == 41
     assert jetstream.write(PutStream(record=StreamRecord(name="later"))).error is None
     jetstream.reopen()
-    assert [entry.index for entry in jetstream.entries(logs[0])] == [40]
+    assert [entry.index for entry in jetstream.entries(logs[0])] == [41]
     assert [entry.index for entry in jetstream.entries(logs[2])] == [20]
 
 
@@ -308,9 +319,7 @@ def configured(home: Path, server: NatsServer) -> Path:
         f'monitors = ["{server.monitor}"]\nreplicas = 1\nshards = {SHARDS}\n'
     )
     file = home / "three.toml"
-    text = (home / "node.toml").read_text()
-    assert text.count("[store]\n") == 1
-    file.write_text(text.replace("[store]\n", table))
+    file.write_text((home / "node.toml").read_text() + table)
     return file
 
 

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def three(directory: Path) -> Generator[list[Process]]:
 
 async def push(process: Process, *items: bytes) -> None:
     async with await process.connect() as client:
-        await (await client.stream("readings")).push_many(items)
+        stream = await client.stream("readings")
+        await stream.push_many(items, keys=items, headers=repeat({"sender": "hall"}), partition=0)
 
 
 async def all_have(processes: list[Process], expected: list[bytes]) -> None:
@@ -46,8 +48,11 @@ async def all_have(processes: list[Process], expected: list[bytes]) -> None:
         async with await process.connect() as client:
             stream = await client.stream("readings")
             while True:
-                found = [bytes(entry.data) for entry in await stream.pull(0, 10_000)]
+                entries = await stream.pull(0, 10_000)
+                found = [entry.data for entry in entries]
                 if Counter(found) == Counter(expected):
+                    assert [entry.key for entry in entries] == found
+                    assert all(entry.headers == {"sender": b"hall"} for entry in entries)
                     break
                 assert time.monotonic() < deadline, f"{process.name} has {len(found)}"
                 assert len(found) <= len(expected), f"{process.name} has something twice"

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline_samples import Query, make_block
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.charts import bar_table, save_bars
+from rillnode.node.spark.charts import bar_table
 from rillnode.node.spark.reports import (
     events_per_hour,
     events_per_key,
@@ -93,10 +93,3 @@ def test_bars_are_drawn_to_scale_and_labels_are_not_markup() -> None:
 
 def test_bars_without_points_are_an_empty_table() -> None:
     assert bar_table("Events", []).row_count == 0
-
-
-def test_a_picture_is_saved(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "hours.png"
-    save_bars("Events per hour", [(f"{hour:02}:00", hour % 7) for hour in range(72)], path)
-    assert path.read_bytes().startswith(b"\x89PNG")

@@ -3,8 +3,11 @@
 import shutil
 import threading
 from collections.abc import Generator
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -13,7 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from fake_sink import FakeSink
+from pipeline_samples import make_block
 from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.export import Export, ExportConfig
 from rillnode.node.spark.ranges import ClientOptions
@@ -94,6 +99,35 @@ def test_a_batch_read_has_every_column(spark: SparkSession, sink: FakeSink) -> N
     assert seconds is not None
     assert seconds[0] == 1_700_000_000.123
     assert all(row["gap_until"] is None and row["publisher"] is None for row in rows)
+    assert all(row["key"] is None and row["headers"] is None for row in rows)
+
+
+def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
+    spark: SparkSession, landing: Landing, sink: FakeSink
+) -> None:
+    headers = encode_headers({"sender": b"hall"})
+    keyed = make_block(0, [b"x", b"y"], keys=[b"lamp", None], headers=[headers, b""])
+    sink.append_value("s", keyed.value)
+    options = sink.serve().to_options()
+    landing.formats = ("rillnode", "rillnode-delta")  # the rows go through Java
+    landing.run()
+    landing.formats = ("rillnode-landing", "rillnode-landing")
+    sink.append_value("s", keyed.value)
+    landing.run()
+    frame = spark.read.format("rillnode").options(**options).load()
+    rows = [row.asDict() for row in frame.orderBy("index").collect()]
+    assert [(row["key"], row["headers"]) for row in rows] == [
+        (b"lamp", {"sender": b"hall"}),
+        (None, None),
+    ] * 2
+    (found,) = frame.where("CAST(key AS STRING) = 'lamp' AND index = 2").collect()
+    assert found["headers"]["sender"] == b"hall"
+    reader: Any = DeltaTable(landing.table)
+    landed = sorted(pa.table(reader.to_pyarrow_table()).to_pylist(), key=itemgetter("index"))
+    assert [(row["key"], row["headers"]) for row in landed] == [
+        (b"lamp", [("sender", b"hall")]),
+        (None, None),
+    ] * 2
 
 
 def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,32 @@ def test_rows_go_through_a_query_from_stream_to_stream(
     assert new == node.rows("in")
     rows = spark.read.format("rillnode").options(**node.options).option("streams", "in").load()
     assert rows.count() == 500
+
+
+def test_rows_with_keys_and_headers_go_from_stream_to_stream(
+    spark: SparkSession, node: RunningNode
+) -> None:
+    start = node.client.stream("keyed", partitions=3)
+    start.push_many(
+        [b"%d" % number for number in range(50)],
+        keys=[f"device-{number % 7}" for number in range(50)],
+        headers=repeat({"sender": "hall"}),
+    )
+    rows = spark.read.format("rillnode").options(**node.options).option("streams", "keyed").load()
+    copied = rows.select("data", "key", "headers").write.format("rillnode").mode("append")
+    copied = copied.options(**node.options).option("partitions", "3").option("envelope", "none")
+    copied.option("stream", "copy").save()
+    end = node.client.stream("copy", partitions=3)
+    for partition in range(3):
+        found = [
+            sorted(
+                (entry.data, entry.key, tuple(entry.headers.items()))
+                for entry in stream.pull(partition=partition)
+            )
+            for stream in (start, end)
+        ]
+        assert found[0] == found[1]
+        assert all(headers == (("sender", b"hall"),) for _, _, headers in found[1])
 
 
 @pytest.mark.long

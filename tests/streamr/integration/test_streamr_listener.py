@@ -24,7 +24,7 @@ from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 from rillnode.node.config import Config
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.config import StreamrListener
-from streamr_support import STREAM, array, dump, message, publish
+from streamr_support import ALICE, STREAM, array, dump, message, publish
 
 ANSWER_SECONDS = 60.0
 VERSIONS = "controlLayerVersion=2&messageLayerVersion=32"
@@ -206,7 +206,7 @@ def test_native_and_streamr_clients_meet_on_one_log(tmp_path: Path) -> None:
         ):
             stream = await native.stream(STREAM)
             await client.ask([2, 9, "s", STREAM, 0, None])
-            await stream.push(b'{"pushed":true}')
+            await stream.push(b'{"pushed":true}', key="lamp", headers={"sender": "hall"})
             ((_, _, _, pushed),) = await client.receive()
             assert pushed[7] == '{"pushed":true}'
             assert pushed[1][4] == (node.ethereum_address or "").lower()
@@ -214,6 +214,9 @@ def test_native_and_streamr_clients_meet_on_one_log(tmp_path: Path) -> None:
             await client.ask(b'[2,8,"p",' + text + b",null]")
             entries = await stream.pull(index=0)
             assert [entry.data for entry in entries] == [b'{"pushed":true}', text]
+            published = f"{ALICE.address.lower()}/chain".encode()
+            assert [entry.key for entry in entries] == [b"lamp", published]
+            assert [entry.headers for entry in entries] == [{"sender": b"hall"}, {}]
 
     asyncio.run(run())
 

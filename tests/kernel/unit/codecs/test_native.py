@@ -14,6 +14,8 @@ REQUESTS: list[native.Request] = [
     native.OpenManyRequest(19, ["s", "t"], 2),
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
     native.AppendRequest(1, 2, b"body"),
+    native.AppendRequest(2, 2, b"body", flags=6),
+    native.AppendManyRequest(3, [native.AppendItem(b"ST_S_0_s", 1, b"body", flags=2)]),
     native.ReadRequest(2, 5, 10, 1_000),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),

@@ -97,7 +97,7 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
         (("stream", "tail", "s", "--timeout", "nan"), "seconds over 0", "rillnode stream tail"),
         (("stream", "push", "s", "--format", "xml"), "invalid choice", "rillnode stream push"),
         (
-            ("stream", "push", "s", "--partition", "1", "--key-field", "a"),
+            ("stream", "push", "s", "--entry-key", "k", "--key-field", "a"),
             "not allowed with",
             "rillnode stream push",
         ),
@@ -229,7 +229,8 @@ def test_a_node_that_is_not_named_whole_is_a_usage_error(
         (HandshakeError("noise.unknown_identity", "unknown"), 3, "grant your key"),
         (HandshakeError("noise.wrong_node", "another node"), 3, "key show` on the node's"),
         (RequestError("stream.unknown", "no such stream"), 1, "`rillnode stream ls` lists"),
-        (StoreError("store.full", "disk full"), 1, "see the node's log"),
+        (StoreError("store.full", "disk full"), 1, "`df` tells"),
+        (StoreError("store.corrupt", "what?"), 1, "see the node's log"),
         (ActorError("actor.timeout", "no answer"), 1, "see the node's log"),
         (RequestError("x.busy", "busy", retryable=True), 1, "try again"),
         (KeyboardInterrupt(), 130, None),

@@ -232,6 +232,38 @@ def test_push_chooses_the_partition_by_a_field(client: FakeClient) -> None:
     assert code == 1
     assert "no field d.id" in err
     assert run("stream", "push", "s", "--key-field", "a")[0] == 2
+    assert {key for key, _ in stream.beside.values()} == {f"device-{n}" for n in range(10)}
+
+
+def test_push_gives_a_key_and_headers(client: FakeClient) -> None:
+    stream = client.add("s", [], [], [], [])
+    options = ("--entry-key", "lamp", "--header", "sender=hall", "--header", "note=a=b")
+    code, out, _ = run("stream", "push", "s", *options, stdin=b"on\noff\n")
+    assert code == 0
+    home = stream.partition_of("lamp")
+    assert [(row["partition"], row["entries"]) for row in lines(out)] == [(home, 2)]
+    wanted = ("lamp", {"sender": "hall", "note": "a=b"})
+    assert stream.beside == {b"on": wanted, b"off": wanted}
+    other = (home + 1) % 4
+    assert run("stream", "push", "s", *options, "--partition", str(other), stdin=b"x\n")[0] == 0
+    assert stream.logs[other] == [b"x"]
+    code, _, err = run("stream", "push", "s", "--header", "a=1", "--header", "a=2")
+    assert (code, "names the same header twice" in err) == (2, True)
+
+
+def test_lines_tell_keys_and_headers_where_there_are_any(client: FakeClient) -> None:
+    stream = client.add("s", [b"plain", b"keyed"])
+    stream.beside[b"keyed"] = b"lamp", {"sender": "hall", "raw": b"\xff"}
+    plain, keyed = lines(run("stream", "pull", "s")[1])
+    assert not {"key", "key_base64", "headers", "headers_base64"} & plain.keys()
+    assert keyed["key"] == "lamp"
+    assert keyed["headers"] == {"sender": "hall"}
+    assert keyed["headers_base64"] == {"raw": "/w=="}
+    first, second = run("stream", "pull", "s", tty=True)[1].splitlines()
+    assert first.endswith(f"{RECEIVED_TEXT}  plain")
+    assert second.endswith("  [lamp]  {sender=hall, raw=<1 bytes> ff}  keyed")
+    stream.beside[b"keyed"] = b"\x00\xff", None
+    assert lines(run("stream", "pull", "s")[1])[1]["key_base64"] == "AP8="
 
 
 def test_push_tells_what_was_stored_before_an_error(client: FakeClient) -> None:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_samples import make_block
+from pipeline_samples import make_block, streamr_text
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
@@ -68,6 +69,41 @@ def test_metadata_is_kept_and_null_where_there_is_none() -> None:
     assert [row["data"] for row in rows] == [b"1", b"3", b"4"]
 
 
+def test_keys_and_headers_are_columns_null_where_there_are_none() -> None:
+    headers = encode_headers({"sender": b"hall", "raw": b"\xff"})
+    builder = BatchBuilder()
+    builder.add_block("a", 0, make_block(0, [b"1"]), 0, 1)
+    block = make_block(
+        1,
+        [b"2", b"3", b"4", b"5"],
+        metas=[b"m"] * 4,
+        keys=[b"no", None, b"", b"lamp"],
+        headers=[headers, b"", headers, b""],
+    )
+    builder.add_block("a", 0, block, 2, 5)
+    builder.add_gap("a", 0, 5, 9)
+    builder.add_block("a", 0, make_block(9, [b"9"], keys=[b"k"]), 9, 10)
+    rows = rows_of(builder)
+    assert [row["data"] for row in rows] == [b"1", b"3", b"4", b"5", None, b"9"]
+    assert [row["key"] for row in rows] == [None, None, b"", b"lamp", None, b"k"]
+    assert [row["headers"] for row in rows] == [
+        None,
+        None,
+        [("sender", b"hall"), ("raw", b"\xff")],
+        None,
+        None,
+        None,
+    ]
+    assert [row["node_meta"] for row in rows] == [None, b"m", b"m", b"m", None, None]
+
+
+def test_what_a_protocol_knows_is_the_key_beside_those_that_were_pushed() -> None:
+    builder = BatchBuilder()
+    builder.add_block("a", 0, make_block(0, [b"1", b"2"], keys=[b"k", None]), 0, 2)
+    builder.add_block("a", 0, make_block(2, [streamr_text()], kind=EntryKind.STREAMR), 2, 3)
+    assert [row["key"] for row in rows_of(builder)] == [b"k", None, b"0xabcd/chain"]
+
+
 def test_a_gap_is_a_row_of_its_own_kind() -> None:
     builder = BatchBuilder()
     builder.add_block("a", 0, make_block(0, [b"1"]), 0, 1)
@@ -89,22 +125,25 @@ def test_an_empty_batch_has_the_schema() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.binary(max_size=9), min_size=1, max_size=9), st.booleans()),
+        st.tuples(
+            st.lists(st.binary(max_size=9), min_size=1, max_size=9), st.booleans(), st.booleans()
+        ),
         min_size=1,
         max_size=6,
     ),
     st.data(),
 )
 def test_any_range_of_any_blocks_comes_out_unchanged(
-    contents: list[tuple[list[bytes], bool]], data: st.DataObject
+    contents: list[tuple[list[bytes], bool, bool]], data: st.DataObject
 ) -> None:
-    items = [item for part, _ in contents for item in part]
+    items = [item for part, _, _ in contents for item in part]
     start = data.draw(st.integers(0, len(items) - 1))
     until = data.draw(st.integers(start + 1, len(items)))
     builder = BatchBuilder()
     first = 0
-    for part, with_meta in contents:
-        block = make_block(first, part, metas=part if with_meta else None)
+    for part, with_meta, with_keys in contents:
+        keys = [item or None for item in part] if with_keys else None
+        block = make_block(first, part, metas=part if with_meta else None, keys=keys)
         if block.next_index > start and first < until:
             builder.add_block("s", 0, block, start, until)
         first = block.next_index
@@ -112,6 +151,7 @@ def test_any_range_of_any_blocks_comes_out_unchanged(
     assert [row["data"] for row in rows] == items[start:until]
     assert [row["index"] for row in rows] == list(range(start, until))
     assert all(row["node_meta"] in (None, row["data"]) for row in rows)
+    assert all(row["key"] in (None, row["data"]) for row in rows)
 
 
 @pytest.mark.parametrize("with_meta", [False, True])

@@ -1,30 +1,16 @@
 import datetime
-import json
 from typing import Any
 
 import pytest
 
-from pipeline_samples import make_block
-from rillnode.codecs.entries import EntryKind
+from pipeline_samples import TIME, make_block, streamr_text
+from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, ObfuscatedPeer, PeerId
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.metadata import NO_METADATA, read_metadata
-
-TIME = 1_700_000_000_123
-
-
-def streamr_text(**changes: Any) -> bytes:
-    values: dict[str, Any] = {
-        "id": ["s", 0, TIME, 3, "0xABcd", "chain"],
-        "previous": [TIME - 1, 2],
-        "encryption": 2,
-        "signature": "0x0aff",
-    } | changes
-    head = (32, values["id"], values["previous"], 27, 0, values["encryption"])
-    return json.dumps([*head, "key", "00ff", None, 2, values["signature"]]).encode()
 
 
 def event(publisher: PeerId, seq: int) -> bytes:
@@ -42,7 +28,8 @@ def event(publisher: PeerId, seq: int) -> bytes:
 
 def test_a_stream_message_tells_its_name_chain_and_signature() -> None:
     found = read_metadata(EntryKind.STREAMR, streamr_text())
-    assert found == (TIME, "0xabcd", "chain", 3, TIME - 1, 2, b"\x0a\xff", "aes")
+    key = b"0xabcd/chain"
+    assert found == (TIME, "0xabcd", "chain", 3, TIME - 1, 2, b"\x0a\xff", "aes", key)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +58,23 @@ def test_an_event_tells_its_topic_and_publisher() -> None:
     assert read_metadata(EntryKind.NEXTGRAPH, event(DirectPeer(key), 2**64 - 1)).seq is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"), [(EntryKind.STREAMR, streamr_text()), (EntryKind.NEXTGRAPH, b"")]
+)
+def test_the_key_is_that_which_consumers_see(kind: EntryKind, data: bytes) -> None:
+    data = data or event(DirectPeer(bytes(32)), 7)
+    found = read_metadata(kind, data)
+    assert found.key is not None
+    assert Entry(0, 0, 0, kind, data).key == found.key
+    wanted = "0xabcd/chain" if kind is EntryKind.STREAMR else found.chain
+    assert found.key.decode() == wanted
+
+
 @pytest.mark.parametrize("kind", list(EntryKind))
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff" * 40, b"[32]", b"[" * 5_000])
 def test_what_is_no_message_has_no_metadata(kind: EntryKind, data: bytes) -> None:
     assert read_metadata(kind, data) == NO_METADATA
+    assert Entry(0, 0, 0, kind, data).key is None
 
 
 def test_a_batch_has_the_metadata_of_each_row() -> None:

@@ -1,5 +1,6 @@
 """Old tables and old files go on living under a newer schema."""
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyspark.sql.types import StructField, StructType
 
-from pipeline_samples import Query, rows
+from pipeline_samples import Query, make_block, rows
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.keyed import encode_headers
+from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.schema_upgrade import conform, upgrade_table
-from rillnode.node.spark.tables import BRONZE_STRUCT
+from rillnode.node.spark.tables import BRONZE_SCHEMA, BRONZE_STRUCT
 
 OLD = StructType(BRONZE_STRUCT.fields[:6])
 
@@ -48,6 +51,34 @@ def test_an_old_table_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) ->
     (file,) = DeltaTable(query.table).file_uris()
     assert pq.read_table(file).column_names == BRONZE_STRUCT.names
     assert query.indexes() == list(range(7))
+
+
+def test_a_table_without_keys_and_headers_gets_them_in_place(tmp_path: Path) -> None:
+    query, before = Query(tmp_path), StructType(BRONZE_STRUCT.fields[:16])
+    assert before.names[-1] == "gap_until"
+    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
+    old = query.writer(before)
+    fresh = rows(0, 2)
+    without = pa.RecordBatch.from_arrays(
+        fresh.columns[:16], schema=pa.schema(list(fresh.schema)[:16])
+    )
+    old.commit([old.write(iter([without]))], 0)
+    builder = BatchBuilder()
+    headers = encode_headers({"sender": b"hall"})
+    builder.add_block("s", 0, make_block(2, [b"x"], keys=[b"lamp"], headers=[headers]), 2, 3)
+    query.run(1, builder.finish())
+    # Old and new files, apart and merged.
+    found: list[dict[str, Any]] = []
+    for _ in range(2):
+        reader: Any = DeltaTable(query.table)
+        found = sorted(pa.table(reader.to_pyarrow_table()).to_pylist(), key=itemgetter("index"))
+        assert [row["key"] for row in found] == [None, None, b"lamp"]
+        assert [row["headers"] for row in found] == [None, None, [("sender", b"hall")]]
+        list(compact(str(query.table)))
+    assert len(DeltaTable(query.table).file_uris()) == 1
+    (file,) = DeltaTable(query.table).file_uris()
+    (batch,) = pq.ParquetFile(file).iter_batches()
+    assert conform(batch, BRONZE_SCHEMA).to_pylist() == found
 
 
 def test_a_renamed_or_retyped_column_is_refused(tmp_path: Path) -> None:

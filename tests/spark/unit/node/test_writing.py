@@ -3,10 +3,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructType
 
 from fake_sink import FakeSink
+from rillnode.codecs.entries import NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.keyed import encode_headers, partition_of
 from rillnode.codecs.spark.row_envelope import RowId, decode_row
 from rillnode.node.spark.source import RillnodeSource
 from rillnode.node.spark.writing import RowWriter, WriteOptions
@@ -20,14 +22,20 @@ class Streams(FakeSink):
     def __init__(self) -> None:
         super().__init__()
         self.opened_streams: dict[str, int] = {}
-        self.stored: dict[tuple[str, int], list[bytes]] = {}
+        self.partitions: dict[str, int] = {}
+        self.entries: dict[tuple[str, int], list[NewEntry]] = {}
 
-    def open(self, stream: str, partitions: int) -> None:
+    @property
+    def stored(self) -> dict[tuple[str, int], list[bytes]]:
+        return {place: [one.data for one in found] for place, found in self.entries.items()}
+
+    def open(self, stream: str, partitions: int) -> int:
         self.opened_streams[stream] = partitions
+        return max(partitions, self.partitions.get(stream, 1))
 
-    def push(self, stream: str, partition: int, items: Sequence[bytes]) -> None:
+    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
         assert stream in self.opened_streams
-        self.stored.setdefault((stream, partition), []).extend(items)
+        self.entries.setdefault((stream, partition), []).extend(entries)
 
     def options(self, **options: str) -> dict[str, str]:
         client = self.local_options
@@ -55,7 +63,13 @@ def batch(columns: dict[str, list[Any]]) -> pa.RecordBatch:
     names = list(columns)
     rows = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     data = pa.binary() if isinstance(columns["data"][0], bytes) else pa.string()
-    kinds = {"data": data, "stream": pa.string(), "partition": pa.int32()}
+    kinds = {
+        "data": data,
+        "stream": pa.string(),
+        "partition": pa.int32(),
+        "key": pa.string(),
+        "headers": pa.map_(pa.string(), pa.binary()),
+    }
     return pa.RecordBatch.from_pylist(rows, schema=pa.schema([(n, kinds[n]) for n in names]))
 
 
@@ -93,9 +107,41 @@ def test_rows_may_tell_where_they_go_and_be_stored_as_they_are() -> None:
     assert streams.opened_streams == {"s": 3, "rest": 3}
 
 
+def test_rows_have_keys_and_headers_and_go_to_the_partition_of_their_key() -> None:
+    streams = Streams()
+    streams.partitions["out"] = 7  # it was there, with more than are asked for
+    schema = StructType().add("data", "binary").add("partition", "integer").add("key", "string")
+    schema = schema.add("headers", MapType(StringType(), BinaryType()))
+    given = streams.options(stream="out", partitions="2", envelope="none")
+    push(
+        WriteOptions.from_options(given, schema),
+        {
+            "data": [b"1", b"2", b"3"],
+            "partition": [None, 5, None],
+            "key": ["lamp", "lamp", None],
+            "headers": [{"sender": b"hall", "none": None}, None, {}],
+        },
+        task=3,
+    )
+    home = partition_of(b"lamp", 7)
+    assert home not in (1, 5)
+    assert streams.entries == {
+        ("out", home): [NewEntry(b"1", b"lamp", encode_headers({"sender": b"hall"}))],
+        ("out", 5): [NewEntry(b"2", b"lamp")],
+        ("out", 1): [NewEntry(b"3")],
+    }
+    push(WriteOptions.from_options(given, schema), {"data": [b"4"], "key": ["lamp"]})
+    assert streams.entries["out", home][1:] == [NewEntry(b"4", b"lamp")]
+
+
 @pytest.mark.parametrize(
     "columns",
-    [{"data": [None]}, {"data": ["a"], "partition": [-1]}],
+    [
+        {"data": [None]},
+        {"data": ["a"], "partition": [-1]},
+        {"data": ["a"], "key": ["k" * 1_025]},
+        {"data": ["a"], "headers": [{"": b""}]},
+    ],
 )
 def test_a_row_that_goes_nowhere_is_an_error(columns: dict[str, list[Any]]) -> None:
     options = WriteOptions.from_options(Streams().options(stream="s"), DATA)
@@ -109,6 +155,13 @@ def test_a_row_that_goes_nowhere_is_an_error(columns: dict[str, list[Any]]) -> N
         (StructType().add("value", "string"), {}, "`value`"),
         (StructType().add("stream", "string"), {}, "`data`"),
         (StructType().add("data", "long"), {}, "`data`"),
+        (StructType().add("data", "string").add("key", "long"), {}, "`key`"),
+        (StructType().add("data", "string").add("headers", "string"), {}, "`headers`"),
+        (
+            StructType().add("data", "string").add("headers", MapType(StringType(), LongType())),
+            {},
+            "`headers`",
+        ),
         (DATA, {"stream": ""}, "`stream`"),
         (DATA, {"partitions": "0"}, "`partitions`"),
         (DATA, {"envelope": "xml"}, "`envelope`"),
