@@ -8,6 +8,7 @@ import msgspec
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.stream import Stream
 
@@ -84,30 +85,54 @@ class TypedStream(Generic[T]):
         self.stream = stream
         self._codec = codec
 
-    async def push(self, value: T, *, partition: int = 0) -> int:
-        """Push one entry; return its index once it is durable.
+    async def push(
+        self,
+        value: T,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable. Arguments as of `Stream.push`.
 
         Raises:
             RequestError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
         """
-        return await self.push_nowait(value, partition=partition)
+        return await self.push_nowait(value, key=key, headers=headers, partition=partition)
 
-    def push_nowait(self, value: T, *, partition: int = 0) -> asyncio.Future[int]:
+    def push_nowait(
+        self,
+        value: T,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[int]:
         """Push one entry without waiting; the future gets its index once it is durable.
 
         Raises:
-            RequestError: `stream.schema`, it does not fit and is not stored.
+            RequestError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
         """
-        return self.stream.push_nowait(self._codec.encode(value), partition=partition)
+        data = self._codec.encode(value)
+        return self.stream.push_nowait(data, key=key, headers=headers, partition=partition)
 
-    async def push_many(self, values: Iterable[T], *, partition: int = 0) -> int:
+    async def push_many(
+        self,
+        values: Iterable[T],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
         """Push entries; return the index after the last, once all are durable.
+
+        Arguments as of `Stream.push_many`.
 
         Raises:
             RequestError: `stream.schema`, one of them does not fit and none is stored.
         """
         items = [self._codec.encode(one) for one in values]
-        return await self.stream.push_many(items, partition=partition)
+        return await self.stream.push_many(items, keys=keys, headers=headers, partition=partition)
 
     async def pull(
         self, index: int = 0, limit: int = 100, *, partition: int = 0
@@ -138,13 +163,31 @@ class BlockingTypedStream(Generic[T]):
         self._stream = stream
         self._loop = loop
 
-    def push(self, value: T, *, partition: int = 0) -> int:
+    def push(
+        self,
+        value: T,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> int:
         """Push one entry; return its index once it is durable."""
-        return self._loop.run(self._stream.push(value, partition=partition))
+        return self._loop.run(
+            self._stream.push(value, key=key, headers=headers, partition=partition)
+        )
 
-    def push_many(self, values: Iterable[T], *, partition: int = 0) -> int:
+    def push_many(
+        self,
+        values: Iterable[T],
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> int:
         """Push entries; return the index after the last, once all are durable."""
-        return self._loop.run(self._stream.push_many(values, partition=partition))
+        return self._loop.run(
+            self._stream.push_many(values, keys=keys, headers=headers, partition=partition)
+        )
 
     def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[tuple[int, T]]:
         """Read at most `limit` entries from `index` on."""

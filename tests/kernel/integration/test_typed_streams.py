@@ -68,8 +68,10 @@ def test_what_fits_is_stored_and_what_does_not_is_not(tmp_path: Path) -> None:
             (first, _) = await readings.stream.pull()
             assert bytes(first.data) == b'{"id":1,"at":"2026-01-01T12:00:00Z","temp":null}'
             await readings.stream.push(b'{"id":"x"}')
+            await readings.push(Reading(id=4, at=NOON), key="k", headers={"h": "v"})
+            assert [one.key for one in await readings.stream.pull(3)] == [b"k"]
             with pytest.raises(CodecError, match=r"Expected int, got str - at \$\.id"):
-                await readings.pull(2)
+                await readings.pull(2, 1)
 
     asyncio.run(scenario())
 
