@@ -49,9 +49,9 @@ def add(commands: Commands) -> None:
         verbs, "infer", infer,
         summary="print a [[table]] for what entries have that a sink has landed",
         usage="NAME [options]",
-        text="NAME is a stream or a pattern of streams, or a table that is configured. The\n"
-        "newest entries are looked at. Nothing is changed: look the columns over, and put what\n"
-        "is printed into node.toml.",
+        text="NAME is a stream or a pattern of streams, or a table that is configured. Entries\n"
+        "in the newest files of bronze are looked at. Nothing is changed: look the columns over,\n"
+        "and put what is printed into node.toml.",
         examples=["rillnode table infer 'sensors/*'"],
     )  # fmt: skip
     _add_name(parser)

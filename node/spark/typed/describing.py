@@ -69,7 +69,7 @@ def _reasons(location: str) -> dict[str, int]:
 
 
 def infer_table(bronze: str, streams: Sequence[str], samples: int) -> tuple[Columns, int]:
-    """The columns of the newest entries of streams in bronze, and how many were looked at."""
+    """The columns of entries in the newest files of bronze, and how many were looked at."""
     log = TableLog(bronze)
     table = log.open()
     matches = [matcher(one) for one in streams]
