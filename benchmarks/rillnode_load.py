@@ -83,15 +83,15 @@ async def fill(job: FillJob) -> AsyncGenerator[Result]:
 
 
 async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
-    """W2: `tail` and `consume` give entry by entry, `batches` what came together."""
+    """W2: `tail` and a consumer give entry by entry, `batches` what came together."""
     async with await connect_to(job.endpoint) as client:
         stream = await client.stream(job.stream)
         reading = Reading(job.endpoint.pid)
         match job.mode:
             case "tail":
                 read = await _until(stream.tail(start="start"), job.count)
-            case "consume, saved":
-                read = await _until(stream.consume(job.consumer), job.count)
+            case "consumer, saved":
+                read = await _until(stream.consumer(job.consumer), job.count)
             case "batches":
                 read = await _batches(stream, job.count, client, "")
             case "batches, saved":

@@ -86,7 +86,7 @@ _SAVED: Final = ("entries, saved", "batches, saved")
 _READERS: Final = (
     _Reader(_PLAIN[:1], RILLNODE, RILLNODE, "tail"),
     _Reader(_PLAIN[1:], RILLNODE, RILLNODE, "batches"),
-    _Reader(_SAVED[:1], RILLNODE, RILLNODE, "consume, saved"),
+    _Reader(_SAVED[:1], RILLNODE, RILLNODE, "consumer, saved"),
     _Reader(_SAVED[1:], RILLNODE, RILLNODE, "batches, saved"),
     *(
         _Reader(workloads, f"{name}, {mode.upper()} {batch}", server, mode, batch)

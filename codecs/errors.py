@@ -8,13 +8,26 @@
     +- StoreError             the log could not do what was asked; see `retryable`
     +- ActorError             an actor or its address is gone, or does not answer
     +- RequestError           a node refused a request; the code is the node's
+    |  +- StreamError         `stream.*`
+    |  |  +- StreamUnknown    `stream.unknown`
+    |  |  +- StreamRemoved    `stream.removed`
+    |  |  +- PartitionUnknown `stream.partition`
+    |  +- EntryError          `entries.*`
+    |  |  +- EntryTooLarge    `entries.size`
+    |  +- ConsumerError       `consumer.*`
+    |  |  +- ConsumerStopped  `consumer.stopped`
+    |  +- QuotaError          `quota.*`
+    |  +- AddressError        `address.*`
+    |  |  +- AddressUnknown   `address.unknown`
+    |  +- PeerError           `peer.*`
     +- NodeFailed             a node cannot go on: an actor that all need was given up; exit code 4
     +- ConfigError            the operator must act: file, key path, allowed values; exit code 2
 
-Codes are stable and dotted (`codec.truncated`); texts may change.
+Codes are stable and dotted (`codec.truncated`); texts may change. A `RequestError` is made with its
+code alone: the code says which of the classes it becomes.
 """
 
-from typing import Final
+from typing import Any, ClassVar, Final, Self
 
 UNHANDLED: Final = frozenset(("actor.busy", "actor.stopped"))
 """Codes that say of a message that its actor has not come to it: it may be sent again."""
@@ -92,7 +105,32 @@ class ActorError(RillnodeError):
 
 
 class RequestError(RillnodeError):
-    """A node's refusal of a request, as a client sees it; `code` is the node's."""
+    """A node's refusal of a request, as a client sees it; `code` is the node's.
+
+    Those that a program may want to catch have classes of their own, by their code or its first
+    word.
+    """
+
+    _classes: ClassVar[dict[str, type["RequestError"]]] = {}
+
+    def __init_subclass__(cls, *, code: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if code:
+            RequestError._classes[code] = cls
+
+    def __new__(
+        cls,
+        code: str,
+        text: str,
+        *,
+        retryable: bool = False,
+        retry_seconds: float = 0.0,
+        **context: object,
+    ) -> Self:
+        """Make it of the class that the code has."""
+        classes = RequestError._classes
+        named = classes.get(code) or classes.get(code.partition(".")[0], cls)
+        return super().__new__(named if issubclass(named, cls) else cls)
 
     def __init__(
         self,
@@ -106,6 +144,54 @@ class RequestError(RillnodeError):
         super().__init__(code, text, **context)
         self.retryable = retryable
         self.retry_seconds = retry_seconds
+
+
+class StreamError(RequestError, code="stream"):
+    """A refusal that is about a stream: `stream.*`."""
+
+
+class StreamUnknown(StreamError, code="stream.unknown"):
+    """There is no such stream, or this key may not know that there is."""
+
+
+class StreamRemoved(StreamError, code="stream.removed"):
+    """The stream was removed, with all that it held and all positions in it."""
+
+
+class PartitionUnknown(StreamError, code="stream.partition"):
+    """The stream has no partition of that number."""
+
+
+class EntryError(RequestError, code="entries"):
+    """What is pushed cannot be an entry, for its data, key or headers: `entries.*`."""
+
+
+class EntryTooLarge(EntryError, code="entries.size"):
+    """An entry with more bytes than one may have."""
+
+
+class ConsumerError(RequestError, code="consumer"):
+    """A consumer was asked for what it cannot do: `consumer.*`."""
+
+
+class ConsumerStopped(ConsumerError, code="consumer.stopped"):
+    """The consumer was stopped or closed: it gives no further entries."""
+
+
+class QuotaError(RequestError, code="quota"):
+    """More than the quota allows, of streams, bytes or bytes in a second: `quota.*`."""
+
+
+class AddressError(RequestError, code="address"):
+    """A refusal that is about an address: `address.*`."""
+
+
+class AddressUnknown(AddressError, code="address.unknown"):
+    """Nothing has the address, or this client may not use it."""
+
+
+class PeerError(RequestError, code="peer"):
+    """A peer of the node cannot be reached, or not now: `peer.*`."""
 
 
 class NodeFailed(RillnodeError):

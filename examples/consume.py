@@ -22,16 +22,13 @@ async def main(args: argparse.Namespace) -> None:
         f"noise://{node['noise']}", key_file=args.key, node_identity=node["identity"]
     ) as client:
         stream = await client.stream(args.stream)
-        # Positions are saved every second, and when the iteration is closed.
-        async with stream.consume(args.client_id) as entries:
-            while True:
-                try:
-                    entry = await asyncio.wait_for(anext(entries), args.idle_seconds)
-                except TimeoutError:
-                    break
-                reading = json.loads(entry.data)
-                totals[reading["device"]] = totals.get(reading["device"], 0) + reading["value"]
-                count += 1
+        # Positions are saved every second, and at the end of the block.
+        async with stream.consumer(args.client_id) as consumer:
+            while entries := await consumer.batch(1_000, timeout=args.idle_seconds):
+                for entry in entries:
+                    reading = json.loads(entry.data)
+                    totals[reading["device"]] = totals.get(reading["device"], 0) + reading["value"]
+                count += len(entries)
     for device, total in sorted(totals.items()):
         print(f"device {device}: {total}")
     print(f"{count} readings consumed")

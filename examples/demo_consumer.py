@@ -34,7 +34,7 @@ async def consume(args: argparse.Namespace) -> None:
     ) as client:
         stream = await client.stream(args.stream)
         next_at = loop.time()
-        async with stream.consume("demo", save_seconds=SAVE_SECONDS) as entries:
+        async with stream.consumer("demo", save_seconds=SAVE_SECONDS) as entries:
             async for entry in entries:
                 # The work that an application would do; a steady rate leaves time for the kill.
                 next_at = max(next_at + 1 / args.rate, loop.time() - 1)

@@ -29,13 +29,11 @@ async def main(directory: Path) -> None:
         indexes = await asyncio.gather(*futures)
         print(f"stored {indexes[0]} to {indexes[-1]}")
 
-        async with stream.consume("example") as entries:
-            async for entry in entries:
+        async with stream.consumer("example") as consumer:
+            async for entry in consumer:
                 print(f"{entry.index}: {entry.data.decode()}")
                 if entry.index == indexes[-1]:
-                    break
-        # The loop was left at the last entry: say that it is processed too.
-        await node.client.set_index("example", stream.name, indexes[-1] + 1)
+                    consumer.stop()  # the loop ends as it asks for the next one
 
 
 if __name__ == "__main__":

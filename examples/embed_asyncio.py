@@ -26,9 +26,10 @@ async def serve(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.St
 
 async def work(stream: Stream, handled: asyncio.Semaphore) -> None:
     """Handle every line once; the position is saved as the loop goes on."""
-    async for entry in stream.consume("worker"):
-        print(f"worker: {entry.index} {entry.data.decode()}")
-        handled.release()
+    async with stream.consumer("worker") as entries:
+        async for entry in entries:
+            print(f"worker: {entry.index} {entry.data.decode()}")
+            handled.release()
 
 
 async def main(directory: Path) -> None:

@@ -8,13 +8,9 @@ import argparse
 import asyncio
 import json
 import time
-from collections import deque
 from pathlib import Path
 
 import rillnode
-
-WINDOW = 1_000
-"""Readings that may be unconfirmed: `push_nowait` itself bounds nothing."""
 
 
 async def main(args: argparse.Namespace) -> None:
@@ -24,19 +20,14 @@ async def main(args: argparse.Namespace) -> None:
         f"noise://{node['noise']}", key_file=args.key, node_identity=node["identity"]
     ) as client:
         stream = await client.stream(args.stream, partitions=4)
-        unconfirmed: deque[asyncio.Future[int]] = deque()
-        confirmed = 0
-        for number in range(args.count):
-            device = number % 10
-            reading = {"device": device, "value": number / 2, "at": time.time()}
-            data = json.dumps(reading).encode()
-            unconfirmed.append(stream.push_nowait(data, partition=device % stream.partitions))
-            if len(unconfirmed) >= WINDOW:
-                await unconfirmed.popleft()
-                confirmed += 1
-        await asyncio.gather(*unconfirmed)
-        confirmed += len(unconfirmed)
-    print(f"{confirmed} readings are stored")
+        # It waits while 1,000 readings are unconfirmed, and at its end for all.
+        async with stream.pusher() as pusher:
+            for number in range(args.count):
+                device = number % 10
+                reading = {"device": device, "value": number / 2, "at": time.time()}
+                data = json.dumps(reading).encode()
+                await pusher.push(data, partition=device % stream.partitions)
+    print(f"{args.count} readings are stored")
 
 
 if __name__ == "__main__":

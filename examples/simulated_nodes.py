@@ -27,8 +27,9 @@ async def collect(network: Network, site: str) -> None:
     async with await network.client(site) as source, await network.client("centre") as target:
         stream = await target.stream("all-readings")
         readings = await source.stream("readings")
-        async for entry in readings.consume("collector"):
-            await stream.push(bytes(entry.data))
+        async with readings.consumer("collector") as entries:
+            async for entry in entries:
+                await stream.push(bytes(entry.data))
 
 
 def test_every_reading_reaches_the_centre(rillnode_network: Network) -> None:

@@ -51,13 +51,12 @@ class Twin(rillnode.Actor):
 
 async def feed(node: rillnode.Node, readings: rillnode.Stream, last: int) -> None:
     """Hand each reading to its twin; what was handed on and not saved comes again."""
-    async with readings.consume("twins") as entries:
+    async with readings.consumer("twins") as entries:
         async for entry in entries:
             reading = json.loads(entry.data) | {"index": entry.index}
             await node.client.ask(f"twin/{reading['device']}", json.dumps(reading).encode())
             if entry.index == last:
-                break
-    await node.client.set_index("twins", readings.name, last + 1)
+                entries.stop()
 
 
 def landed(table: Path) -> int:

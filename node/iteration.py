@@ -123,11 +123,16 @@ class Steps(Generic[Item]):
                 return step.result()
         raise StopAsyncIteration
 
-    async def close(self) -> None:
-        """End the generator, and the step that is under way."""
+    def stop(self) -> None:
+        """Take no more steps, and end the one that is under way."""
         self._closed = True
         if self._step is not None:
             self._step.cancel()
+
+    async def close(self) -> None:
+        """End the generator, and the step that is under way."""
+        self.stop()
+        if self._step is not None:
             await asyncio.gather(self._step, return_exceptions=True)
         await self._groups.aclose()
 

@@ -69,18 +69,26 @@ async def connected(
 ) -> AsyncGenerator[Client]:
     """Connect to the node that the options name, for the time of the block.
 
-    Where it is not to `reconnect`, what is under way fails when the link ends.
+    Where it is not to `reconnect`, what is under way fails when the link ends; else people are told
+    that it is lost, as nothing comes and goes meanwhile.
 
     Raises:
         ConfigError: the options do not name one.
         TransportError: it is out of reach.
     """
     target = find_target(args, terminal)
+
+    def lost(reason: str) -> None:
+        if reconnect:
+            terminal.message(f"the link to the node is lost ({reason}): trying again")
+
     async with await connect(
         target.url,
         identity=target.identity,
         node_identity=target.node_identity,
         reconnect=reconnect,
+        on_disconnect=lost,
+        on_reconnect=lambda: terminal.message("there is a link again"),
     ) as client:
         yield client
 

@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Literal
 
+from rillnode.codecs.entries import Entry
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
@@ -19,8 +20,13 @@ from rillnode.node.cli.parsing import (
 )
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Client, Stream
+from rillnode.node.client.consumer import IN_FLIGHT
 
 _PULL_ENTRIES: Final = 5_000
+
+Line = Callable[[Entry], bytes]
+"""Makes a line of an entry."""
+
 _FORMATS_TEXT: Final = (
     "On a terminal an entry is shown as partition:index, time, [key] and {headers} where it has\n"
     "any, and text; elsewhere, or with --format json, as a JSON object with its data under\n"
@@ -33,6 +39,7 @@ _FORMATS_TEXT: Final = (
 _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
+    "rillnode stream tail sensors --consumer worker",
 )
 
 
@@ -80,9 +87,14 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         "--partition", type=whole_number, action="append", dest="partitions", metavar="N",
         help="which; may be repeated (default: all)",
     )  # fmt: skip
-    parser.add_argument(
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
         "--from", type=_start, default="end", dest="start", metavar="WHERE",
         help="start, end or an index (default: end)",
+    )  # fmt: skip
+    start.add_argument(
+        "--consumer", metavar="NAME",
+        help="go on where this consumer stopped; what is printed is acknowledged",
     )  # fmt: skip
     parser.add_argument("--count", type=positive_number, metavar="N", help="stop after so many")
     parser.add_argument(
@@ -114,25 +126,52 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
 async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what comes."""
     line = line_formatter(_format(args, terminal))
-    left: int | None = args.count
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
-        async with aclosing(
-            stream.batches(start=args.start, partitions=args.partitions)
-        ) as batches:
-            while left != 0:
-                try:
-                    async with asyncio.timeout(args.timeout):
-                        batch = (await anext(batches))[:left]
-                except TimeoutError:
-                    break
-                terminal.write(b"".join(map(line, batch)))
-                terminal.flush()
-                left = None if left is None else left - len(batch)
+        if args.consumer is not None:
+            left = await _consume(args, terminal, stream, line)
+        else:
+            left = await _follow(args, terminal, stream, line)
     if left:
         terminal.error(f"{args.count - left} of {args.count} entries came in time")
         return Exit.FAILED
     return Exit.OK
+
+
+async def _follow(
+    args: argparse.Namespace, terminal: Terminal, stream: Stream, line: Line
+) -> int | None:
+    """Print entries until enough came, or none in time; return how many are missing."""
+    left: int | None = args.count
+    async with aclosing(stream.batches(start=args.start, partitions=args.partitions)) as batches:
+        while left != 0:
+            try:
+                async with asyncio.timeout(args.timeout):
+                    batch = (await anext(batches))[:left]
+            except TimeoutError:
+                break
+            terminal.write(b"".join(map(line, batch)))
+            terminal.flush()
+            left = None if left is None else left - len(batch)
+    return left
+
+
+async def _consume(
+    args: argparse.Namespace, terminal: Terminal, stream: Stream, line: Line
+) -> int | None:
+    """As `_follow`, from where a consumer stopped."""
+    left: int | None = args.count
+    async with stream.consumer(args.consumer, partitions=args.partitions) as consumer:
+        while left != 0:
+            batch = await consumer.batch(left or IN_FLIGHT, timeout=args.timeout)
+            if not batch:
+                break
+            terminal.write(b"".join(map(line, batch)))
+            terminal.flush()
+            for entry in batch:
+                consumer.ack(entry)
+            left = None if left is None else left - len(batch)
+    return left
 
 
 async def _open(client: Client, name: str) -> Stream:

@@ -2,16 +2,20 @@
 
 from rillnode.node.client.blocking import (
     BlockingClient,
+    BlockingConsumer,
     BlockingIteration,
     BlockingMailbox,
+    BlockingPusher,
     BlockingService,
     BlockingStream,
     connect_blocking,
 )
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
+from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
 from rillnode.node.client.typed import BlockingTypedStream, TypedStream
@@ -20,15 +24,19 @@ __all__ = [
     "About",
     "Answer",
     "BlockingClient",
+    "BlockingConsumer",
     "BlockingIteration",
     "BlockingMailbox",
+    "BlockingPusher",
     "BlockingService",
     "BlockingStream",
     "BlockingTypedStream",
     "Client",
+    "Consumer",
     "Handler",
     "Mailbox",
     "PartitionInfo",
+    "Pusher",
     "SavedIndex",
     "Service",
     "Stream",

@@ -5,20 +5,28 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import ConsumerStopped
 from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
+from rillnode.node.client.producer import Data
+from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
+from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
+from rillnode.node.client.session import OnDisconnect, OnReconnect
 from rillnode.node.client.stream import Stream, StreamInfo
 from rillnode.node.client.typed import BlockingTypedStream
 
@@ -109,6 +117,178 @@ class BlockingMailbox(BlockingIteration[Answer]):
         return self._box.dropped
 
 
+class BlockingConsumer(Generic[E]):
+    """A reader of a stream that remembers under its name how far it is; see `Consumer`.
+
+        with stream.consumer("worker") as c:
+            for entry in c:
+                ...
+
+    Ctrl-C while it waits leaves it as it is, as does a timeout. One thread takes entries, or with
+    `ack="explicit"` any number.
+
+    Attributes:
+        name: under which positions are saved.
+        stream: name of the stream.
+        max_in_flight: entries that are handed out before one of them is acknowledged.
+    """
+
+    def __init__(self, consumer: Consumer[E], loop: LoopThread) -> None:
+        self.name = consumer.name
+        self.stream = consumer.stream
+        self.max_in_flight = consumer.max_in_flight
+        self._consumer = consumer
+        self._loop = loop
+        self._taking: Future[list[E]] | None = None
+        self._items: deque[E] = deque()
+        self._turn = Lock()
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __next__(self) -> E:
+        """Wait for the next entry; what was handed out before counts as processed."""
+        try:
+            return self._take(1, None)[0]
+        except ConsumerStopped:
+            raise StopIteration from None
+
+    def next(self, *, timeout: float | None = None) -> E:
+        """Wait for the next entry; arguments and errors as of `Consumer.next`."""
+        return self._take(1, timeout)[0]
+
+    def batch(self, n: int, *, timeout: float | None = None) -> list[E]:
+        """Wait for the next entries; arguments and errors as of `Consumer.batch`."""
+        try:
+            return self._take(n, timeout)
+        except TimeoutError:
+            return []
+
+    def stop(self) -> None:
+        """Take no more entries: the iteration ends; also in a signal's handler."""
+        self._loop.post(self._consumer.stop)
+
+    def ack(self, entry: E) -> None:
+        """Acknowledge an entry; see `Consumer.ack`."""
+
+        async def ack() -> None:
+            self._consumer.ack(entry)
+
+        self._loop.run(ack())
+
+    def save(self) -> None:
+        """Save now what is processed; returns once it is durable."""
+        self._loop.run(self._consumer.save())
+
+    @property
+    def in_flight(self) -> int:
+        """Entries that were handed out and do not count as processed."""
+        return self._consumer.in_flight
+
+    @property
+    def lag(self) -> int | None:
+        """Entries up to the end of the log that are not processed; see `Consumer.lag`."""
+        return self._consumer.lag
+
+    def __enter__(self) -> Self:
+        """Find out where to begin; raises what the iteration would."""
+        self._loop.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        try:
+            self._loop.run(self._consumer.__aexit__(kind, error, trace))
+        finally:
+            self._forget()
+
+    def close(self) -> None:
+        """Save what is processed, and end; what was not taken is forgotten."""
+        try:
+            self._loop.run(self._consumer.aclose())
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Also what came since an interrupt."""
+        self._taking = None
+        self._items.clear()
+
+    def __del__(self) -> None:
+        """Nobody waits any more for what an interrupt has left under way."""
+        if self._taking is not None:
+            self._taking.cancel()
+
+    def _take(self, n: int, timeout: float | None) -> list[E]:
+        until = None if timeout is None else monotonic() + timeout
+        if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise timed_out(self._consumer, timeout)
+        try:
+            if not self._items:
+                # What it brings after an interrupt or a timeout is for the next call.
+                self._taking = self._taking or self._loop.start(self._consumer.batch(n))
+                left = None if until is None else until - monotonic()
+                found = self._loop.result(self._taking, left)
+                self._taking, self._items = None, deque(found)
+            return [self._items.popleft() for _ in range(min(n, len(self._items)))]
+        except TimeoutError:
+            raise timed_out(self._consumer, timeout) from None
+        except Exception:
+            self._taking = None
+            raise
+        finally:
+            self._turn.release()
+
+
+class BlockingPusher:
+    """Pushes entries and waits only while too many are unconfirmed; see `Pusher`."""
+
+    def __init__(self, pusher: Pusher, loop: LoopThread) -> None:
+        self._pusher = pusher
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._pusher)
+
+    def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Push one entry; waits while the window is full. Errors as of `Pusher.push`."""
+        pushing = self._pusher.push(data, key=key, headers=headers, partition=partition)
+        self._loop.run(pushing)
+
+    def flush(self) -> None:
+        """Wait until all that was pushed is confirmed; raises the first error."""
+        self._loop.run(self._pusher.flush())
+
+    def __enter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for all confirms and raise the first error; after one of the block, do neither."""
+        self._loop.run(self._pusher.__aexit__(kind, error, trace))
+
+
 class BlockingService:
     """An address that the client serves; see `Service`. A context manager."""
 
@@ -142,6 +322,9 @@ class BlockingStream:
         self.partitions = stream.partitions
         self._stream = stream
         self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._stream)
 
     def push(
         self,
@@ -180,16 +363,28 @@ class BlockingStream:
         """Read at most `limit` entries from `index` on."""
         return self._loop.run(self._stream.pull(index, limit, partition=partition))
 
-    def consume(
-        self, client_id: str, *, partitions: Sequence[int] | None = None
-    ) -> BlockingIteration[Entry]:
-        """Follow from the saved position; positions are saved as in `Stream.consume`."""
-        entries = self._stream.consume(client_id, partitions=partitions)
+    def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> BlockingPusher:
+        """Push with a bound on what is unconfirmed; see `Stream.pusher`."""
+        return BlockingPusher(self._stream.pusher(in_flight=in_flight), self._loop)
 
-        async def one() -> tuple[Entry]:
-            return (await anext(entries),)
-
-        return BlockingIteration(self._loop, one, entries.aclose)
+    def consumer(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        ack: Ack = "next",
+        max_in_flight: int = IN_FLIGHT,
+        save_seconds: float = SAVE_SECONDS,
+    ) -> BlockingConsumer[Entry]:
+        """A consumer that goes on where `name` stopped; see `Stream.consumer`."""
+        consumer = self._stream.consumer(
+            name,
+            partitions=partitions,
+            ack=ack,
+            max_in_flight=max_in_flight,
+            save_seconds=save_seconds,
+        )
+        return BlockingConsumer(consumer, self._loop)
 
     def tail(
         self,
@@ -208,6 +403,14 @@ class BlockingClient:
     def __init__(self, client: Client, loop: LoopThread) -> None:
         self._client = client
         self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a link to the node now."""
+        return self._client.connected
 
     def __enter__(self) -> Self:
         """Nothing more to do."""
@@ -361,8 +564,14 @@ def connect_blocking(
     identity: Identity | None = None,
     node_identity: str | None = None,
     context: str | None = None,
+    on_disconnect: OnDisconnect | None = None,
+    on_reconnect: OnReconnect | None = None,
 ) -> BlockingClient:
-    """Connect to a node; arguments and errors as of `connect`."""
+    """Connect to a node; arguments and errors as of `connect`.
+
+    What is to be called when the link is lost, and when there is one again, is called in another
+    thread; the client's own verbs would wait for ever there.
+    """
     loop = LoopThread()
     try:
         client = loop.run(
@@ -372,6 +581,8 @@ def connect_blocking(
                 identity=identity,
                 node_identity=node_identity,
                 context=context,
+                on_disconnect=on_disconnect,
+                on_reconnect=on_reconnect,
             )
         )
     except BaseException:

@@ -24,7 +24,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Follow, Session
+from rillnode.node.client.session import Connect, Follow, OnDisconnect, OnReconnect, Session
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.contexts import Context, find
@@ -82,6 +82,18 @@ class Client(Correspondent):
     def _services(self) -> set[Service]:
         """Those that go on."""
         return set()
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected else "not connected"
+        return f"<Client of {self._session.name or 'a node'}: {state}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a link to the node now; without one, what is asked waits for the next.
+
+        See `on_disconnect` and `on_reconnect` of `connect`.
+        """
+        return self._session.connected
 
     async def __aenter__(self) -> Self:
         """Nothing more to do: `connect` has connected."""
@@ -472,6 +484,8 @@ async def connect(
     context: str | None = None,
     reconnect: bool = True,
     chacha: bool = False,
+    on_disconnect: OnDisconnect | None = None,
+    on_reconnect: OnReconnect | None = None,
 ) -> Client:
     """Connect to a node's `noise` listener.
 
@@ -493,6 +507,10 @@ async def connect(
         context: the name of a saved context to find the node by.
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
+        on_disconnect: called in the loop, with the reason, when the link is lost; not when the
+            client is closed. What is asked, pushed and followed goes on over the next link. It may
+            be `async def`.
+        on_reconnect: likewise called when there is a link again, without arguments.
 
     Raises:
         TransportError: the node is not reached.
@@ -514,7 +532,14 @@ async def connect(
     if identity is None:
         identity = Identity.generate() if key_file is None else read_key(Path(key_file))
     way = noise_connect(url, identity, node_identity, chacha=chacha)
-    session = Session(way, reconnect=reconnect, follow=noise_follow(identity, chacha=chacha))
+    session = Session(
+        way,
+        reconnect=reconnect,
+        follow=noise_follow(identity, chacha=chacha),
+        on_disconnect=on_disconnect,
+        on_reconnect=on_reconnect,
+        name=url,
+    )
     try:
         await session.open()
     except HandshakeError as error:

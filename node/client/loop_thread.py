@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -49,14 +49,20 @@ class LoopThread:
                 raise _closed()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def result(self, future: Future[T]) -> T:
-        """Wait for what `start` has begun; an interrupt leaves it under way.
+    def post(self, work: Callable[[], object]) -> None:
+        """Have something done on the loop, also from a signal's handler; after its end, nothing."""
+        if not self._over.is_set():
+            self._loop.call_soon_threadsafe(work)
+
+    def result(self, future: Future[T], timeout: float | None = None) -> T:
+        """Wait for what `start` has begun; an interrupt or the timeout leaves it under way.
 
         Raises:
+            TimeoutError: it has no result within `timeout` seconds.
             TransportError: `client.closed`, the loop ends meanwhile.
         """
         try:
-            return future.result()
+            return future.result(timeout)
         except CancelledError:
             if self._stopped:
                 raise _closed() from None

@@ -39,6 +39,12 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
 
+OnDisconnect = Callable[[str], object]
+"""Told that a link is lost, and why."""
+
+OnReconnect = Callable[[], object]
+"""Told that there is a link again."""
+
 _OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
@@ -68,6 +74,9 @@ class Session:
         entropy: source of random bytes.
         follow: goes to other nodes, where this one says that they serve what it does not; else
             that is the outcome.
+        on_disconnect: told, with the reason, when a link is lost that the session still needs.
+        on_reconnect: told when there is a link again.
+        name: of the node, for people.
 
     Attributes:
         appends: what is appended to streams.
@@ -85,7 +94,13 @@ class Session:
         reconnect: bool = True,
         entropy: Entropy = os.urandom,
         follow: Follow | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        on_reconnect: OnReconnect | None = None,
+        name: str = "",
     ) -> None:
+        self.name = name
+        self._on_disconnect = on_disconnect
+        self._on_reconnect = on_reconnect
         self._connect = connect
         self._reconnect = reconnect
         self._link: Link | None = None
@@ -278,6 +293,9 @@ class Session:
         for subscriber in self._subscribers.values():
             self._resume(subscriber)
         self._post_flush()
+        if self._reconnecting is not None and self._on_reconnect is not None:
+            # By the loop: what it raises is not ours.
+            asyncio.get_running_loop().call_soon(self._tell, self._on_reconnect)
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand answers to those who wait for them."""
@@ -301,11 +319,25 @@ class Session:
         self._link = None
         if self._error is not None:
             return
+        if self._on_disconnect is not None:
+            asyncio.get_running_loop().call_soon(self._tell, self._on_disconnect, reason)
         if not self._reconnect:
             self._fail(TransportError("link.closed", f"the link to the node closed: {reason}"))
             return
         logger.info("link_lost", extra={"reason": reason})
         self._reconnecting = asyncio.get_running_loop().create_task(self._connect_again())
+
+    def _tell(self, callback: Callable[..., object], *args: str) -> None:
+        told = callback(*args)
+        if asyncio.iscoroutine(told):
+            task = asyncio.get_running_loop().create_task(told)
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    @cached_property
+    def _telling(self) -> set[asyncio.Task[object]]:
+        """Tasks of callbacks that are `async def`."""
+        return set()
 
     async def _connect_again(self) -> None:
         attempt = 0

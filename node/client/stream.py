@@ -1,8 +1,8 @@
 """A stream as a client sees it."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, Literal
@@ -10,17 +10,26 @@ from typing import Final, Literal
 from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
-from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.errors import RequestError, RillnodeError, StreamRemoved
 from rillnode.codecs.keyed import Headers, Key, partition_of
+from rillnode.node.client.consumer import (
+    IN_FLIGHT,
+    SAVE_SECONDS,
+    Ack,
+    Consumer,
+    Ledger,
+    Saving,
+    behind,
+    check_seconds,
+)
 from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
+from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
+from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import Iteration, kept
 
-logger = logging.getLogger("rillnode.node.client")
-
 READ_BYTES: Final = 1_048_576
-SAVE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,10 @@ class Stream:
         self._session = session
         self._addresses = [partition.address for partition in info.partitions]
         self._producers: dict[int, Producer] = {}
-        self._consumers: set[_Positions] = set()
+        self._consumers: set[Saving] = set()
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}, partitions {self.partitions}>"
 
     # Pushing ---------------------------------------------------------------------------------
 
@@ -125,7 +137,7 @@ class Stream:
         """Push one entry without waiting; the future gets its index once it is durable.
 
         What is pushed in one turn of the event loop travels together. Entries of one partition
-        are stored in the order of the calls. Nothing bounds what is unconfirmed but the caller.
+        are stored in the order of the calls. Nothing bounds what is unconfirmed; `pusher` does.
         Arguments and errors as of `push`.
         """
         if key is None and headers is None:
@@ -184,6 +196,17 @@ class Stream:
             producer = self._producers[partition] = Producer(self._session, address)
         return producer
 
+    def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> Pusher:
+        """Push with a bound on what is unconfirmed: see `Pusher`.
+
+        Args:
+            in_flight: entries that are pushed before the first of them is confirmed.
+
+        Raises:
+            RequestError: `pusher.invalid`, it is less than 1.
+        """
+        return Pusher(self.push_nowait, in_flight)
+
     # Reading ---------------------------------------------------------------------------------
 
     async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
@@ -235,35 +258,49 @@ class Stream:
         """Follow partitions for ever, entry by entry; arguments and errors as of `batches`."""
         return Iteration(self._following(start, partitions))
 
-    def consume(
+    def consumer(
         self,
-        client_id: str,
+        name: str,
         *,
         partitions: Sequence[int] | None = None,
+        ack: Ack = "next",
+        max_in_flight: int = IN_FLIGHT,
         save_seconds: float = SAVE_SECONDS,
-    ) -> Iteration[Entry]:
-        """Follow partitions from where `client_id` stopped, and save what was processed.
+    ) -> Consumer[Entry]:
+        """A consumer that goes on where `name` stopped, and saves what is processed.
 
-        An entry counts as processed when the next one is asked for, whether or not one comes: the
-        entry at which a loop is left comes again. Positions are saved every `save_seconds` and when
-        the iteration or the client is closed; after a crash, the entries of at most that time come
-        again.
+        Args:
+            name: under which positions are saved, one for each partition. Two consumers of one name
+                get everything each, and share the higher position.
+            partitions: which; None: all.
+            ack: what makes an entry count as processed: `next`, when the next one is asked for,
+                whether or not one comes, or already when `Consumer.ack` says so; the entry at which
+                a loop is left comes again. `explicit`: `Consumer.ack` alone, so that entries may be
+                worked at side by side.
+            max_in_flight: entries that are handed out before one of them is acknowledged: further
+                ones wait.
+            save_seconds: how often positions are saved; after a crash, the entries that were
+                processed in that time come again.
 
         Raises:
-            RequestError: `stream.partition`, there is none of a number; as it goes on,
-                `stream.removed`, the stream is no more, and its positions with it.
+            ConsumerError: `consumer.invalid`, a value that cannot be.
+            PartitionUnknown: `stream.partition`, there is none of a number.
+            StreamRemoved: `stream.removed`, as it goes on: the stream is no more, and its positions
+                with it.
         """
         chosen = self._chosen(partitions)
-        positions = _Positions(self._session, client_id, self.name)
-        consuming = _Consuming(
-            self._session, self._address, chosen, positions, save_seconds, self._consumers
-        )
-        return _Consumed(consuming, positions.processed)
+        check_seconds(save_seconds)
+        ledger: Ledger[Entry] = Ledger()
+        feed = _Consuming(
+            self._session, self.name, self._address, name, chosen, ledger, save_seconds,
+            self._consumers,
+        )  # fmt: skip
+        return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
     async def close(self) -> None:
         """Save the positions of consumers that are still open."""
-        for positions in list(self._consumers):
-            await positions.save()
+        for saving in list(self._consumers):
+            await saving.save()
 
     def _following(
         self, start: int | Literal["start", "end"], partitions: Sequence[int] | None
@@ -286,7 +323,7 @@ class Stream:
             return range(self.partitions)
         for partition in partitions:
             self._address(partition)
-        return partitions
+        return tuple(dict.fromkeys(partitions))
 
     def _address(self, partition: int) -> bytes:
         if not 0 <= partition < self.partitions:
@@ -326,44 +363,6 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
     return response.stream
 
 
-class _Positions:
-    """Where one consumer stands, and what of it is saved."""
-
-    def __init__(self, session: Session, client_id: str, stream: str) -> None:
-        self.processed: dict[int, int] = {}
-        self._saved: dict[int, int] = {}
-        self._session = session
-        self._client_id = client_id
-        self._stream = stream
-
-    async def load(self, partition: int) -> int:
-        request = native.LoadIndexRequest(
-            self._session.next_id(), self._client_id, self._stream, partition
-        )
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.SavedIndexResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
-        return response.index or 0
-
-    async def save(self) -> None:
-        for partition, index in tuple(self.processed.items()):
-            if self._saved.get(partition) == index:
-                continue  # also by another call, since this one began
-            request = native.SaveIndexRequest(
-                self._session.next_id(), self._client_id, self._stream, partition, index
-            )
-            await self._session.request(b"stream_index", request)
-            self._saved[partition] = index
-
-    async def save_every(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await self.save()
-            except RillnodeError as error:
-                logger.warning("position_not_saved", extra={"code": error.code})
-
-
 class _Following:
     """Follows partitions from where `starts` says; satisfies `Source`."""
 
@@ -379,8 +378,8 @@ class _Following:
         self._follower = Follower()
         self._opening: asyncio.Task[None] | None = None
 
-    async def fetch(self) -> list[Entry]:
-        """Wait for the next entries of a partition."""
+    async def open(self) -> None:
+        """Find out where to begin, and subscribe."""
         if self._opening is None:
             self._opening = kept(self._open())
         if not self._opening.done():
@@ -388,6 +387,10 @@ class _Following:
             await asyncio.wait((self._opening,))
         if not self._opening.cancelled():
             self._opening.result()
+
+    async def fetch(self) -> list[Entry]:
+        """Wait for the next entries of a partition."""
+        await self.open()
         return await self._follower.batch()
 
     async def close(self) -> None:
@@ -415,67 +418,109 @@ class _Batches:
 
 
 class _Consuming(_Following):
-    """Follows partitions from a consumer's positions, which it saves from time to time."""
+    """Follows partitions from a consumer's positions, and saves these; satisfies `Feed`.
+
+    Args:
+        session: asks the node.
+        stream: name of the stream.
+        address: of a partition.
+        client_id: under which positions are saved.
+        partitions: which to follow.
+        ledger: the consumer's.
+        save_seconds: after which positions are saved.
+        consumers: what the client saves, if it is closed first.
+    """
 
     def __init__(
         self,
         session: Session,
+        stream: str,
         address: Callable[[int], bytes],
+        client_id: str,
         partitions: Iterable[int],
-        positions: _Positions,
+        ledger: Ledger[Entry],
         save_seconds: float,
-        consumers: set[_Positions],
+        consumers: set[Saving],
     ) -> None:
         super().__init__(session, address, self._load)
+        self._stream = stream
+        self._client_id = client_id
         self._partitions = partitions
-        self._positions = positions
+        self._ledger = ledger
         self._save_seconds = save_seconds
+        self._saving = Saving(ledger.positions, self._save_position)
         self._consumers = consumers
-        self._saving: asyncio.Task[None] | None = None
+        self.save = self._saving.save
 
     async def fetch(self) -> list[Entry]:
         """Wait for the next entries of a partition."""
         try:
             return await super().fetch()
-        except RequestError as error:
-            if error.code == "stream.removed":
-                # Saved now, they would be those of a later stream of the name.
-                self._positions.processed.clear()
+        except StreamRemoved:
+            # Saved now, they would be those of a later stream of the name.
+            for partition in tuple(self._ledger.positions):
+                self._ledger.revoke(partition)
             raise
+
+    def stop(self) -> None:
+        """End all subscriptions."""
+        if self._opening is not None:
+            self._opening.cancel()
+        self._follower.close()
 
     async def close(self) -> None:
         """End all subscriptions, and save the positions."""
         await super().close()
-        if self._saving is not None:
-            self._saving.cancel()
-            try:
-                await self._positions.save()
-            finally:
-                # Not before: a client that is closed meanwhile has to save them too.
-                self._consumers.discard(self._positions)
+        self._saving.end()
+        try:
+            await self.save()
+        finally:
+            # Not before: a client that is closed meanwhile has to save them too.
+            self._consumers.discard(self._saving)
+
+    @property
+    def ready(self) -> bool:
+        """Whether entries are here."""
+        return self._follower.ready
+
+    @property
+    def lag(self) -> int | None:
+        """Entries that are not processed; None before all ends are known."""
+        return behind(self._follower.ends, self._ledger.positions)
 
     async def _load(self) -> dict[int, int]:
-        starts = {
-            partition: await self._positions.load(partition) for partition in self._partitions
-        }
-        saving = self._positions.save_every(self._save_seconds)
-        self._saving = asyncio.get_running_loop().create_task(saving)
-        self._consumers.add(self._positions)
+        loads = [self._load_position(partition) for partition in self._partitions]
+        starts: dict[int, int] = {}
+        for partition, index in zip(self._partitions, await asyncio.gather(*loads), strict=True):
+            starts[partition] = index
+            self._ledger.assign(partition, index)
+            self._saving.loaded(partition, index)
+        await self._find_ends()
+        self._saving.every(self._save_seconds, self._follow_ends)
+        self._consumers.add(self._saving)
         return starts
 
+    async def _load_position(self, partition: int) -> int:
+        request = native.LoadIndexRequest(
+            self._session.next_id(), self._client_id, self._stream, partition
+        )
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.SavedIndexResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return response.index or 0
 
-class _Consumed(Iteration[Entry]):
-    """Entries that count as processed when the next one is asked for."""
+    async def _save_position(self, partition: int, index: int) -> None:
+        request = native.SaveIndexRequest(
+            self._session.next_id(), self._client_id, self._stream, partition, index
+        )
+        await self._session.request(b"stream_index", request)
 
-    def __init__(self, consuming: _Consuming, processed: dict[int, int]) -> None:
-        super().__init__(consuming)
-        self._processed = processed
-        self._handed: Entry | None = None
+    async def _find_ends(self) -> None:
+        described = await describe(self._session, self._stream)
+        self._follower.ends |= {one.partition: one.next_index for one in described.partitions}
 
-    async def __anext__(self) -> Entry:
-        """Wait for the next entry; the one before is processed."""
-        handed, self._handed = self._handed, None
-        if handed is not None:
-            self._processed[handed.partition] = handed.index + 1
-        self._handed = entry = self._items.popleft() if self._items else await super().__anext__()
-        return entry
+    async def _follow_ends(self) -> None:
+        """Ask where the ends are while it is behind: else all that comes has told them."""
+        if self.lag:
+            with suppress(RillnodeError):
+                await self._find_ends()

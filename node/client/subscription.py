@@ -32,10 +32,15 @@ class Follower:
 
     Entries come once each, however often the link is lost. Where the stream was trimmed past the
     position, it goes on with the first entry kept, and counts what is missing in `skipped`.
+
+    Attributes:
+        skipped: entries that were trimmed before they came.
+        ends: by partition, the end of its log as the node has told last.
     """
 
     def __init__(self) -> None:
         self.skipped = 0
+        self.ends: dict[int, int] = {}
         self._ready: deque[tuple[_Partition, list[Entry], int]] = deque()
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
@@ -45,6 +50,11 @@ class Follower:
     def follow(self, session: Session, address: bytes, partition: int, index: int) -> None:
         """Add a partition, from `index` on."""
         self._partitions.append(_Partition(self, session, address, partition, index))
+
+    @property
+    def ready(self) -> bool:
+        """Whether `batch` would give something at once."""
+        return bool(self._ready)
 
     async def batch(self) -> list[Entry]:
         """Wait for the next entries of one partition; at least one, at most a block.
@@ -119,6 +129,7 @@ class _Partition:
     def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
         """Hand on the entries that have not come yet."""
         self._route = route
+        self._follower.ends[self._partition] = response.next_index
         if response.first_index > self._next:
             skipped = response.first_index - self._next
             self._follower.skipped += skipped

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import CodecError, ConfigError, RequestError
+from rillnode.codecs.errors import ConfigError, StreamError
 from rillnode.codecs.keyed import Headers, Key
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.stream import Stream
@@ -41,7 +41,7 @@ class EntryCodec(Generic[T]):
         """The entry that says `value`, as JSON.
 
         Raises:
-            RequestError: `stream.schema`, it is of another class, or a field of it does not fit.
+            StreamError: `stream.schema`, it is of another class, or a field of it does not fit.
         """
         try:
             data = self._encoder.encode(value)
@@ -49,23 +49,23 @@ class EntryCodec(Generic[T]):
             found = self._decoder.decode(data)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             text = f"the entry does not fit its schema: {_said(error)}"
-            raise RequestError("stream.schema", text) from error
+            raise StreamError("stream.schema", text) from error
         if type(found) is not type(value):
             text = f"expected {type(found).__name__}, got {type(value).__name__}"
-            raise RequestError("stream.schema", f"the entry does not fit its schema: {text}")
+            raise StreamError("stream.schema", f"the entry does not fit its schema: {text}")
         return data
 
     def decode(self, data: bytes | memoryview) -> T:
         """What an entry says.
 
         Raises:
-            CodecError: `stream.schema`, it does not fit.
+            StreamError: `stream.schema`, it does not fit.
         """
         try:
             return self._decoder.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             text = f"the entry does not fit its schema: {_said(error)}"
-            raise CodecError("stream.schema", text) from error
+            raise StreamError("stream.schema", text) from error
 
 
 class TypedStream(Generic[T]):
@@ -96,7 +96,7 @@ class TypedStream(Generic[T]):
         """Push one entry; return its index once it is durable. Arguments as of `Stream.push`.
 
         Raises:
-            RequestError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
+            StreamError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
         """
         return await self.push_nowait(value, key=key, headers=headers, partition=partition)
 
@@ -111,7 +111,7 @@ class TypedStream(Generic[T]):
         """Push one entry without waiting; the future gets its index once it is durable.
 
         Raises:
-            RequestError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
+            StreamError: `stream.schema`, it does not fit and is not stored; or as `Stream.push`.
         """
         data = self._codec.encode(value)
         return self.stream.push_nowait(data, key=key, headers=headers, partition=partition)
@@ -129,7 +129,7 @@ class TypedStream(Generic[T]):
         Arguments as of `Stream.push_many`.
 
         Raises:
-            RequestError: `stream.schema`, one of them does not fit and none is stored.
+            StreamError: `stream.schema`, one of them does not fit and none is stored.
         """
         items = [self._codec.encode(one) for one in values]
         return await self.stream.push_many(items, keys=keys, headers=headers, partition=partition)
@@ -140,7 +140,7 @@ class TypedStream(Generic[T]):
         """Read at most `limit` entries from `index` on: their indexes, and what they say.
 
         Raises:
-            CodecError: `stream.schema`, one of them does not fit.
+            StreamError: `stream.schema`, one of them does not fit.
         """
         entries = await self.stream.pull(index, limit, partition=partition)
         return [(one.index, self.decode(one)) for one in entries]
@@ -149,7 +149,7 @@ class TypedStream(Generic[T]):
         """What an entry of the stream says.
 
         Raises:
-            CodecError: `stream.schema`, it does not fit.
+            StreamError: `stream.schema`, it does not fit.
         """
         return self._codec.decode(entry.data)
 

@@ -256,9 +256,11 @@ class ProcessLoop(asyncio.BaseEventLoop):
                 for task in tasks:
                     coroutine = task.get_coro()
                     assert isinstance(coroutine, Coroutine)
-                    # It may await in a `finally`, or be running.
-                    with suppress(RuntimeError, ValueError):
-                        coroutine.close()
+                    # It may await in each `finally` on its way out, or be running.
+                    for _ in range(_CLOSING_ROUNDS_MAX):
+                        with suppress(RuntimeError, ValueError):
+                            coroutine.close()
+                            break
                 if not self._tasks:
                     return
         finally:

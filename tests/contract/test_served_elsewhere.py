@@ -6,7 +6,7 @@ Clients of other protocols are told in their own words that this node does not s
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -125,7 +125,7 @@ def test_a_native_client_goes_where_its_stream_is_served_and_works_on(tmp_path: 
             assert await stream.push_many([b"x"] * 5, partition=1) == 5
             assert [entry.data for entry in await stream.pull(1)] == [b"1", b"2"]
             assert [(await anext(tail)).data for _ in range(3)] == [b"0", b"1", b"2"]
-            async with aclosing(stream.consume("c", partitions=[0])) as entries:
+            async with stream.consumer("c", partitions=[0]) as entries:
                 assert [(await anext(entries)).index for _ in range(3)] == [0, 1, 2]
             assert await client.get_index("c", "logs-1") == 2
             assert [one.index for one in await client.indexes("logs-1")] == [2]

@@ -107,7 +107,8 @@ class FakeClient:
     sinks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def connect(self, url: str, **options: Any) -> Self:
-        self.connected_to = {"url": url, **options}
+        told = ("on_disconnect", "on_reconnect")
+        self.connected_to = {"url": url} | {k: v for k, v in options.items() if k not in told}
         if isinstance(self.failure, RillnodeError) and self.failure.code.startswith("link."):
             raise self.failure
         return self

@@ -26,8 +26,8 @@ from rillnode.codecs.noise import xx as noise_xx
 from rillnode.codecs.noise.cipher import CipherState
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.stream import PullRequest
-from rillnode.node.client import stream as client_stream
 from rillnode.node.client import subscription as client_subscription
+from rillnode.node.client.consumer import Saving
 from rillnode.node.client.session import Session
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.simulation.scenario import (
@@ -216,13 +216,17 @@ def saved_index_goes_back(patch: pytest.MonkeyPatch) -> None:
 
 def saves_what_was_delivered(patch: pytest.MonkeyPatch) -> None:
     """A consumer's position counts the entry that it is given as processed, and one more."""
-    save = client_stream._Positions.save
+    save = Saving.save
 
     async def ahead(self: Any) -> None:
-        self.processed = {p: index + 2 for p, index in self.processed.items()}
-        await save(self)
+        honest = self._positions
+        self._positions = {p: index + 2 for p, index in honest.items()}
+        try:
+            await save(self)
+        finally:
+            self._positions = honest
 
-    patch.setattr(client_stream._Positions, "save", ahead)
+    patch.setattr(Saving, "save", ahead)
 
 
 def requests_forgotten(patch: pytest.MonkeyPatch) -> None:

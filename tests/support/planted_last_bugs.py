@@ -7,6 +7,7 @@ Each is a patch of the right code.
 # pyright: reportPrivateUsage=false
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,7 @@ from planted_service_bugs import CONSUMERS
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.client import stream as client_stream
+from rillnode.node.client.consumer import Ledger, Saving
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.tcp_link import TcpLink
 from rillnode.transports.unfinished import Unfinished
@@ -57,31 +58,41 @@ def hosts_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def entries_given_are_processed(patch: pytest.MonkeyPatch) -> None:
     """A consumer's position counts an entry as processed when it is given to the consumer."""
-    take = client_stream._Consumed.__anext__
+    hand: Callable[[Ledger[Entry]], Entry] = Ledger[Entry].hand
 
-    async def hasty(self: client_stream._Consumed) -> Entry:
-        entry = await take(self)
-        self._processed[entry.partition] = entry.index + 1
+    def hasty(self: Ledger[Entry]) -> Entry:
+        entry = hand(self)
+        self.positions[entry.partition] = entry.index + 1
         return entry
 
-    patch.setattr(client_stream._Consumed, "__anext__", hasty)
+    patch.setattr(Ledger, "hand", hasty)
+
+
+def acknowledged_is_all_before(patch: pytest.MonkeyPatch) -> None:
+    """A consumer's position goes to what is acknowledged, over what is not."""
+
+    def hasty(self: Ledger[Entry], entry: Entry) -> None:
+        self.positions[entry.partition] = max(self.positions[entry.partition], entry.index + 1)
+        self._handed.clear()
+
+    patch.setattr(Ledger, "ack", hasty)
 
 
 def ends_are_not_saved(patch: pytest.MonkeyPatch) -> None:
     """A consumer that ends does not save its position."""
-    save = client_stream._Positions.save
+    save = Saving.save
 
-    async def now_and_then(self: client_stream._Positions, seconds: float) -> None:
+    async def now_and_then(self: Saving, seconds: float, _: object) -> None:
         while True:
             await asyncio.sleep(seconds)
             with suppress(RillnodeError):
                 await save(self)
 
-    async def never(_: client_stream._Positions) -> None:
+    async def never(_: Saving) -> None:
         """Leave it."""
 
-    patch.setattr(client_stream._Positions, "save_every", now_and_then)
-    patch.setattr(client_stream._Positions, "save", never)
+    patch.setattr(Saving, "_every", now_and_then)
+    patch.setattr(Saving, "save", never)
 
 
 def news_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -105,6 +116,7 @@ PLANTED_LAST = (
     _planted(unfinished_counted_for_ever),
     _planted(hosts_counted_for_ever),
     _planted(entries_given_are_processed, "saved-index-ahead", clients=CONSUMERS),
+    _planted(acknowledged_is_all_before, "saved-index-ahead", clients=CONSUMERS),
     _planted(ends_are_not_saved, "saved-index-lost", clients=CONSUMERS),
     _planted(news_forgotten, "no-progress", store="rocks"),
 )

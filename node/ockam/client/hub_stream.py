@@ -1,9 +1,10 @@
-"""A stream of a hub: pushed to, pulled from and consumed at the end of a route."""
+"""A stream of a hub: pushed to, pulled from and followed by consumers at the end of a route."""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -23,7 +24,15 @@ from rillnode.codecs.routing.stream import (
     Response,
     Status,
 )
-from rillnode.node.iteration import Iteration, iterate
+from rillnode.node.client.consumer import (
+    IN_FLIGHT,
+    SAVE_SECONDS,
+    Ack,
+    Consumer,
+    Ledger,
+    check_seconds,
+)
+from rillnode.node.iteration import Steps, kept
 from rillnode.node.ockam.client.hub_calls import ASK_AGAIN, HubCalls, T, Take
 from rillnode.node.ockam.client.hub_index import HubIndex
 
@@ -75,6 +84,9 @@ class HubStream:
         self._request_ids = 0
         self._found: asyncio.Future[Found] | None = asyncio.get_running_loop().create_future()
         self._found.set_result(found)
+
+    def __repr__(self) -> str:
+        return f"<HubStream {self.name!r}, partitions {self.partitions}>"
 
     async def push(self, data: bytes, *, partition: int = 0) -> int:
         """Push one entry; return its index once the hub has confirmed it.
@@ -145,62 +157,55 @@ class HubStream:
             raise RequestError("hub.answer", f"the hub gave other entries than those from {index}")
         return [HubEntry(partition, at, data) for at, data in answer.messages]
 
-    def consume(
+    def consumer(
         self,
-        client_id: str,
+        name: str,
         *,
         partition: int = 0,
+        ack: Ack = "next",
+        max_in_flight: int = IN_FLIGHT,
+        save_seconds: float = SAVE_SECONDS,
         limit: int = PULL_LIMIT,
         poll_seconds: float = POLL_SECONDS,
-    ) -> Iteration[HubEntry]:
-        """Follow a partition from where `client_id` stopped, and save what was processed.
+    ) -> Consumer[HubEntry]:
+        """A consumer of a partition that goes on where `name` stopped; as `Stream.consumer`.
 
-        As released consumers do: what is saved is the next index to read, after each answer and
-        before the next pull; the position in a stream of one partition is the plain one. An entry
-        counts as processed when the next one is asked for. Nothing answers a save: after a crash
-        or a lost connection, the entries since the last that arrived come again; so they do where
-        the client is closed before the iteration is. A hub that was away and knows no position any
-        more is read from its first entry.
+        Positions are those of released consumers: what is saved is the next index to read, also
+        before each pull; the position in a stream of one partition is the plain one. Nothing
+        answers a save: after a crash or a lost connection, the entries since the last that arrived
+        come again; so they do where the client is closed before the consumer is. A hub that was
+        away and knows no position any more is read from its first entry. Its `lag` is not known.
 
         Args:
-            client_id: whose position it is.
+            name: whose position it is.
             partition: which; in memory, released hubs hold one position for all partitions of a
-                stream, so that each needs a `client_id` of its own there.
+                stream, so that each needs a `name` of its own there.
+            ack: what makes an entry count as processed: `next` or `explicit`.
+            max_in_flight: entries that are handed out before one of them is acknowledged.
+            save_seconds: how often positions are saved.
             limit: entries asked for at once.
             poll_seconds: pause after an answer without entries.
 
         Raises:
-            RequestError, ActorError, TransportError: as `pull`.
+            ConsumerError: `consumer.invalid`, a value that cannot be.
+            RequestError, ActorError, TransportError: as it goes on, as `pull`.
         """
-        return iterate(self._consume(client_id, partition, limit, poll_seconds))
-
-    async def _consume(
-        self, client_id: str, partition: int, limit: int, poll_seconds: float
-    ) -> AsyncGenerator[tuple[HubEntry]]:
+        check_seconds(save_seconds)
+        ledger: Ledger[HubEntry] = Ledger()
         place = partition if self.partitions > 1 else None
-        position = HubIndex(self._calls, client_id, self.name, place)
-        start = saved = index = await self._calls.persist(position.load) or 0
-        found = self._found
-        try:
-            while True:
-                entries = await self.pull(index, limit, partition=partition)
-                if found is not self._found:
-                    # The hub was away. What it answers may be another stream of the name.
-                    found = self._found
-                    if await self._calls.persist(position.load) is None:
-                        start = saved = index = 0
-                    continue
-                for entry in entries:
-                    # One by one: it is processed when the generator goes on.
-                    yield (entry,)
-                    index = entry.index + 1
-                if index != saved and position.tell(index):
-                    saved = index
-                if not entries:
-                    await asyncio.sleep(poll_seconds)
-        finally:
-            if index != start:
-                await _save_last(position, index)
+        position = HubIndex(self._calls, name, self.name, place)
+        feed = _HubFeed(
+            self,
+            lambda: self._found,
+            self._calls,
+            partition,
+            position,
+            ledger,
+            save_seconds=save_seconds,
+            limit=limit,
+            poll_seconds=poll_seconds,
+        )
+        return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
     async def _ask(self, partition: int, request: Request, take: Take[T]) -> T:
         """Ask a partition until it answers; find the stream again where it may have moved."""
@@ -242,6 +247,116 @@ class HubStream:
     def _next_id(self) -> int:
         self._request_ids += 1
         return self._request_ids
+
+
+class _HubFeed:
+    """Pulls a partition from a consumer's position on, and saves that; satisfies `Feed`.
+
+    `found` gives what the stream was found as, which is another once the hub was away.
+    """
+
+    lag = None
+    ready = False
+
+    def __init__(
+        self,
+        stream: HubStream,
+        found: Callable[[], object],
+        calls: HubCalls,
+        partition: int,
+        position: HubIndex,
+        ledger: Ledger[HubEntry],
+        *,
+        save_seconds: float,
+        limit: int,
+        poll_seconds: float,
+    ) -> None:
+        self._stream = stream
+        self._found = found
+        self._calls = calls
+        self._partition = partition
+        self._position = position
+        self._ledger = ledger
+        self._save_seconds = save_seconds
+        self._limit = limit
+        self._poll_seconds = poll_seconds
+        self._next = self._told = self._confirmed = 0
+        self._saving: asyncio.Task[None] | None = None
+        self._opened = False
+        self._steps = Steps(self._pull())
+        self.stop = self._steps.stop
+
+    async def open(self) -> None:
+        """Find out where to begin."""
+        if not self._opened:
+            with suppress(StopAsyncIteration):  # it was stopped, as who fetches is told
+                await self._steps.fetch()
+            self._opened = True
+
+    async def fetch(self) -> Sequence[HubEntry]:
+        """Wait for the next entries."""
+        entries: Sequence[HubEntry] = ()
+        while not entries:
+            entries = await self._steps.fetch()
+        return entries
+
+    async def save(self) -> None:
+        """Save the position until the hub says that it holds it."""
+        await self._calls.persist(self._confirm)
+
+    async def close(self) -> None:
+        """End; save the position once, as a hub that is away must not hold this up."""
+        await self._steps.close()
+        if self._saving is None:
+            return
+        self._saving.cancel()
+        try:
+            await self._confirm()
+        except RillnodeError as error:
+            logger.warning("position_not_saved", extra={"code": error.code})
+
+    async def _pull(self) -> AsyncGenerator[Sequence[HubEntry]]:
+        stream, partition = self._stream, self._partition
+        saved = await self._calls.persist(self._position.load)
+        self._begin(saved or 0)
+        self._saving = kept(self._tell_often())
+        found = self._found()
+        yield ()
+        while True:
+            self._tell()
+            entries = await stream.pull(self._next, self._limit, partition=partition)
+            if found is not self._found():
+                # The hub was away. What it answers may be another stream of the name.
+                found = self._found()
+                if await self._calls.persist(self._position.load) is None:
+                    self._begin(0)
+            elif entries:
+                self._next = entries[-1].index + 1
+                yield entries
+            else:
+                await asyncio.sleep(self._poll_seconds)
+
+    def _begin(self, index: int) -> None:
+        self._ledger.revoke(self._partition)
+        self._ledger.assign(self._partition, index)
+        self._next = self._told = self._confirmed = index
+
+    def _tell(self) -> None:
+        """Send the position to be saved, where it is another one."""
+        index = self._ledger.positions[self._partition]
+        if index != self._told and self._position.tell(index):
+            self._told = index
+
+    async def _tell_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._save_seconds)
+            self._tell()
+
+    async def _confirm(self) -> None:
+        index = self._ledger.positions.get(self._partition, self._confirmed)
+        if index != self._confirmed:
+            await self._position.save(index)
+            self._told = self._confirmed = index
 
 
 async def create(calls: HubCalls, name: str | None, partitions: int | None) -> Found:
@@ -296,11 +411,3 @@ def _entries_of(request_id: int) -> Take[PullResponse]:
         return None
 
     return take
-
-
-async def _save_last(position: HubIndex, index: int) -> None:
-    """Save where a consumer stops, once: a hub that is away must not hold it up."""
-    try:
-        await position.save(index)
-    except RillnodeError as error:
-        logger.warning("position_not_saved", extra={"code": error.code})

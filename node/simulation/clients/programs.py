@@ -49,6 +49,12 @@ WORKED_PART: Final = 0.1
 WORK_SECONDS: Final = 1.5
 """How long: positions are saved meanwhile."""
 
+ACKNOWLEDGING_PART: Final = 0.25
+"""How many runs have consumers that acknowledge explicitly in half of their sessions."""
+
+IN_FLIGHT: Final = 8
+"""Entries that such a consumer works at side by side."""
+
 CALL_SECONDS: Final = 5.0
 
 ANSWER_SECONDS: Final = 30.0
@@ -307,6 +313,9 @@ class Consumer(Program):
         chance = share.world.network.random
         self._works = chance("consumers take time").random() < WORKING_PART
         self._work = chance(f"work of {machine.name}")
+        self._acknowledges = (
+            chance("consumers acknowledge explicitly").random() < ACKNOWLEDGING_PART
+        )
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Consume in short sessions."""
@@ -335,15 +344,12 @@ class Consumer(Program):
                 history.note(self.name, "session over")
 
     async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
-        history, log = self.share.history, (self.log_name, 0)
-        consuming = stream.consume(self.name, partitions=(0,), save_seconds=0.5)
-        async with aclosing(consuming) as entries:
+        if self._acknowledges and self._work.random() < 0.5:
+            await self._acknowledge(stream, expected, wanted)
+            return
+        async with stream.consumer(self.name, partitions=(0,), save_seconds=0.5) as entries:
             async for entry in entries:
-                if entry.index != expected and self.log_name not in history.lost:
-                    text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
-                    history.broken("consumer-seam", text)
-                expected = entry.index + 1
-                history.saw(self.name, log, [(entry.index, bytes(entry.data))])
+                expected = self._saw(entry, expected)
                 self._due = entry.index
                 if self._works and self._work.random() < WORKED_PART:
                     await asyncio.sleep(WORK_SECONDS)
@@ -351,6 +357,36 @@ class Consumer(Program):
                 wanted -= 1
                 if wanted < 0:
                     return
+
+    async def _acknowledge(self, stream: Stream, expected: int, wanted: int) -> None:
+        """Take entries side by side, and acknowledge them in any order; leave some at the end."""
+        in_flight: list[Entry] = []
+        async with stream.consumer(
+            self.name, partitions=(0,), save_seconds=0.5, ack="explicit", max_in_flight=IN_FLIGHT
+        ) as entries:
+            while wanted > 0:
+                for entry in await entries.batch(IN_FLIGHT, timeout=WORK_SECONDS):
+                    expected = self._saw(entry, expected)
+                    in_flight.append(entry)
+                if len(in_flight) > IN_FLIGHT:
+                    text = f"{self.name}: {len(in_flight)} entries in flight"
+                    self.share.history.broken("window-exceeded", text)
+                for _ in range(self._work.randrange(len(in_flight) + 1)):
+                    done = in_flight.pop(self._work.randrange(len(in_flight)))
+                    processed = min((one.index for one in in_flight), default=expected)
+                    self._processed = max(self._processed, processed)
+                    self._due = processed
+                    entries.ack(done)
+                    wanted -= 1
+
+    def _saw(self, entry: Entry, expected: int) -> int:
+        """Note an entry, which must be the expected one; return the index of the next."""
+        history, log = self.share.history, (self.log_name, 0)
+        if entry.index != expected and self.log_name not in history.lost:
+            text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
+            history.broken("consumer-seam", text)
+        history.saw(self.name, log, [(entry.index, bytes(entry.data))])
+        return entry.index + 1
 
 
 class Reader(Program):

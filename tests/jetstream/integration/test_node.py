@@ -43,7 +43,7 @@ async def consumed(client: Client, count: int, name: str = "s") -> list[bytes]:
     # Closed here: else the position is saved some time after this returns.
     async with (
         asyncio.timeout(ANSWER_SECONDS),
-        aclosing(stream.consume(client_id="c1")) as entries,
+        stream.consumer("c1") as entries,
     ):
         async for entry in entries:
             found.append(entry.data)

@@ -77,8 +77,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(home: Path, *options: str | Path) -> RunningNode:
         ports, log = tmp_path / f"ports-{len(processes)}", tmp_path / f"log-{len(processes)}"
         argv = rillnode(
-            "run", *options, "--ports-file", ports,
-            "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
+            "run", "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
+            *options, "--ports-file", ports,
         )  # fmt: skip
         with log.open("wb") as file:
             process = subprocess.Popen(argv, stdout=file, stderr=file, cwd=tmp_path)
@@ -101,6 +101,43 @@ def home(tmp_path: Path) -> Path:
     made = tmp_path / "edge"
     assert call("init", made).returncode == 0
     return made
+
+
+def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
+    """It goes on where it stopped, and says on stderr that the node is away."""
+    address = free_address()
+    node = start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
+    at = ("-c", str(home / "node.toml"), "--node", f"noise://{address}")
+    tail = ("stream", "tail", "s", "--consumer", "worker", "--format", "raw", *at)
+    assert call("stream", "push", "s", "--create", *at, stdin=b"a\nb\nc\n").returncode == 0
+    for count, printed in ((1, b"a\n"), (2, b"b\nc\n")):
+        assert call(*tail, "--count", str(count)).stdout == printed
+    none = call(*tail, "--count", "1", "--timeout", "0.2")
+    assert (none.returncode, none.stdout) == (1, b"")
+    (row,) = lines(call("index", "ls", "s", *at))
+    assert (row["client"], row["index"], row["lag"]) == ("worker", 3, 0)
+    assert call(*tail, "--from", "start").returncode == 2
+    with (home / "told").open("w+b") as told:
+        process = subprocess.Popen(rillnode(*tail), stdout=subprocess.PIPE, stderr=told)
+        try:
+            assert call("stream", "push", "s", *at, stdin=b"d\n").returncode == 0
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"d\n"
+            node.process.kill()
+            node.process.wait(LIMIT_SECONDS)
+            told_of = Path(told.name)
+            wait_for(lambda: b"trying again" in told_of.read_bytes(), process)
+            start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
+            wait_for(lambda: b"there is a link again" in told_of.read_bytes(), process)
+            assert call("stream", "push", "s", *at, stdin=b"e\n").returncode == 0
+            assert process.stdout.readline() == b"e\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_SECONDS) == 130
+        finally:
+            process.kill()
+            process.wait()
+    (row,) = lines(call("index", "ls", "s", *at))
+    assert row["index"] == 5
 
 
 def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
@@ -158,7 +195,7 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
 
     unknown = call("stream", "show", "typo", *at)
     assert unknown.returncode == 1
-    assert b"next: `rillnode stream ls`" in unknown.stderr
+    assert b"`rillnode stream ls` lists" in unknown.stderr
     assert node.stop() == 0
 
 

@@ -45,7 +45,7 @@ def with_client(directory: Path, talk: Talk, *grants: GrantTable) -> None:
 async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:
     """Consume so many entries and process them all."""
     taken: list[Entry] = []
-    async with aclosing(stream.consume(client_id)) as entries:
+    async with stream.consumer(client_id) as entries:
         async for entry in entries:
             taken.append(entry)
             if len(taken) > count:
@@ -175,10 +175,10 @@ def test_an_entry_counts_as_processed_when_the_next_is_asked_for(tmp_path: Path)
     async def talk(_: Node, client: Client) -> None:
         stream = await client.stream("s")
         await stream.push_many([b"a", b"b"])
-        async with aclosing(stream.consume("c")) as entries:
+        async with stream.consumer("c") as entries:
             assert (await anext(entries)).data == b"a"
         assert await client.get_index("c", "s") is None
-        async with aclosing(stream.consume("c")) as entries:
+        async with stream.consumer("c") as entries:
             await anext(entries)
             await anext(entries)
         assert await client.get_index("c", "s") == 1

@@ -134,7 +134,7 @@ def test_a_consumer_goes_on_and_its_position_with_it(face: Any, tmp_path: Path) 
             for part in range(3):
                 for number in range(COUNT):
                     stream.push_nowait(b"%d" % (part * COUNT + number), partition=number % 2)
-                async with stream.consume("c") as entries:
+                async with stream.consumer("c") as entries:
                     found, cancelled = await read_impatiently(entries, COUNT)
                     taken += [int(entry.data) for entry in found]
                     assert cancelled
@@ -155,16 +155,16 @@ def test_a_consumer_that_is_left_at_an_entry_gets_that_again(tmp_path: Path) -> 
             async with linked(node) as client:
                 stream = await client.stream("s")
                 await push_slowly(stream, 10)
-                async with stream.consume("c") as entries:
+                async with stream.consumer("c") as entries:
                     assert (await anext(entries)).index == 0
                 assert await client.get_index("c", "s") is None
-                async for entry in stream.consume("c"):
+                async for entry in stream.consumer("c"):
                     if entry.index == 3:
                         break
                 while await client.get_index("c", "s") != 3:
                     await asyncio.sleep(0.01)
             async with linked(node) as client:
-                async for entry in (await client.stream("s")).consume("c"):
+                async for entry in (await client.stream("s")).consumer("c"):
                     if entry.index == 5:
                         break
             assert await node.client.get_index("c", "s") == 5
@@ -187,7 +187,7 @@ def test_a_client_that_is_closed_while_an_iteration_closes_saves_all_its_positio
                 name = f"c{turns}"
                 async with linked(node) as client:
                     count = 0
-                    async for _ in (await client.stream("s")).consume(name, save_seconds=1000):
+                    async for _ in (await client.stream("s")).consumer(name, save_seconds=1000):
                         count += 1
                         if count == partitions * entries:
                             break
@@ -204,7 +204,7 @@ def test_partitions_that_there_are_not_cannot_be_followed(tmp_path: Path) -> Non
         async with running(tmp_path) as node:
             stream = await node.client.stream("s", partitions=2)
             for partition in (-1, 2):
-                for follow in (stream.tail, stream.batches, partial(stream.consume, "c")):
+                for follow in (stream.tail, stream.batches, partial(stream.consumer, "c")):
                     with pytest.raises(RequestError) as caught:
                         follow(partitions=[0, partition])
                     assert caught.value.code == "stream.partition"
@@ -229,7 +229,7 @@ def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
         async with running(tmp_path) as node, linked(node) as client:
             stream = await Hub(client).stream("s")
             await stream.push_many(b"%d" % number for number in range(COUNT))
-            async with stream.consume("c", poll_seconds=0.01) as entries:
+            async with stream.consumer("c", poll_seconds=0.01) as entries:
                 found, cancelled = await read_impatiently(entries, COUNT)
                 assert [entry.data for entry in found] == [b"%d" % n for n in range(COUNT)]
                 assert cancelled
@@ -393,7 +393,7 @@ def test_an_interrupt_leaves_a_blocking_iteration_as_it_is(tmp_path: Path) -> No
         ) as client,
     ):
         stream = client.stream("s")
-        with stream.tail(start="start") as tail, stream.consume("c") as entries:
+        with stream.tail(start="start") as tail, stream.consumer("c") as entries:
             for part in range(3):
                 with interrupted_soon():
                     next(tail)
@@ -419,7 +419,7 @@ def test_an_interrupt_leaves_a_blocking_iteration_as_it_is(tmp_path: Path) -> No
             with pytest.raises(StopIteration):
                 next(iteration)
         # Dropped, it is closed as well.
-        for entry in stream.consume("d"):
+        for entry in stream.consumer("d"):
             if entry.index == 7:
                 break
         while client.get_index("d", "s") != 7:

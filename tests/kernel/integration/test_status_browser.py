@@ -59,7 +59,7 @@ async def load(client: Client, name: str, partitions: int, most: int) -> None:
 
 async def consume(client: Client) -> None:
     stream = await client.stream(STREAM, partitions=2)
-    async for _ in stream.consume("dashboard"):
+    async for _ in stream.consumer("dashboard"):
         pass
 
 

@@ -93,7 +93,7 @@ def test_a_consumer_of_a_removed_stream_saves_no_position(tmp_path: Path) -> Non
         await stream.push_many([b"x"] * 5)
         async with await connect_to(node) as client:
             consumed = await client.stream("s")
-            async with aclosing(consumed.consume("c", save_seconds=1_000.0)) as entries:
+            async with consumed.consumer("c", save_seconds=1_000.0) as entries:
                 for index in range(5):
                     assert (await anext(entries)).index == index
                 await node.client.remove("s")
@@ -103,7 +103,7 @@ def test_a_consumer_of_a_removed_stream_saves_no_position(tmp_path: Path) -> Non
             assert await client.get_index("c", "s") is None
             again = await client.stream("s")
             await again.push(b"new")
-            async with aclosing(again.consume("c")) as entries:
+            async with again.consumer("c") as entries:
                 assert (await anext(entries)).data == b"new"
 
     run(node_config(tmp_path), talk)

@@ -11,8 +11,8 @@ import pytest
 from msgspec import Meta
 
 from nodes import CLIENT, node_config
-from rillnode import ConfigError, Node, RequestError, connect, connect_blocking
-from rillnode.codecs.errors import CodecError
+from rillnode import ConfigError, Node, StreamError, connect, connect_blocking
+from rillnode.codecs.errors import StreamError
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
@@ -56,10 +56,10 @@ def test_what_fits_is_stored_and_what_does_not_is_not(tmp_path: Path) -> None:
             readings = await node.stream("s", schema=Reading)
             assert await readings.push(Reading(id=1, at=NOON)) == 0
             for make, why in UNFIT:
-                with pytest.raises(RequestError, match=why) as failed:
+                with pytest.raises(StreamError, match=why) as failed:
                     await readings.push(make())
                 assert failed.value.code == "stream.schema"
-                with pytest.raises(RequestError, match=why):
+                with pytest.raises(StreamError, match=why):
                     await readings.push_many([Reading(id=2, at=NOON), make()])
             assert await readings.push_many([Reading(id=2, at=NOON, temp=1.5)]) == 2
             assert await readings.pull() == [
@@ -70,7 +70,7 @@ def test_what_fits_is_stored_and_what_does_not_is_not(tmp_path: Path) -> None:
             await readings.stream.push(b'{"id":"x"}')
             await readings.push(Reading(id=4, at=NOON), key="k", headers={"h": "v"})
             assert [one.key for one in await readings.stream.pull(3)] == [b"k"]
-            with pytest.raises(CodecError, match=r"Expected int, got str - at \$\.id"):
+            with pytest.raises(StreamError, match=r"Expected int, got str - at \$\.id"):
                 await readings.pull(2, 1)
 
     asyncio.run(scenario())
@@ -94,7 +94,7 @@ def test_clients_over_a_link_check_the_same(tmp_path: Path) -> None:
                     readings = client.stream("s", schema=Reading)
                     assert readings.push(Reading(id=2, at=NOON)) == 1
                     assert readings.push_many([Reading(id=3, at=NOON)]) == 3
-                    with pytest.raises(RequestError, match="Expected int"):
+                    with pytest.raises(StreamError, match="Expected int"):
                         readings.push(Reading(id=cast("int", "x"), at=NOON))
                     assert [one.id for _, one in readings.pull()] == [1, 2, 3]
 

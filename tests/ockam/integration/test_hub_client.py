@@ -42,7 +42,7 @@ WAIT_SECONDS = 120.0
 async def consumed(stream: HubStream, count: int, client_id: str = "c") -> list[bytes]:
     """The next entries of a consumer; all of them count as processed."""
     found: list[bytes] = []
-    consumer = stream.consume(client_id, poll_seconds=0.01)
+    consumer = stream.consumer(client_id, poll_seconds=0.01)
 
     async def read() -> None:
         async for entry in consumer:
@@ -221,7 +221,7 @@ def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
             found: list[HubEntry] = []
 
             async def read() -> None:
-                async for entry in stream.consume("c", poll_seconds=0.01):
+                async for entry in stream.consumer("c", poll_seconds=0.01):
                     found.append(entry)
 
             reading = asyncio.get_running_loop().create_task(read())

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fake_hub import ONCE, SOON, Answers, FakeHub, refusal, with_hub
-from rillnode.codecs.errors import CodecError
+from link_support import until
+from rillnode.codecs.errors import CodecError, ConsumerError, ConsumerStopped
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
@@ -28,7 +29,7 @@ from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
 async def take(stream: HubStream, count: int, client_id: str = "c", **options: Any) -> list[bytes]:
     """Consume so many entries; the next is asked for, so that all of them count as processed."""
     found: list[bytes] = []
-    consumer = stream.consume(client_id, poll_seconds=0.01, **options)
+    consumer = stream.consumer(client_id, poll_seconds=0.01, **options)
 
     async def read() -> None:
         async for entry in consumer:
@@ -150,9 +151,89 @@ def test_an_entry_counts_once_the_next_is_asked_for() -> None:
     async def talk(hub: FakeHub, client: Client) -> None:
         stream = await Hub(client).stream("s")
         await stream.push_many([b"0", b"1", b"2"])
-        consumer = stream.consume("c")
+        consumer = stream.consumer("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
         await consumer.aclose()
+        assert hub.indexes == {("c", "s"): 1}
+
+    with_hub(talk)
+
+
+def test_a_consumer_of_a_hub_acknowledges_waits_and_stops_as_any_other() -> None:
+    async def talk(hub: FakeHub, client: Client) -> None:
+        stream = await Hub(client).stream("s")
+        await stream.push_many(b"%d" % number for number in range(25))
+        consumer = stream.consumer("c", ack="explicit", poll_seconds=0.01, max_in_flight=15)
+        async with consumer:
+            first = await consumer.batch(99)
+            second = await consumer.batch(99)
+            assert [entry.index for entry in (*first, *second)] == list(range(15))
+            assert await consumer.batch(1, timeout=0.01) == []
+            for entry in (*second, *first[1:], first[1]):
+                consumer.ack(entry)
+            await consumer.save()
+            assert hub.indexes == {}
+            consumer.ack(first[0])
+            await consumer.save()
+            assert hub.indexes == {("c", "s"): 15}
+            with pytest.raises(ConsumerError) as caught:
+                consumer.ack(HubEntry(0, 20, b"20"))
+            assert caught.value.code == "consumer.foreign"
+            assert (await consumer.next(timeout=1)).index == 15
+            assert consumer.lag is None
+            consumer.stop()
+            with pytest.raises(ConsumerStopped):
+                await consumer.next()
+        assert hub.indexes == {("c", "s"): 15}
+
+    with_hub(talk)
+
+
+def test_a_hub_is_told_positions_from_time_to_time() -> None:
+    async def talk(hub: FakeHub, client: Client) -> None:
+        stream = await Hub(client).stream("s")
+        await stream.push_many([b"0", b"1", b"2"])
+        async with stream.consumer("c", save_seconds=0.01) as consumer:
+            await consumer.next()
+            await consumer.next()
+            # Neither is it left, nor is there anything to be pulled.
+            await until(lambda: hub.indexes == {("c", "s"): 1})
+
+    with_hub(talk)
+
+
+def test_a_stop_ends_a_wait_for_a_hub_that_does_not_answer() -> None:
+    async def talk(hub: FakeHub, client: Client) -> None:
+        stream = await Hub(client).stream("s")
+        hub.answers = lambda request: []
+        consumer = stream.consumer("c")
+        waiting = asyncio.ensure_future(consumer.next())
+        await asyncio.sleep(0.01)
+        consumer.stop()
+        with pytest.raises(ConsumerStopped):
+            await waiting
+        await consumer.aclose()
+        consumer = stream.consumer("c")
+        asyncio.get_running_loop().call_later(0.01, consumer.stop)
+        async with consumer:
+            assert [entry async for entry in consumer] == []
+
+    with_hub(talk)
+
+
+def test_what_is_in_flight_at_a_hub_that_forgot_comes_again() -> None:
+    async def talk(hub: FakeHub, client: Client) -> None:
+        await (await Hub(client).stream("s")).push_many([b"0", b"1"])
+        stream = await Hub(client, **SOON).stream("s")
+        async with stream.consumer("c", ack="explicit", poll_seconds=0.01) as consumer:
+            old = await consumer.batch(2)
+            hub.forget()
+            await (await Hub(client).stream("s")).push(b"new")
+            entry = await consumer.next()
+            assert (entry.index, entry.data) == (0, b"new")
+            with pytest.raises(ConsumerError):
+                consumer.ack(old[1])
+            consumer.ack(entry)
         assert hub.indexes == {("c", "s"): 1}
 
     with_hub(talk)
@@ -233,7 +314,7 @@ def test_a_consumer_begins_anew_where_the_hub_forgot() -> None:
         found: list[bytes] = []
 
         async def read() -> None:
-            async for entry in stream.consume("c", poll_seconds=0.01):
+            async for entry in stream.consumer("c", poll_seconds=0.01):
                 found.append(entry.data)
 
         reading = asyncio.get_running_loop().create_task(read())
@@ -269,7 +350,7 @@ def test_a_consumer_ends_where_its_last_save_is_not_confirmed(
     async def talk(hub: FakeHub, client: Client) -> None:
         await (await Hub(client).stream("s")).push_many([b"0", b"1"])
         stream = await Hub(client, answer_seconds=0.5).stream("s")
-        consumer = stream.consume("c")
+        consumer = stream.consumer("c")
         assert [(await anext(consumer)).index for _ in range(2)] == [0, 1]
         hub.answers = lambda request: []
         await consumer.aclose()

@@ -1,0 +1,114 @@
+"""A client tells whether there is a link, and of each that is lost and made."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from far_end import FarEnd
+from link_support import until
+from rillnode.node.client.client import Client
+from rillnode.node.client.session import Session
+
+Talk = Callable[[Client, FarEnd, list[str]], Awaitable[None]]
+
+
+def with_client(talk: Talk, *, reconnect: bool = True) -> None:
+    async def main() -> None:
+        told: list[str] = []
+        far = FarEnd()
+        session = Session(
+            far.connect,
+            reconnect=reconnect,
+            on_disconnect=told.append,
+            on_reconnect=lambda: told.append("again"),
+            name="noise://there:1",
+        )
+        await session.open()
+        async with asyncio.timeout(10.0):
+            client = Client(session)
+            await talk(client, far, told)
+            await client.close()
+
+    asyncio.run(main())
+
+
+def test_each_lost_link_is_told_and_each_new_one() -> None:
+    async def talk(client: Client, far: FarEnd, told: list[str]) -> None:
+        assert client.connected
+        assert repr(client) == "<Client of noise://there:1: connected>"
+        assert told == []
+        for _ in range(2):
+            far.links[-1].close("cut")
+            await until(lambda: not client.connected)
+            assert repr(client) == "<Client of noise://there:1: not connected>"
+            await until(lambda: client.connected)
+        await until(lambda: len(told) == 4)
+        assert told == ["closed by the peer", "again"] * 2
+
+    with_client(talk)
+
+
+def test_callbacks_may_be_coroutines() -> None:
+    async def main() -> None:
+        told: list[str] = []
+
+        async def lost(reason: str) -> None:
+            await asyncio.sleep(0)
+            told.append(reason)
+
+        async def again() -> None:
+            await asyncio.sleep(0)
+            told.append("again")
+
+        far = FarEnd()
+        session = Session(far.connect, on_disconnect=lost, on_reconnect=again)
+        await session.open()
+        async with asyncio.timeout(10.0):
+            far.links[-1].close("cut")
+            await until(lambda: told == ["closed by the peer", "again"])
+            await session.close()
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_client_is_no_lost_link() -> None:
+    seen: list[list[str]] = []
+
+    async def talk(client: Client, far: FarEnd, told: list[str]) -> None:
+        await client.close()
+        await asyncio.sleep(0.01)
+        assert not client.connected
+        seen.append(told)
+
+    with_client(talk)
+    assert seen == [[]]
+
+
+def test_a_link_that_is_not_made_again_is_told_to_be_lost() -> None:
+    async def talk(client: Client, far: FarEnd, told: list[str]) -> None:
+        far.links[-1].close("cut")
+        await until(lambda: bool(told))
+        assert not client.connected
+        assert len(told) == 1
+
+    with_client(talk, reconnect=False)
+
+
+def test_what_a_callback_raises_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        def fail(*_: object) -> None:
+            raise LookupError
+
+        far = FarEnd()
+        session = Session(far.connect, on_disconnect=fail, on_reconnect=fail)
+        await session.open()
+        async with asyncio.timeout(10.0):
+            far.links[-1].close("cut")
+            await until(lambda: len(far.links) == 2 and session.connected)
+            await asyncio.sleep(0)
+            await session.close()
+
+    with caplog.at_level(logging.CRITICAL, "asyncio"):
+        asyncio.run(main())
