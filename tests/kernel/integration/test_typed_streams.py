@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from nodes import CLIENT, node_config
 from rillnode import ConfigError, Node, StreamError, connect, connect_blocking
-from rillnode.codecs.errors import StreamError
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
