@@ -8,7 +8,7 @@ DATA ?=
 CASES ?=
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup demo test test-long check format docs bench bench-check clean
+.PHONY: setup demo test test-long check format docs man bench bench-check clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,13 @@ docs: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "python3 -m http.server --directory build/site"
+
+# For all of a machine: `make man MAN=/usr/local/share/man`.
+MAN ?= build/man
+
+man: setup
+	$(BIN)/python docs/manual.py $(MAN)/man1
+	@echo "man -M $(MAN) rillnode"
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --group bench

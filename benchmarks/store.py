@@ -1,6 +1,6 @@
-"""The store alone: durable appends beside a busy main thread, range reads, memory per idle log.
+"""The store alone: durable appends beside a busy main thread, range reads, times, idle logs.
 
-    python -m benchmarks.store [--dir DIR] [--mebibytes N] [--logs N]
+    python -m benchmarks.store [--dir DIR] [--mebibytes N] [--entries N] [--logs N]
 
 Each figure stands beside what the disk itself gives at the same moment: one file, written in
 groups of the same size and synced after each.
@@ -19,7 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from rillnode.actors.log import Append, Operation, Read
+from rillnode.actors.log import Append, Locate, Operation, Read
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import pack_body
 
@@ -135,6 +135,33 @@ def reads(directory: Path, per_append: int, total_bytes: int) -> tuple[float, fl
     return disk, tail_rate
 
 
+def times(directory: Path, entries: int, per_append: int = 100) -> tuple[float, float]:
+    """Seconds that it takes to find a time in a log reopened: the median of 200, and the longest.
+
+    The entries are of 8 bytes, and an append came each millisecond.
+    """
+    counter = Counter()
+    store = open_store(directory, counter)
+    body, count = pack_body([b"12345678"] * per_append), entries // per_append
+    for number in range(count):
+        store.submit(Append(log=1, count=per_append, body=body, received_at=number))
+        counter.wait(number - 10_000)
+    counter.wait(count)
+    store.close()
+    store.open()
+    seconds: list[float] = []
+    for number in range(200):
+        at_ms = number * 7_919 * count // 200 % count
+        locate, asked = Locate(log=1, at_ms=at_ms), counter.count
+        begun = time.perf_counter()
+        if not store.read(locate):
+            counter.wait(asked + 1)
+        seconds.append(time.perf_counter() - begun)
+        assert locate.index == at_ms * per_append
+    store.close()
+    return sorted(seconds)[len(seconds) // 2], max(seconds)
+
+
 def resident_bytes() -> int:
     """Memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -203,6 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
     parser.add_argument("--dir", type=Path, help="on the disk to be measured; default: build/")
     parser.add_argument("--mebibytes", type=int, default=256, help="written by each case")
+    parser.add_argument("--entries", type=int, default=10_000_000, help="of which a time is found")
     parser.add_argument("--logs", type=int, default=100_000, help="for the memory of idle logs")
     arguments = parser.parse_args()
     base: Path = arguments.dir or Path(__file__).parent.parent / "build"
@@ -219,6 +247,12 @@ def main() -> None:
         for per_append in (16, 64, 256):
             disk, tail = reads(directory, per_append, total_bytes)
             table.add_row(f"{per_append}", f"{disk:,.0f}", f"{tail:,.0f}")
+        console.print(table)
+        median, longest = times(directory, arguments.entries)
+        table = Table(title=f"finding a time among {arguments.entries:,} entries")
+        for heading in ("median", "longest"):
+            table.add_column(heading, justify="right")
+        table.add_row(f"{median * 1e3:.2f} ms", f"{longest * 1e3:.2f} ms")
         console.print(table)
         used, reopened, rate = idle_logs(directory, arguments.logs)
         table = Table(title=f"{arguments.logs:,} logs with one entry of 100 bytes each")

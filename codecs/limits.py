@@ -373,3 +373,7 @@ DIALLED_LINKS_MAX: Final = 1_024
 PEER_WAITING_MESSAGES_MAX: Final = 16_384
 PEER_WAITING_BYTES_MAX: Final = 16_777_216
 """Messages that wait until the link to one peer is open. Own choice."""
+
+WHERE_CHARS_MAX: Final = 1_024
+WHERE_DEPTH_MAX: Final = 16
+"""Characters of a condition on entries, and how deep it is nested. Own choice."""

@@ -15,7 +15,10 @@ to these addresses:
 | rillnode_append | a stream | Position of the first entry, once durable |
 | rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
 | rillnode_read | a stream | Blocks |
+| rillnode_locate | a stream | Position of the first entry that came at a time or later |
+| rillnode_search | a stream | Found: the entries that meet a condition, and how far it looked |
 | rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
+| rillnode_follow | a stream | Found, again and again, from the subscription's own address |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
 | rillnode_open_many | `stream` | StreamInfo of each, or why not |
@@ -88,6 +91,12 @@ from rillnode.codecs.native_messages import (
     Failure as Failure,
 )
 from rillnode.codecs.native_messages import (
+    FollowRequest as FollowRequest,
+)
+from rillnode.codecs.native_messages import (
+    FoundResponse as FoundResponse,
+)
+from rillnode.codecs.native_messages import (
     Hop as Hop,
 )
 from rillnode.codecs.native_messages import (
@@ -104,6 +113,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    LocateRequest as LocateRequest,
 )
 from rillnode.codecs.native_messages import (
     NodeAddress as NodeAddress,
@@ -146,6 +158,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     SaveIndexRequest as SaveIndexRequest,
+)
+from rillnode.codecs.native_messages import (
+    SearchRequest as SearchRequest,
 )
 from rillnode.codecs.native_messages import (
     ServeRequest as ServeRequest,
@@ -237,7 +252,10 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
     "rillnode_read": ReadRequest,
+    "rillnode_locate": LocateRequest,
+    "rillnode_search": SearchRequest,
     "rillnode_subscribe": SubscribeRequest,
+    "rillnode_follow": FollowRequest,
     "rillnode_credit": CreditRequest,
     "rillnode_unsubscribe": UnsubscribeRequest,
     "rillnode_open": OpenRequest,
@@ -272,6 +290,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,
     "rillnode_blocks": BlocksResponse,
+    "rillnode_found": FoundResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,
     "rillnode_document": DocumentResponse,
@@ -352,7 +371,13 @@ def encode_blocks(
     return b"".join((_ENCODERS[BlocksResponse][0], encode_uint(size), *parts))
 
 
-def blocks_of(response: BlocksResponse) -> list[Block]:
+def found(request_id: int, extent: tuple[int, int], reached: int, blocks: Sequence[Block]) -> bytes:
+    """Encode a FoundResponse; `extent` is the log's first index kept and its end."""
+    items = [BlockItem(block.first_index, block.value) for block in blocks]
+    return encode(FoundResponse(request_id, *extent, reached, items))
+
+
+def blocks_of(response: BlocksResponse | FoundResponse) -> list[Block]:
     """The blocks of a response."""
     return [Block(item.first_index, item.value) for item in response.blocks]
 

@@ -61,6 +61,49 @@ class ReadRequest:
 
 
 @dataclass(slots=True)
+class LocateRequest:
+    """Ask for the index of the first entry that came at a time or later.
+
+    Attributes:
+        milliseconds: since 1970.
+        ago: they are so many before now, by the node's clock, instead.
+    """
+
+    request_id: UInt
+    milliseconds: UInt
+    ago: bool
+
+
+@dataclass(slots=True)
+class SearchRequest:
+    """Read the entries from `index` to before `until` that meet a condition.
+
+    One request looks at a bounded number of entries: whoever asks goes on from where its answer
+    has got to.
+
+    Attributes:
+        entries_max: enough matches.
+        where: the condition (`codecs/where.py`).
+    """
+
+    request_id: UInt
+    index: UInt
+    until: UInt
+    entries_max: UInt
+    where: str
+
+
+@dataclass(slots=True)
+class FollowRequest:
+    """Subscribe to the entries that meet a condition, else as SubscribeRequest."""
+
+    request_id: UInt
+    index: UInt
+    credit_bytes: UInt
+    where: str
+
+
+@dataclass(slots=True)
 class SubscribeRequest:
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
 
@@ -330,7 +373,7 @@ class ListResponse:
 
 @dataclass(slots=True)
 class PositionResponse:
-    """Answers AppendRequest and TrimRequest."""
+    """Answers AppendRequest, LocateRequest and TrimRequest."""
 
     request_id: UInt
     index: UInt
@@ -356,6 +399,24 @@ class BlocksResponse:
     request_id: UInt
     first_index: UInt
     next_index: UInt
+    blocks: list[BlockItem]
+
+
+@dataclass(slots=True)
+class FoundResponse:
+    """Answers SearchRequest, and FollowRequest again and again: entries that match, and no others.
+
+    Attributes:
+        first_index: first index that the log still keeps.
+        next_index: index after the last committed entry when it was read.
+        reached: index after the last entry that was looked at.
+        blocks: each is a run of neighbours that match.
+    """
+
+    request_id: UInt
+    first_index: UInt
+    next_index: UInt
+    reached: UInt
     blocks: list[BlockItem]
 
 
@@ -521,7 +582,10 @@ Request = (
     AppendRequest
     | AppendManyRequest
     | ReadRequest
+    | LocateRequest
+    | SearchRequest
     | SubscribeRequest
+    | FollowRequest
     | CreditRequest
     | UnsubscribeRequest
     | OpenRequest
@@ -556,6 +620,7 @@ Response = (
     | PositionsResponse
     | OpenManyResponse
     | BlocksResponse
+    | FoundResponse
     | SavedIndexResponse
     | ListIndexesResponse
     | DocumentResponse

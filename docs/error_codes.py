@@ -44,6 +44,9 @@ TEXTS_MAX: Final = 2
 
 # What is not said where the code stands, or in too many ways.
 _MEANINGS: Final = {
+    "where.depth": "a condition is nested too deep",
+    "where.length": "a condition has too many characters",
+    "where.syntax": "a condition cannot be read; the text says at which character, and what is due",
     "actor.busy": "too much waits for the actor: try again",
     "actor.failed": "the asked actor has failed, or was started anew: the log says why",
     "actor.stopped": "the actor has ended, or ended before it came to the message",
@@ -73,6 +76,7 @@ _MEANINGS: Final = {
     "codec.varint": "a number that is too long, too large, or not in its shortest form",
     "commit.header": "a commit's header is missing, cannot be read, or is another one",
     "client.key": "a client was given no key, or not in its environment",
+    "client.time": "a time to read from has no zone, or has not come yet",
     "client.url": "the address is not of the form that the client takes",
     "config.conflict": "two settings do not go together",
     "config.connection": "it is not said which node to talk to, or how",

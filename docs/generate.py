@@ -12,7 +12,7 @@ from error_codes import ErrorCode, error_codes
 from python_reference import described
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
-from rillnode.node.cli import build_parser
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.config.file_type import table_type
@@ -51,7 +51,7 @@ _CLI_INTRO: Final = """# Command line
 
 Data goes to stdout, messages to stderr. On a terminal, data is shown as tables; elsewhere, or with
 `--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error has a
-[code](errors.md) and ends with the next step.
+[code](errors.md) and ends with the next step. `make man` writes the same as man pages.
 
 | exit code | meaning |
 |---|---|

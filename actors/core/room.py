@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.outside import Outside
-from rillnode.actors.log import LogStore, Read
+from rillnode.actors.log import Locate, LogStore, Read
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
@@ -31,6 +31,11 @@ each time that none could."""
 LOOK_READS: Final = 64
 """Reads that go on in one turn: what they bring is handled before others do."""
 
+
+LOCATE_BYTES: Final = 65_536
+"""What the look-up of a time counts as: it brings an index, but reads some blocks. Own choice."""
+
+AnyRead = Read | Locate
 
 CallLater = Callable[[float, Callable[[], object]], TimerHandle]
 
@@ -75,8 +80,8 @@ class Room(Outside):
         self._link = link
         self._call_later = call_later
         self._is_idle = is_idle
-        self._askers: dict[Read, Cell] = {}
-        self._waiting: deque[Read] = deque()
+        self._askers: dict[AnyRead, Cell] = {}
+        self._waiting: deque[AnyRead] = deque()
         self._timer: TimerHandle | None = None
         self._look_seconds = LOOK_SECONDS
         self._closed = False
@@ -100,7 +105,7 @@ class Room(Outside):
         """How many reads wait."""
         return len(self._waiting)
 
-    def read(self, operation: Read) -> bool:
+    def read(self, operation: AnyRead) -> bool:
         """Read from the store, once there is room; else as the store's `read` does.
 
         After the link's end it fails at once: `link.closed`.
@@ -114,9 +119,9 @@ class Room(Outside):
             return False
         return self.begin(operation)
 
-    def begin(self, operation: Read) -> bool:
+    def begin(self, operation: AnyRead) -> bool:
         """Read now, before those that wait: what others get as well waits for none of them."""
-        self.reading_bytes += operation.bytes_max
+        self.reading_bytes += _bytes_max(operation)
         self._askers[operation] = operation.reply_to
         operation.reply_to = self
         if not self._store.read(operation):
@@ -179,8 +184,8 @@ class Room(Outside):
             self.look()
         return True
 
-    def _ended(self, operation: Read) -> Cell:
-        self.reading_bytes -= operation.bytes_max
+    def _ended(self, operation: AnyRead) -> Cell:
+        self.reading_bytes -= _bytes_max(operation)
         self.read_bytes += _bytes_of(operation)
         asker = operation.reply_to = self._askers.pop(operation)
         return asker
@@ -197,21 +202,27 @@ class Room(Outside):
         self.look()
 
 
-def _hand_over(operation: Read) -> None:
+def _hand_over(operation: AnyRead) -> None:
     """Let the asker go on with what is complete."""
     asker: Cell = operation.reply_to
     asker.base.post(asker, operation, operation.then)
 
 
-def _fail(operation: Read) -> None:
+def _fail(operation: AnyRead) -> None:
     """What waited is not read; whoever asked for it is told."""
     operation.error = _unwanted()
     if operation.then is not None or not operation.reply_to.exited:
         _hand_over(operation)
 
 
-def _bytes_of(operation: Read) -> int:
+def _bytes_of(operation: AnyRead) -> int:
+    if isinstance(operation, Locate):
+        return 0
     return sum([len(block.value) for block in operation.blocks])
+
+
+def _bytes_max(operation: AnyRead) -> int:
+    return LOCATE_BYTES if isinstance(operation, Locate) else operation.bytes_max
 
 
 def _unwanted() -> StoreError:

@@ -243,6 +243,23 @@ class Read(Operation):
 
 
 @dataclass(slots=True, eq=False)
+class Locate(Operation):
+    """Find the first entry of a log that came at a time or later, by halving the range of indexes.
+
+    As arrivals ascend (`Append.received_at`), all that stand behind it came no earlier either.
+
+    Attributes:
+        at_ms: the time, in milliseconds since 1970.
+        index: result: the entry's; the log's end where nothing came so late, and its first entry
+            where all did.
+    """
+
+    log: int = 0
+    at_ms: int = 0
+    index: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class ListKeys(Operation):
     """List secondary keys of a log from `start` up to `end` (exclusive; None: to the last).
 
@@ -453,6 +470,7 @@ class WatchValues(Operation):
 WriteOperation = Append | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
 ReadOperation = (
     Read
+    | Locate
     | ListKeys
     | FindStream
     | ListStreams

@@ -17,6 +17,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     LogExtent,
     Operation,
     PutRecord,
@@ -45,7 +46,7 @@ from rillnode.actors.log.rocks.layout import (
     split_key,
     utf8,
 )
-from rillnode.actors.log.rocks.retention import cut_index
+from rillnode.actors.log.rocks.retention import cut_index, first_since
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, sizes_of
@@ -203,6 +204,10 @@ class MemoryTables:
         match operation:
             case Read():
                 self._read(operation)
+            case Locate(log=log_number, at_ms=at_ms):
+                log = self._logs.get(log_number) or _Log()
+                first, end = log.state.first_index, log.state.next_index
+                operation.index = first_since(at_ms, first, end, partial(_block_at, log.blocks))
             case FindStream():
                 name = operation.name
                 if name is None:

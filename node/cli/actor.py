@@ -1,7 +1,7 @@
 """`rillnode actor`: what has a route on a node: list, show and stop."""
 
 import argparse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import iso_time
@@ -9,7 +9,9 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client.lookup import About
+
+if TYPE_CHECKING:
+    from rillnode.node.client.lookup import About
 
 _SHOWN: Final = 1_000
 
@@ -123,7 +125,7 @@ async def stop(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _row(about: About) -> dict[str, Any]:
+def _row(about: "About") -> dict[str, Any]:
     return {
         "route": about.route,
         "kind": about.kind,

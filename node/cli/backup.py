@@ -3,17 +3,18 @@
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rillnode import __version__
-from rillnode.actors.log import FORMAT_VERSION
-from rillnode.node.backup import BACKUP_VERSION, Manifest, Source, make_backup, source_bytes
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config
-from rillnode.node.keys.files import read_key
+
+if TYPE_CHECKING:
+    from rillnode.node.backup import Manifest
+    from rillnode.node.config import Config
 
 
 def add(commands: Commands) -> None:
@@ -37,6 +38,8 @@ def add(commands: Commands) -> None:
 
 async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make a backup."""
+    from rillnode.node.backup import Source, make_backup, source_bytes
+
     config, file = configured(args, terminal)
     target: Path = args.target.absolute()
     async with resting_store(args, terminal, config) as store:
@@ -58,7 +61,11 @@ async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _about(config: Config) -> Manifest:
+def _about(config: "Config") -> "Manifest":
+    from rillnode.actors.log import FORMAT_VERSION
+    from rillnode.node.backup import BACKUP_VERSION, Manifest
+    from rillnode.node.keys.files import read_key
+
     return Manifest(
         version=BACKUP_VERSION,
         made_at=int(time.time()),
@@ -70,7 +77,7 @@ def _about(config: Config) -> Manifest:
     )
 
 
-def _keys_elsewhere(config: Config) -> list[Path]:
+def _keys_elsewhere(config: "Config") -> list[Path]:
     of_plug_ins = (path for one in config.tables for path in one.key_files(config).values())
     named = (config.key_file, config.admin_key_file, *of_plug_ins)
     return [path for path in named if path.parent != config.data_dir and path.is_file()]

@@ -1,7 +1,6 @@
 """`rillnode bench`: quick figures of this machine, over an encrypted link to a node of its own."""
 
 import argparse
-import asyncio
 import os
 import signal
 import statistics
@@ -12,16 +11,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rillnode.codecs.errors import TransportError
-from rillnode.codecs.keys import Identity
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, Stream, connect
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rillnode.node.client import Client, Stream
 
 _WINDOWS: Final = (1, 64, 1_024)
 _START_SECONDS_MAX: Final = 60.0
@@ -71,7 +73,7 @@ async def bench(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _push(stream: Stream, window: int, duration: float, size: int) -> dict[str, Any]:
+async def _push(stream: "Stream", window: int, duration: float, size: int) -> dict[str, Any]:
     payload = os.urandom(size)
     unconfirmed: deque[tuple[asyncio.Future[int], float]] = deque()
     waited: list[float] = []
@@ -89,7 +91,7 @@ async def _push(stream: Stream, window: int, duration: float, size: int) -> dict
     return _row(f"push, {window} unconfirmed", len(waited), now - begun, size, waited)
 
 
-async def _replay(client: Client, duration: float, size: int) -> dict[str, Any]:
+async def _replay(client: "Client", duration: float, size: int) -> dict[str, Any]:
     """Read from the start, until the end or for so long."""
     (partition,) = (await client.describe(_STREAM)).partitions
     stream = await client.stream(_STREAM)
@@ -115,8 +117,13 @@ def _row(case: str, count: int, elapsed: float, size: int, waited: list[float]) 
 
 
 @asynccontextmanager
-async def _node(home: Path) -> AsyncGenerator[Client]:
+async def _node(home: Path) -> "AsyncGenerator[Client]":
     """A node in a process of its own, and a client of it; the process is ended afterwards."""
+    import asyncio
+
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.client import connect
+
     ports = home / "ports.json"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "rillnode", "run", "--dev", "-q", "--data-dir", str(home / "data"),

@@ -9,8 +9,6 @@ from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import load
-from rillnode.node.config.describe import defaults, effective, schema
 
 
 def add(commands: Commands) -> None:
@@ -59,6 +57,8 @@ def add_config_options(parser: Parser) -> None:
 
 def check(args: argparse.Namespace, terminal: Terminal) -> int:
     """Check a configuration, and that the plug-ins that it asks for can be had."""
+    from rillnode.node.config import load
+
     # Here, because other verbs do without what plug-ins stand on.
     from rillnode.node.plugins import asked_plug_ins, plug_in_of
 
@@ -71,6 +71,9 @@ def check(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show the values in effect, or every default."""
+    from rillnode.node.config import load
+    from rillnode.node.config.describe import defaults, effective
+
     if args.defaults:
         terminal.write_text(defaults())
         return Exit.OK
@@ -84,5 +87,7 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def print_schema(_: argparse.Namespace, terminal: Terminal) -> int:
     """Print the schema."""
+    from rillnode.node.config.describe import schema
+
     terminal.write(msgspec.json.format(msgspec.json.encode(schema())) + b"\n")
     return Exit.OK

@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, connect
-from rillnode.node.config import Config, ListenAddress, load_config, parse_address
-from rillnode.node.contexts import find, named
-from rillnode.node.keys.files import read_key
-from rillnode.node.keys.rotation import rotation_identities
+
+if TYPE_CHECKING:
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.client import Client
+    from rillnode.node.config import Config, ListenAddress
 
 CONFIG_FILE: Final = Path("node.toml")
 _SCHEME: Final = "noise://"
+_INTERRUPTED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,14 @@ class Target:
     key: Path | None
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> "Identity | None":
         """The key in the file.
 
         Raises:
             ConfigError: it cannot be read.
         """
+        from rillnode.node.keys.files import read_key
+
         return None if self.key is None else read_key(self.key)
 
 
@@ -66,21 +68,25 @@ def add_connection_options(parser: Parser) -> None:
 @asynccontextmanager
 async def connected(
     args: argparse.Namespace, terminal: Terminal, *, reconnect: bool = True
-) -> AsyncGenerator[Client]:
+) -> "AsyncGenerator[Client]":
     """Connect to the node that the options name, for the time of the block.
 
-    Where it is not to `reconnect`, what is under way fails when the link ends; else people are told
-    that it is lost, as nothing comes and goes meanwhile.
+    Where it is not to `reconnect`, what is under way fails when the link ends; else people are
+    told of a lost link, and when there is one again. An interrupt waits for nothing.
 
     Raises:
         ConfigError: the options do not name one.
         TransportError: it is out of reach.
     """
+    import asyncio
+
+    from rillnode.node.client import connect
+
     target = find_target(args, terminal)
 
     def lost(reason: str) -> None:
         if reconnect:
-            terminal.message(f"the link to the node is lost ({reason}): trying again")
+            terminal.message(f"link lost ({reason}), trying again")
 
     async with await connect(
         target.url,
@@ -88,9 +94,13 @@ async def connected(
         node_identity=target.node_identity,
         reconnect=reconnect,
         on_disconnect=lost,
-        on_reconnect=lambda: terminal.message("there is a link again"),
+        on_reconnect=lambda: terminal.message("link is back"),
     ) as client:
-        yield client
+        try:
+            yield client
+        except asyncio.CancelledError:
+            await client.close(timeout_seconds=_INTERRUPTED_SECONDS)
+            raise
 
 
 def config_file(named: Path | None) -> Path | None:
@@ -104,6 +114,8 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     Raises:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
+    from rillnode.codecs.keys import parse_identities
+
     if args.config is not None and args.context is not None:
         raise ConfigError("config.connection", "-c and --context name two nodes: leave one out")
     url, identity, key = args.node, args.node_identity, args.key
@@ -137,6 +149,9 @@ class _Place:
 
 def _configured(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
     """What a configuration says of its node, where the options or the directory have one."""
+    from rillnode.node.config import load_config
+    from rillnode.node.contexts import named
+
     elsewhere = args.node or args.context or named(terminal.environ)
     file: Path | None = args.config if elsewhere else config_file(args.config)
     if file is None:
@@ -148,6 +163,8 @@ def _configured(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
 
 def _found(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
     """What the environment, a context or a node of `--dev` says of it."""
+    from rillnode.node.contexts import find
+
     if args.node and not args.context:
         return None  # whose identity that of another node is not
     found = find(terminal.environ, name=args.context)
@@ -158,7 +175,7 @@ def _found(args: argparse.Namespace, terminal: Terminal) -> _Place | None:
     return _Place(context.url, context.node_identity, key)
 
 
-def target_of(config: Config) -> Target:
+def target_of(config: "Config") -> Target:
     """The node of a configuration, and its administrator.
 
     Raises:
@@ -168,19 +185,23 @@ def target_of(config: Config) -> Target:
     return Target(url, _identities(config), config.admin_key_file)
 
 
-def _identities(config: Config) -> str:
+def _identities(config: "Config") -> str:
+    from rillnode.node.keys.rotation import rotation_identities
+
     return ",".join(rotation_identities(config.key_file))
 
 
-def _url(listen: ListenAddress) -> str:
+def _url(listen: "ListenAddress") -> str:
     if listen.port == 0:
         text = "noise.listen has port 0: name the port that the node took with --node"
         raise ConfigError("config.connection", text)
     return f"{_SCHEME}{_reachable(listen)}"
 
 
-def _reachable(listen: ListenAddress) -> ListenAddress:
+def _reachable(listen: "ListenAddress") -> "ListenAddress":
     """The address to dial for an address that was listened on: every address means this machine."""
+    from rillnode.node.config import ListenAddress
+
     try:
         address = ip_address(listen.host)
     except ValueError:
@@ -191,6 +212,8 @@ def _reachable(listen: ListenAddress) -> ListenAddress:
 
 
 def _check_url(url: str) -> None:
+    from rillnode.node.config import parse_address
+
     try:
         if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
             raise ValueError

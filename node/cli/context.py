@@ -7,7 +7,6 @@ from rillnode.node.cli.connection import add_connection_options, find_target
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.contexts import Context, load_context, read_contexts, write_contexts
 
 _ORDER = (
     "A verb takes the first node of: its options, RILLNODE_CONTEXT or RILLNODE_URL with\n"
@@ -57,6 +56,8 @@ def add(commands: Commands) -> None:
 
 def add_context(args: argparse.Namespace, terminal: Terminal) -> int:
     """Save a node; a key that cannot be read is none to save."""
+    from rillnode.node.contexts import Context, read_contexts, write_contexts
+
     target = find_target(args, terminal)
     identity = target.identity
     key = None if target.key is None else str(target.key.absolute())
@@ -82,6 +83,8 @@ def add_context(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def use(args: argparse.Namespace, terminal: Terminal) -> int:
     """Select one, or none."""
+    from rillnode.node.contexts import load_context, read_contexts, write_contexts
+
     if (args.name is None) != args.none:
         raise ConfigError("context.unknown", "name a context, or say --none")
     if args.name is not None:
@@ -94,6 +97,8 @@ def use(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def list_contexts(args: argparse.Namespace, terminal: Terminal) -> int:
     """List what is saved."""
+    from rillnode.node.contexts import read_contexts
+
     saved = read_contexts(terminal.environ)
     rows = [
         {
@@ -111,6 +116,8 @@ def list_contexts(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def remove(args: argparse.Namespace, terminal: Terminal) -> int:
     """Forget one."""
+    from rillnode.node.contexts import load_context, read_contexts, write_contexts
+
     load_context(terminal.environ, args.name)
     saved = read_contexts(terminal.environ)
     del saved.contexts[args.name]

@@ -9,7 +9,6 @@ from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import load_config
 
 _DEFAULTS: Final = "name=doctor"
 """What a node without a configuration is called."""
@@ -31,6 +30,7 @@ def add(commands: Commands) -> None:
 
 def doctor(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look at everything."""
+    from rillnode.node.config import load_config
     from rillnode.node.doctor import examine
 
     file = config_file(args.config)

@@ -1,18 +1,17 @@
 """Entries as lines: JSON, raw, hexadecimal, or for people; and lines as entries."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
-from typing import BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 import msgspec
 
-from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.keyed import told
-from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.node.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from rillnode.codecs.entries import Entry
 
 LineFormat = Literal["people", "json", "raw", "hex"]
 InputFormat = Literal["lines", "json", "raw", "hex"]
@@ -37,7 +36,7 @@ class _EntryLine(msgspec.Struct, omit_defaults=True):
     headers_base64: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
-def line_formatter(form: LineFormat) -> Callable[[Entry], bytes]:
+def line_formatter(form: LineFormat) -> "Callable[[Entry], bytes]":
     """What turns an entry into a line, its newline included."""
     match form:
         case "raw":
@@ -54,6 +53,14 @@ def iso_time(milliseconds: int) -> str:
     """A time in milliseconds since 1970 as ISO 8601, UTC."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds in the largest unit that it is whole numbers of, as `7d` or `90s`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
 
 
 def json_text(data: bytes) -> bytes | None:
@@ -84,6 +91,9 @@ async def input_chunks(source: BinaryIO) -> AsyncIterator[bytes]:
 class InputReader:
     """Cuts what arrives into entries.
 
+    Attributes:
+        line: number of the line of the entry that came last, from 1.
+
     Raises (from `feed` and `finish`):
         RillnodeError: a line that is too long, or not in the format; the text names its number.
     """
@@ -91,10 +101,12 @@ class InputReader:
     def __init__(self, form: InputFormat) -> None:
         self._form = form
         self._rest = b""
-        self._line = 0
+        self.line = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The entries that a chunk completes."""
+        from rillnode.codecs.limits import ENTRY_BYTES_MAX
+
         if self._form == "raw":
             self._rest += chunk
         else:
@@ -102,7 +114,7 @@ class InputReader:
             for line in lines:
                 yield from self._entry(line)
         if len(self._rest) > ENTRY_BYTES_MAX * (2 if self._form == "hex" else 1):
-            raise self._error(self._line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
+            raise self._error(self.line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
 
     def finish(self) -> Iterator[bytes]:
         """The entry that the end of the input completes."""
@@ -112,21 +124,23 @@ class InputReader:
             yield from self._entry(self._rest)
 
     def _entry(self, line: bytes) -> Iterator[bytes]:
-        self._line += 1
+        from rillnode.codecs.limits import ENTRY_BYTES_MAX
+
+        self.line += 1
         if self._form == "json":
             if not line.strip():
                 return
             try:
                 msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise self._error(self._line, f"not JSON: {error}") from None
+                raise self._error(self.line, f"not JSON: {error}") from None
         elif self._form == "hex":
             try:
                 line = bytes.fromhex(line.decode("ascii"))
             except ValueError:
-                raise self._error(self._line, "not hexadecimal") from None
+                raise self._error(self.line, "not hexadecimal") from None
         if len(line) > ENTRY_BYTES_MAX:
-            raise self._error(self._line, f"more than {ENTRY_BYTES_MAX:,} bytes")
+            raise self._error(self.line, f"more than {ENTRY_BYTES_MAX:,} bytes")
         yield line
 
     def _error(self, line: int, text: str) -> RillnodeError:
@@ -134,7 +148,9 @@ class InputReader:
         return RillnodeError("input.format", f"{where}: {text}")
 
 
-def _json_line(entry: Entry) -> bytes:
+def _json_line(entry: "Entry") -> bytes:
+    from rillnode.codecs.keyed import told
+
     line = _EntryLine(
         entry.partition, entry.index, iso_time(entry.received_at), entry.kind.name.lower()
     )
@@ -151,7 +167,7 @@ def _json_line(entry: Entry) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def _people_line(entry: Entry) -> bytes:
+def _people_line(entry: "Entry") -> bytes:
     parts = [f"{entry.partition}:{entry.index}", iso_time(entry.received_at)]
     if (key := entry.key) is not None:
         parts.append(f"[{_shown(key)}]")
@@ -171,6 +187,8 @@ def _shown(data: bytes) -> str:
 
 async def _readable(descriptor: int) -> None:
     """Wait until a read will not block. Regular files cannot be waited for, and never do."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

@@ -81,6 +81,7 @@ NEXT_STEPS: Final = {
     "noise.unknown_identity": _GRANT,
     "noise.wrong_node": "`rillnode key show` on the node's identity.key prints its identity",
     "ockam": "name the other `dialect` in its [[peer]]",
+    "output": "make room where stdout goes, or send it elsewhere",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
     "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
     "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
@@ -125,6 +126,7 @@ NEXT_STEPS: Final = {
     "table.infer": "let the sink land some entries first: `rillnode sink ls` tells how far it is",
     "table.pair": "stop the node, remove the table and its rejects, and start it",
     "testing": "see the docstring of `rillnode.testing.Network`",
+    "where": "`rillnode stream pull --help` tells what a condition is",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

@@ -5,13 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.keys import Identity
 from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config.describe import template
-from rillnode.node.keys.files import write_key
 
 _DEFAULT_NAME: Final = "node"
 
@@ -36,6 +33,10 @@ def add(commands: Commands) -> None:
 
 def init(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make keys and a configuration."""
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.config.describe import template
+    from rillnode.node.keys.files import write_key
+
     directory: Path = args.directory
     config = directory / CONFIG_FILE
     names = ("identity.key", "admin.key", "nextgraph.key")

@@ -3,14 +3,15 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
-from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.keys.files import read_channel_key, read_key, write_key
-from rillnode.node.keys.rotation import begin_rotation, finish_rotation, next_path
+
+if TYPE_CHECKING:
+    from rillnode.codecs.channel_key import ChannelKey
+    from rillnode.codecs.keys import Identity
 
 
 def add(commands: Commands) -> None:
@@ -54,6 +55,10 @@ def add(commands: Commands) -> None:
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make a key file."""
+    from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
+    from rillnode.codecs.keys import Identity
+    from rillnode.node.keys.files import write_key
+
     key = ChannelKey(os.urandom(KEY_BYTES)) if args.channel else Identity.generate()
     write_key(args.file, key)
     _show(terminal, args.file, key)
@@ -62,6 +67,8 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show a key file's public part."""
+    from rillnode.node.keys.files import read_channel_key, read_key
+
     read = read_channel_key if args.channel else read_key
     _show(terminal, args.file, read(args.file))
     return Exit.OK
@@ -69,6 +76,9 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def rotate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make the next key, or put it in place."""
+    from rillnode.codecs.keys import SEED_BYTES
+    from rillnode.node.keys.rotation import begin_rotation, finish_rotation, next_path
+
     file: Path = args.file
     if args.finish:
         rotation = finish_rotation(file)
@@ -84,7 +94,9 @@ def rotate(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _show(terminal: Terminal, file: Path, key: Identity | ChannelKey) -> None:
+def _show(terminal: Terminal, file: Path, key: "Identity | ChannelKey") -> None:
+    from rillnode.codecs.keys import Identity
+
     public = key.public_hex
     name, kind = ("identity", "noise") if isinstance(key, Identity) else ("channel_key", "ockam")
     terminal.record({"file": str(file), name: public, "principal": f"{kind}:{public}"})

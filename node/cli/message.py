@@ -3,21 +3,22 @@
 import argparse
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
-from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.routing.routes import Route, format_route, parse_route
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import input_chunks
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.client import Answer, Client
-from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.installed import WAYS, installed, load
 
-Opened = Callable[[Client, float], Awaitable[Correspondent]]
+if TYPE_CHECKING:
+    from rillnode.codecs.routing.routes import Route
+    from rillnode.node.client import Answer, Client
+    from rillnode.node.client.correspondent import Correspondent
+
+Opened = Callable[["Client", float], Awaitable["Correspondent"]]
 """Opens what carries the message; has so many seconds for it."""
 
 Way = Callable[[Parser], Callable[[argparse.Namespace], Opened | None]]
@@ -114,11 +115,13 @@ def _opened(args: argparse.Namespace) -> Opened:
     return next(asked, _client)
 
 
-async def _client(client: Client, _: float) -> Correspondent:
+async def _client(client: "Client", _: float) -> "Correspondent":
     return client
 
 
-def _show(answer: Answer, terminal: Terminal) -> None:
+def _show(answer: "Answer", terminal: Terminal) -> None:
+    from rillnode.codecs.routing.routes import format_route
+
     record: dict[str, Any] = {
         "return_route": format_route(answer.return_route),
         "payload": answer.payload.hex(),
@@ -133,6 +136,8 @@ def _show(answer: Answer, terminal: Terminal) -> None:
 
 
 async def _input(terminal: Terminal) -> bytes:
+    from rillnode.codecs.limits import FRAME_BYTES_MAX
+
     if terminal.stdin.isatty():
         terminal.message("Type the payload; Ctrl-D ends it.")
     payload = bytearray()
@@ -144,8 +149,10 @@ async def _input(terminal: Terminal) -> bytes:
     return bytes(payload)
 
 
-def route_argument(text: str) -> Route:
+def route_argument(text: str) -> "Route":
     """An argument that is a route."""
+    from rillnode.codecs.routing.routes import parse_route
+
     try:
         route = parse_route(text)
     except CodecError as error:

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, Protocol, cast
 
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.times import Time, parse_time
 from rillnode.node.cli.terminal import Terminal
 
 Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int]]
@@ -158,6 +160,14 @@ def positive_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+def moment(text: str) -> Time:
+    """An argument that is a time: so long ago, or ISO 8601 with a zone."""
+    try:
+        return parse_time(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(error.text) from None
 
 
 def seconds(text: str) -> float:

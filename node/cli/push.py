@@ -1,27 +1,33 @@
 """`rillnode stream push`: pushes stdin, one entry per line."""
 
 import argparse
-import asyncio
 import os
 import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, cast
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.keyed import Headers, Key
+from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import InputReader, input_chunks
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Stream
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rillnode.codecs.keyed import Headers, Key
+    from rillnode.node.client import Client, Stream
 
 _WINDOW_ENTRIES: Final = 16_384
 _WINDOW_BYTES: Final = 8_388_608
+
+_INTERRUPTED_SECONDS: Final = 2.0
+"""How long an interrupt waits for confirms that are under way."""
 
 Advance = Callable[[int, int], None]
 """Told of entries and bytes that were read."""
@@ -74,6 +80,8 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
 
 async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     """Push stdin."""
+    import asyncio
+
     if args.key_field and args.format != "json":
         raise UsageError(args.command, "--key-field needs --format json")
     headers = dict(args.headers)
@@ -81,30 +89,62 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
         raise UsageError(args.command, "--header names the same header twice")
     async with connected(args, terminal) as client:
         if not args.create:
-            await client.describe(args.name)
+            await _describe(client, args.name)
         stream = await client.stream(args.name)
-        pusher = _Pusher(stream, _keys(args), headers or None, args.partition)
+        reader = InputReader(args.format)
+        pusher = _Pusher(stream, _keys(args, reader), headers or None, args.partition)
         if terminal.stdin.isatty():
             terminal.message("Type entries; Ctrl-D ends the input.")
         try:
             with _progress(terminal) as advance:
-                await _push_input(args, terminal, pusher, advance)
+                await _push_input(terminal, reader, pusher, advance)
         except RillnodeError:
             await pusher.settle_rest()
-            count = "1 entry was" if pusher.stored == 1 else f"{pusher.stored:,} entries were"
-            terminal.error(f"{count} stored before the error")
+            terminal.error(f"{_counted(pusher.stored)} stored before the error")
             raise
-    terminal.rows(
-        [{"stream": stream.name, **row} for row in pusher.rows()],
-        empty="nothing on stdin, nothing pushed",
-    )
+        except asyncio.CancelledError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERRUPTED_SECONDS):
+                    await pusher.settle_rest()
+            open_count = pusher.pushed - pusher.stored
+            rest = f"; {_counted(open_count)} sent and not confirmed" if open_count else ""
+            terminal.error(f"{_counted(pusher.stored)} stored before the interrupt{rest}")
+            _show(terminal, pusher)
+            raise
+    if not pusher.pushed:
+        terminal.message("nothing on stdin, nothing pushed")
+    _show(terminal, pusher)
     return Exit.OK
 
 
+async def _describe(client: "Client", name: str) -> None:
+    """See that a stream is there; else say what would make it.
+
+    Raises:
+        RequestError: it is not.
+    """
+    try:
+        await client.describe(name)
+    except RequestError as error:
+        if error.code != "stream.unknown":
+            raise
+        raise RequestError(error.code, f"{error.text}; --create makes a missing one") from None
+
+
+def _show(terminal: Terminal, pusher: "_Pusher") -> None:
+    """Say what was stored and where."""
+    if rows := pusher.rows():
+        terminal.rows(rows, empty="")
+        terminal.flush()
+
+
+def _counted(entries: int) -> str:
+    return "1 entry was" if entries == 1 else f"{entries:,} entries were"
+
+
 async def _push_input(
-    args: argparse.Namespace, terminal: Terminal, pusher: "_Pusher", advance: Advance
+    terminal: Terminal, reader: InputReader, pusher: "_Pusher", advance: Advance
 ) -> None:
-    reader = InputReader(args.format)
     async for chunk in input_chunks(terminal.stdin):
         await pusher.add(reader.feed(chunk))
         advance(pusher.pushed, len(chunk))
@@ -117,9 +157,9 @@ class _Pusher:
 
     def __init__(
         self,
-        stream: Stream,
-        key_of: Callable[[bytes], Key | None],
-        headers: Headers | None,
+        stream: "Stream",
+        key_of: "Callable[[bytes], Key | None]",
+        headers: "Headers | None",
         partition: int | None,
     ) -> None:
         self.pushed = 0
@@ -139,7 +179,13 @@ class _Pusher:
     def rows(self) -> list[dict[str, Any]]:
         """What was confirmed, by partition."""
         return [
-            {"partition": partition, "entries": count, "first_index": first, "last_index": last}
+            {
+                "stream": self._stream.name,
+                "partition": partition,
+                "entries": count,
+                "first_index": first,
+                "last_index": last,
+            }
             for partition, (count, first, last) in sorted(self._extents.items())
         ]
 
@@ -179,18 +225,19 @@ class _Pusher:
         extent[2] = index
 
 
-def _keys(args: argparse.Namespace) -> Callable[[bytes], Key | None]:
+def _keys(args: argparse.Namespace, reader: InputReader) -> "Callable[[bytes], Key | None]":
     if not args.key_field:
         key: str | None = args.entry_key
         return lambda _: key
     path = str(args.key_field).split(".")
 
-    def key_of(data: bytes) -> Key:
+    def key_of(data: bytes) -> "Key":
         value: object = msgspec.json.decode(data)
         for part in path:
             inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
             if part not in inner:
-                raise RillnodeError("input.key", f"an entry has no field {args.key_field}")
+                text = f"line {reader.line} of the input: no field {args.key_field}"
+                raise RillnodeError("input.key", text)
             value = inner[part]
         return value if isinstance(value, str) else msgspec.json.encode(value)
 

@@ -1,32 +1,43 @@
 """`rillnode stream pull` and `rillnode stream tail`: entries as lines."""
 
 import argparse
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
     Parser,
+    UsageError,
     add_verb,
+    moment,
     positive_number,
     seconds,
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, Stream
-from rillnode.node.client.consumer import IN_FLIGHT
+
+if TYPE_CHECKING:
+    from rillnode.codecs.entries import Entry
+    from rillnode.node.client import Client, Stream
+    from rillnode.node.client.stream import Start
 
 _PULL_ENTRIES: Final = 5_000
+_COUNT: Final = 100
+"""Entries that `pull` prints where nothing says how many."""
 
-Line = Callable[[Entry], bytes]
+Line = Callable[["Entry"], bytes]
 """Makes a line of an entry."""
 
+_TIMES_TEXT: Final = (
+    "A TIME is how long ago (90s, 1h, 1d12h), by the node's clock, or a moment in ISO 8601 with\n"
+    "its zone (2027-01-15T08:00Z). One before all entries means the first that is kept, and one\n"
+    "in the future the end."
+)
 _FORMATS_TEXT: Final = (
     "On a terminal an entry is shown as partition:index, time, [key] and {headers} where it has\n"
     "any, and text; elsewhere, or with --format json, as a JSON object with its data under\n"
@@ -36,8 +47,17 @@ _FORMATS_TEXT: Final = (
 )
 
 
+_WHERE_TEXT: Final = (
+    "A CONDITION compares fields of JSON entries with numbers, texts, true, false or null, as in\n"
+    '\'mag > 5 and not (place.country = "CL" or tags[0] != "test")\'; a field alone holds where\n'
+    "it is there and neither null nor false. $key is the entry's key, $headers.NAME a header. The\n"
+    "node looks for what meets it."
+)
+
 _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors",
+    "rillnode stream tail sensors --from -10",
+    "rillnode stream tail sensors --since 1h --where 'mag > 5'",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
     "rillnode stream tail sensors --consumer worker",
 )
@@ -49,8 +69,11 @@ def add(verbs: Commands) -> None:
         verbs, "pull", pull,
         summary="print entries that are there",
         usage="NAME [options]",
-        text=_FORMATS_TEXT,
+        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}",
         examples=[
+            "rillnode stream pull sensors --last 10",
+            "rillnode stream pull sensors --since 1h --until 30m",
+            "rillnode stream pull sensors --where 'mag > 5 and not test' --count 10",
             "rillnode stream pull sensors --from 1000 --count 10",
             "rillnode stream pull sensors --count 100000 | jq .json.temperature",
         ],
@@ -59,14 +82,21 @@ def add(verbs: Commands) -> None:
     parser.add_argument(
         "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
     )
-    parser.add_argument(
-        "--from", type=whole_number, default=0, dest="start", metavar="INDEX",
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from", type=whole_number, dest="start", metavar="INDEX",
         help="first index (default: the first that is kept)",
     )  # fmt: skip
+    start.add_argument(
+        "--last", type=positive_number, metavar="N", help="the last N, of those before --until"
+    )
+    start.add_argument("--since", type=moment, metavar="TIME", help="what came then or later")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="what came before then")
     parser.add_argument(
-        "--count", type=positive_number, default=100, metavar="N",
-        help="at most so many entries (default: 100)",
+        "--count", type=positive_number, metavar="N",
+        help="at most so many entries (default: 100; all, with --last or --since)",
     )  # fmt: skip
+    _add_where(parser)
     _add_format(parser)
     add_connection_options(parser)
     add_tail(verbs)
@@ -78,7 +108,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         verbs, name, tail,
         summary="print entries as they come",
         usage="NAME [options]",
-        text=_FORMATS_TEXT
+        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
         + "\n\nThe exit code is 1 when --timeout ends it before --count entries came.",
         examples=examples,
     )  # fmt: skip
@@ -90,8 +120,11 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from", type=_start, default="end", dest="start", metavar="WHERE",
-        help="start, end or an index (default: end)",
+        help="start, end, an index, or -N for the last N of each partition (default: end)",
     )  # fmt: skip
+    start.add_argument(
+        "--since", type=moment, dest="start", metavar="TIME", help="from what came then or later on"
+    )
     start.add_argument(
         "--consumer", metavar="NAME",
         help="go on where this consumer stopped; what is printed is acknowledged",
@@ -100,6 +133,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     parser.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", help="stop when none came for so long"
     )
+    _add_where(parser)
     _add_format(parser)
     add_connection_options(parser)
 
@@ -107,24 +141,58 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
 async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what is there."""
     line = line_formatter(_format(args, terminal))
-    index, left = args.start, args.count
+    count: int | None = args.count
+    if count is None and args.last is None and args.since is None:
+        count = _COUNT
+    printed = 0
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
-        while left:
-            limit = min(left, _PULL_ENTRIES)
-            entries = await stream.pull(index, limit, partition=args.partition)
+        first, index, end = await _range(args, client, stream)
+        while index < end and printed != count:
+            limit = min(end - index, _PULL_ENTRIES)
+            if count is not None:
+                limit = min(limit, count - printed)
+            entries = await stream.pull(
+                index, limit, until=end, where=args.where or "", partition=args.partition
+            )
             terminal.write(b"".join(map(line, entries)))
-            left -= len(entries)
+            printed += len(entries)
             if len(entries) < limit:
                 break
             index = entries[-1].index + 1
-    if left == args.count:
-        terminal.message(f"no entries from index {args.start} on in partition {args.partition}")
+    if not printed:
+        which = "entry meets it" if args.where else "entries"
+        terminal.message(f"no {which} from index {first} on in partition {args.partition}")
+    elif printed == count and index < end and args.count is None:
+        of = "that meet it" if args.where else f"of {end - first:,} entries"
+        terminal.message(f"the first {printed} {of}: see --count and --last")
     return Exit.OK
+
+
+async def _range(
+    args: argparse.Namespace, client: "Client", stream: "Stream"
+) -> tuple[int, int, int]:
+    """The first index to pull, twice, and the end of the range."""
+    partition: int = args.partition
+    extents = (await client.describe(args.name)).partitions
+    if partition >= len(extents):
+        await stream.pull(partition=partition)  # which says what there is
+    first, end = extents[partition].first_index, extents[partition].next_index
+    if args.until is not None:
+        end = min(end, await stream.index_at(args.until, partition=partition))
+    if args.last is not None:
+        first = max(first, end - args.last)
+    elif args.since is not None:
+        first = await stream.index_at(args.since, partition=partition)
+    elif args.start is not None:
+        first = max(first, args.start)
+    return first, first, end
 
 
 async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what comes."""
+    if args.consumer is not None and args.where:
+        raise UsageError(args.command, "argument --where: not allowed with --consumer")
     line = line_formatter(_format(args, terminal))
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
@@ -139,11 +207,15 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 async def _follow(
-    args: argparse.Namespace, terminal: Terminal, stream: Stream, line: Line
+    args: argparse.Namespace, terminal: Terminal, stream: "Stream", line: Line
 ) -> int | None:
     """Print entries until enough came, or none in time; return how many are missing."""
+    import asyncio
+
     left: int | None = args.count
-    async with aclosing(stream.batches(start=args.start, partitions=args.partitions)) as batches:
+    async with aclosing(
+        stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)
+    ) as batches:
         while left != 0:
             try:
                 async with asyncio.timeout(args.timeout):
@@ -157,9 +229,11 @@ async def _follow(
 
 
 async def _consume(
-    args: argparse.Namespace, terminal: Terminal, stream: Stream, line: Line
+    args: argparse.Namespace, terminal: Terminal, stream: "Stream", line: Line
 ) -> int | None:
     """As `_follow`, from where a consumer stopped."""
+    from rillnode.node.client.consumer import IN_FLIGHT
+
     left: int | None = args.count
     async with stream.consumer(args.consumer, partitions=args.partitions) as consumer:
         while left != 0:
@@ -174,10 +248,23 @@ async def _consume(
     return left
 
 
-async def _open(client: Client, name: str) -> Stream:
+async def _open(client: "Client", name: str) -> "Stream":
     """Open a stream that is there; reading never creates one."""
     await client.describe(name)
     return await client.stream(name)
+
+
+def _add_where(parser: Parser) -> None:
+    parser.add_argument("--where", type=_condition, metavar="CONDITION", help="only what meets it")
+
+
+def _condition(text: str) -> str:
+    from rillnode.codecs.where import Where
+
+    try:
+        return Where(text).text
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(error.text) from None
 
 
 def _add_format(parser: Parser) -> None:
@@ -191,12 +278,14 @@ def _format(args: argparse.Namespace, terminal: Terminal) -> LineFormat:
     return form or ("people" if terminal.for_people else "json")
 
 
-def _start(text: str) -> int | Literal["start", "end"]:
+def _start(text: str) -> "Start":
     if text == "start":
         return "start"
     if text == "end":
         return "end"
     try:
-        return whole_number(text)
+        return -whole_number(text[1:]) if text.startswith("-") else whole_number(text)
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"expected start, end or an index, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected start, end, an index or -N, not {text!r}"
+        ) from None

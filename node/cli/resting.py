@@ -12,13 +12,15 @@ import shutil
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.backup import BackupError, remove_abandoned_copies
 from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, load_config
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
 
 
 def add_resting_options(parser: Parser) -> None:
@@ -30,12 +32,14 @@ def add_resting_options(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def configured(args: argparse.Namespace, terminal: Terminal) -> tuple[Config, Path]:
+def configured(args: argparse.Namespace, terminal: Terminal) -> "tuple[Config, Path]":
     """The configuration of the node, and the file that it is in.
 
     Raises:
         ConfigError: there is none.
     """
+    from rillnode.node.config import load_config
+
     file: Path = args.config or CONFIG_FILE
     if args.config is None and not file.is_file():
         text = "there is no node.toml here, and no -c FILE was given"
@@ -46,7 +50,7 @@ def configured(args: argparse.Namespace, terminal: Terminal) -> tuple[Config, Pa
 
 @asynccontextmanager
 async def resting_store(
-    args: argparse.Namespace, terminal: Terminal, config: Config
+    args: argparse.Namespace, terminal: Terminal, config: "Config"
 ) -> AsyncGenerator[Path]:
     """The directory of a store that does not change within the block.
 
@@ -54,6 +58,8 @@ async def resting_store(
         BackupError: there is no store, or the node runs on another machine.
         RillnodeError: a running node could not be asked.
     """
+    from rillnode.node.backup import BackupError, remove_abandoned_copies
+
     store = config.store_dir
     if config.store.engine != "rocksdb":
         text = "the store is not on this machine: `nats stream backup` copies it where it is"
@@ -77,6 +83,8 @@ async def resting_store(
 @contextmanager
 def _locked(store: Path) -> Generator[bool]:
     """Hold RocksDB's own lock on a store; False where a node holds it."""
+    from rillnode.node.backup import BackupError
+
     try:
         descriptor = os.open(store / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -99,6 +107,8 @@ def _locked(store: Path) -> Generator[bool]:
 @contextmanager
 def _in_use(copy: Path) -> Generator[None]:
     """Keep other commands from taking a copy for an abandoned one."""
+    from rillnode.node.backup import BackupError
+
     try:
         descriptor = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

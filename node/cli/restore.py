@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from rillnode.node.backup import read_manifest, restore_backup
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
@@ -30,6 +29,8 @@ def add(commands: Commands) -> None:
 
 def restore(args: argparse.Namespace, terminal: Terminal) -> int:
     """Restore a backup."""
+    from rillnode.node.backup import read_manifest, restore_backup
+
     backup: Path = args.backup.absolute()
     home: Path = args.home.absolute()
     with progress(terminal, "restoring", read_manifest(backup).size) as on_bytes:

@@ -1,9 +1,8 @@
 """`rillnode route`: messages along a route, and how far each of its nodes is."""
 
 import argparse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rillnode.codecs.routing.routes import Address, Route, format_route
 from rillnode.node.cli.actor import add_ls
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
@@ -11,7 +10,10 @@ from rillnode.node.cli.message import add_verbs, route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds
 from rillnode.node.cli.serve import add_serve
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client.round_trip import Hop, round_trips
+
+if TYPE_CHECKING:
+    from rillnode.codecs.routing.routes import Address, Route
+    from rillnode.node.client.round_trip import Hop
 
 _WAIT_SECONDS: Final = 5.0
 
@@ -48,6 +50,8 @@ def add(commands: Commands) -> None:
 
 async def probe(args: argparse.Namespace, terminal: Terminal) -> int:
     """Probe a route."""
+    from rillnode.node.client.round_trip import round_trips
+
     route: Route = args.route
     rows: list[dict[str, Any]] = []
     failed = False
@@ -61,13 +65,15 @@ async def probe(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.UNREACHABLE if failed else Exit.OK
 
 
-def _state(hop: Hop) -> str:
+def _state(hop: "Hop") -> str:
     if hop.failure is not None:
         return f"{hop.failure.code}: {hop.failure.text}"
     return "a worker: not asked" if hop.seconds is None else "answers"
 
 
-def _row(nth: int, address: Address, state: str, seconds: float | None = None) -> dict[str, Any]:
+def _row(nth: int, address: "Address", state: str, seconds: float | None = None) -> dict[str, Any]:
+    from rillnode.codecs.routing.routes import format_route
+
     milliseconds = None if seconds is None else round(1_000 * seconds, 3)
     hop = format_route((address,))
     return {"hop": nth, "address": hop, "milliseconds": milliseconds, "state": state}

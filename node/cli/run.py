@@ -1,7 +1,6 @@
 """`rillnode run`: a node in the foreground."""
 
 import argparse
-import asyncio
 import gc
 import json
 import logging
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rillnode import __version__
-from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
@@ -28,10 +26,12 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.cli.trial import Trial, trial, with_free_ports
-from rillnode.node.config import Config, GrantTable, LogTable, for_process, load_config
-from rillnode.node.config.store_tables import CONFIRMS
-from rillnode.node.contexts import DevNode, remove_dev_node, write_dev_node
-from rillnode.node.logs import configure_logs
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rillnode.node.config import Config, LogTable
+    from rillnode.node.contexts import DevNode
 
 if TYPE_CHECKING:
     from rillnode.node.runtime import Node
@@ -46,8 +46,6 @@ _GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
-
-_EVERYBODY: Final = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
 
 
 def add(commands: Commands) -> None:
@@ -131,6 +129,10 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
 
 
 def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> int:
+    import asyncio
+
+    from rillnode.node.logs import configure_logs
+
     config = _configuration(args, terminal, tried)
     configure_logs(_log_table(config, args), terminal.err)
     for text in tried.left_out if tried is not None else ():
@@ -154,7 +156,7 @@ def _allow_open_files() -> None:
 
 
 async def reload_when(
-    asked: asyncio.Event, node: "Node", args: argparse.Namespace, terminal: Terminal
+    asked: "asyncio.Event", node: "Node", args: argparse.Namespace, terminal: Terminal
 ) -> None:
     """Reload whenever it is asked for, one time after the other, until cancelled."""
     while True:
@@ -171,6 +173,10 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
 
     A configuration that cannot be changes nothing; the log says why.
     """
+    import asyncio
+
+    from rillnode.node.logs import configure_logs
+
     try:
         # Thousands of grants take a quarter of a second to be read: the node goes on meanwhile.
         config = await asyncio.to_thread(_configuration, args, terminal)
@@ -181,18 +187,20 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
     configure_logs(_log_table(config, args), terminal.err)
 
 
-def _log_table(config: Config, args: argparse.Namespace) -> LogTable:
+def _log_table(config: "Config", args: argparse.Namespace) -> "LogTable":
     return replace(config.log, level="debug") if args.verbose else config.log
 
 
 def _configuration(
     args: argparse.Namespace, terminal: Terminal, tried: Trial | None = None
-) -> Config:
+) -> "Config":
     """What to run with.
 
     Raises:
         ConfigError: no configuration, or one that cannot be run.
     """
+    from rillnode.node.config import for_process, load_config
+
     file = config_file(args.config)
     overrides: list[str] = list(args.overrides)
     if args.data_dir is not None:
@@ -210,24 +218,31 @@ def _configuration(
     return _opened(config) if args.dev else config
 
 
-def _opened(config: Config) -> Config:
+def _opened(config: "Config") -> "Config":
     """The configuration with everything granted to everybody who can reach the node."""
+    from rillnode.node.config import GrantTable
+
     for name, table in config.listeners().items():
         if not table.address.loopback:
             text = f"{name}.listen: {table.listen} is not loopback, as --dev demands"
             raise ConfigError("config.dev", text)
+    everybody = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
     tables = [table.for_everybody() for table in config.tables]
-    return replace(config, grants=(*config.grants, _EVERYBODY), tables=tables)
+    return replace(config, grants=(*config.grants, everybody), tables=tables)
 
 
 async def _serve(
-    config: Config,
+    config: "Config",
     args: argparse.Namespace,
     terminal: Terminal,
     ended: threading.Event,
     tried: Trial | None,
 ) -> int:
     # Everything that a node is made of takes long to import, and no other verb needs it.
+    import asyncio
+
+    from rillnode.actors.core.threads import SYSTEM_THREADS
+    from rillnode.node.contexts import remove_dev_node, write_dev_node
     from rillnode.node.runtime import Node
 
     stopping = asyncio.Event()
@@ -274,7 +289,7 @@ def _end_late(ended: threading.Event) -> None:
         os._exit(Exit.NODE_FAILED)
 
 
-def on_signal(number: int, stopping: asyncio.Event) -> None:
+def on_signal(number: int, stopping: "asyncio.Event") -> None:
     """The first signal asks the node to drain, the second ends the process."""
     if stopping.is_set():
         os._exit(128 + number)
@@ -300,12 +315,16 @@ try it, in another terminal:
 """
 
 
-def _dev_node(node: "Node") -> DevNode:
+def _dev_node(node: "Node") -> "DevNode":
+    from rillnode.node.contexts import DevNode
+
     url = f"noise://{node.addresses()['noise']}"
     return DevNode(url=url, node_identity=node.identity, pid=os.getpid())
 
 
 def _banner(node: "Node", *, dev: bool) -> str:
+    from rillnode.node.config.store_tables import CONFIRMS
+
     lines = [f"rillnode {__version__}: {node.config.name}", f"  identity  {node.identity}"]
     addresses = node.addresses()
     for name, address in addresses.items():

@@ -1,15 +1,13 @@
 """`rillnode route serve`: lets a program answer messages to an address of a node."""
 
 import argparse
-import asyncio
 import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import added
@@ -22,11 +20,14 @@ from rillnode.node.cli.parsing import (
     seconds,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, Handler
-from rillnode.node.client.serving import LEASE_SECONDS
 from rillnode.node.installed import SERVING
 
+if TYPE_CHECKING:
+    from rillnode.actors.apps.messages import Message
+    from rillnode.node.client import Client, Handler
+
 _CALLS_MAX: Final = 4
+_LEASE_SECONDS: Final = 10.0
 
 Begin = Callable[..., Awaitable[AbstractAsyncContextManager[Any]]]
 """Begins to serve, of a client, a handler, and the limits that `Client.serve` takes by name."""
@@ -64,9 +65,9 @@ def add_serve(verbs: Commands) -> None:
         help=f"programs at a time (default: {_CALLS_MAX})",
     )  # fmt: skip
     parser.add_argument(
-        "--lease", type=seconds, default=LEASE_SECONDS, metavar="SECONDS",
+        "--lease", type=seconds, default=_LEASE_SECONDS, metavar="SECONDS",
         help="how long the address is kept while the link is lost "
-        f"(default: {LEASE_SECONDS:g})",
+        f"(default: {_LEASE_SECONDS:g})",
     )  # fmt: skip
     parser.set_defaults(places=[place(parser) for place in added(SERVING)])
     add_connection_options(parser)
@@ -74,6 +75,8 @@ def add_serve(verbs: Commands) -> None:
 
 async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until an interrupt."""
+    import asyncio
+
     program: Sequence[str] = args.program
     if shutil.which(program[0]) is None:
         raise UsageError(args.command, f"there is no program {program[0]!r}")
@@ -92,7 +95,7 @@ async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 async def _begun(
-    client: Client, args: argparse.Namespace, handler: Handler
+    client: "Client", args: argparse.Namespace, handler: "Handler"
 ) -> AbstractAsyncContextManager[Any]:
     """What serves, at the node or where the options of a plug-in say."""
     limits: dict[str, Any] = {"calls_max": args.calls_max, "lease_seconds": args.lease}
@@ -103,10 +106,13 @@ async def _begun(
     return await client.serve(args.address, handler, group=args.group, **limits)
 
 
-def _running(program: Sequence[str]) -> Callable[[Message], Coroutine[Any, Any, bytes]]:
+def _running(program: Sequence[str]) -> "Callable[[Message], Coroutine[Any, Any, bytes]]":
     """What answers with what a program prints."""
+    import asyncio
 
-    async def run(message: Message) -> bytes:
+    from rillnode.actors.apps.messages import ActorReply
+
+    async def run(message: "Message") -> bytes:
         process = await asyncio.create_subprocess_exec(
             *program,
             stdin=asyncio.subprocess.PIPE,

@@ -1,13 +1,31 @@
 """`rillnode status`: shows the state of a running node."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.stream import totals
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.cli.terminal import shown as text
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client, StreamInfo
+
+
+_STREAMS_SHOWN: Final = 20
+_STREAMS_LOOKED_AT: Final = 2_000
+
+_COLUMNS: Final = {
+    "listeners": ("address", "links", "errors"),
+    "peers": ("state", "round_trip_seconds", "last_error"),
+    "sinks": ("state", "rows_behind", "failures", "last_error"),
+    "actors": ("cells", "handled", "failures", "restarts"),
+}
+"""What people see of each; `--json` has all."""
 
 
 def add(commands: Commands) -> None:
@@ -22,31 +40,66 @@ def add(commands: Commands) -> None:
 
 
 async def status(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Show the status document: whole for programs, its tables one per line for people."""
+    """Show the status document: whole for programs, what matters first for people."""
     async with connected(args, terminal) as client:
         document = await client.status()
-    terminal.record(_for_people(document) if terminal.for_people else document)
+        if not terminal.for_people:
+            terminal.document(document)
+            return Exit.OK
+        streams = [totals(info) async for info in _some(client)]
+    terminal.record(_for_people(document, streams))
+    if len(streams) == _STREAMS_LOOKED_AT:
+        terminal.message("of the first streams by name: `rillnode stream ls` lists all")
+    elif len(streams) > _STREAMS_SHOWN:
+        terminal.message(f"the largest of {len(streams):,} streams: `rillnode stream ls` lists all")
     return Exit.OK
 
 
-def _for_people(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with what is kept by name as rows, and actors by their class's short name."""
+async def _some(client: "Client") -> AsyncIterator["StreamInfo"]:
+    async with aclosing(client.iterate_streams()) as streams:
+        count = 0
+        async for info in streams:
+            yield info
+            count += 1
+            if count == _STREAMS_LOOKED_AT:
+                return
+
+
+def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> dict[str, Any]:
+    """The document with streams first and actors last, and few enough columns for a terminal.
+
+    What is kept by name becomes rows, and actors have their class's short name.
+    """
     shown = dict(document)
-    shown["store"] = dict(shown["store"])
-    if (log := shown["store"].pop("log", None)) is not None:
+    store = dict(shown.pop("store"))
+    log = store.pop("log", None)
+    actors = shown.pop("actors", {})
+    named = {key: shown.pop(key, {}) for key in ("listeners", "peers", "sinks")}
+    shown["store"] = "takes writes" if store["writable"] else f"no writes: {store['reason']}"
+    shown["pending_bytes"] = store.get("pending_bytes")
+    # In one line each: what stands before them all is as wide as the longest name.
+    shown = {key: text(one) if _is_record(one) else one for key, one in shown.items()}
+    if log is not None:
         shown["log"] = {key: value for key, value in log.items() if key != "views"}
+    shown["streams"] = sorted(streams, key=lambda row: -row["bytes"])[:_STREAMS_SHOWN]
+    shown["checks"] = shown.pop("checks", [])
+    for key, rows in named.items():
+        shown[key] = [_row(name, values, _COLUMNS[key]) for name, values in rows.items()]
+    if log is not None:
         shown["views"] = log["views"]
-    for key in ("listeners", "peers", "sinks", "actors"):
-        shown[key] = [
-            {"name": str(name).rpartition(".")[2] if key == "actors" else name, **_row(key, values)}
-            for name, values in shown.get(key, {}).items()
-        ]
-    return shown
+    shown["actors"] = [
+        {
+            **_row(name.rpartition(".")[2], values, _COLUMNS["actors"]),
+            "slowest_ms": round(1_000 * values.get("slowest_handler_seconds", 0), 3),
+        }
+        for name, values in actors.items()
+    ]
+    return {key: value for key, value in shown.items() if value not in ([], "-", None)}
 
 
-def _row(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    if table != "actors":
-        return dict(values)
-    columns = ("cells", "handled", "failures", "restarts", "mailbox_depth")
-    row = {column: values.get(column) for column in columns}
-    return {**row, "slowest_ms": round(1_000 * values.get("slowest_handler_seconds", 0), 3)}
+def _is_record(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _row(name: str, values: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    return {"name": name, **{column: values.get(column) for column in columns}}

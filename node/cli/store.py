@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rillnode.actors.core.threads import SYSTEM_THREADS
-from rillnode.actors.log import Complete
-from rillnode.actors.log.copying import bytes_to_copy, copy_store
-from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, StoreTable
-from rillnode.node.stores import shared_store
+
+if TYPE_CHECKING:
+    from rillnode.actors.log import Complete
+    from rillnode.actors.log.rocks.copy import RocksCopy
+    from rillnode.node.config import Config
 
 if TYPE_CHECKING:
     from rillnode.actors.log.shared.copying import SharedSource, SharedTarget
@@ -65,6 +64,8 @@ def add(commands: Commands) -> None:
 
 async def copy(args: argparse.Namespace, terminal: Terminal) -> int:
     """Copy a store."""
+    from rillnode.actors.log.copying import bytes_to_copy, copy_store
+
     config, _ = configured(args, terminal)
     if args.source == args.target:
         text = f"--from and --to both name {args.source}"
@@ -91,9 +92,12 @@ async def copy(args: argparse.Namespace, terminal: Terminal) -> int:
 
 @asynccontextmanager
 async def _source(
-    args: argparse.Namespace, terminal: Terminal, config: Config
-) -> AsyncGenerator[RocksCopy]:
+    args: argparse.Namespace, terminal: Terminal, config: "Config"
+) -> "AsyncGenerator[RocksCopy]":
     """The store on RocksDB, or a copy of it where the node runs."""
+    from rillnode.actors.log.rocks.copy import RocksCopy
+    from rillnode.node.config import StoreTable
+
     on_rocks = msgspec.structs.replace(config, store=StoreTable())
     async with AsyncExitStack() as stack:
         path = await stack.enter_async_context(resting_store(args, terminal, on_rocks))
@@ -109,7 +113,9 @@ async def _source(
 
 
 @asynccontextmanager
-async def _target(config: Config) -> AsyncGenerator[RocksCopy]:
+async def _target(config: "Config") -> "AsyncGenerator[RocksCopy]":
+    from rillnode.actors.log.rocks.copy import RocksCopy
+
     rocks = RocksCopy.target(config.store_dir)
     try:
         yield rocks
@@ -118,7 +124,7 @@ async def _target(config: Config) -> AsyncGenerator[RocksCopy]:
 
 
 @asynccontextmanager
-async def _shared_source(config: Config) -> AsyncGenerator["SharedSource"]:
+async def _shared_source(config: "Config") -> AsyncGenerator["SharedSource"]:
     """The shared store as it is now, in views of its own: nodes may go on."""
     from rillnode.actors.log.shared.copying import SharedSource
 
@@ -135,7 +141,7 @@ async def _shared_source(config: Config) -> AsyncGenerator["SharedSource"]:
 
 
 @asynccontextmanager
-async def _shared_target(config: Config) -> AsyncGenerator["SharedTarget"]:
+async def _shared_target(config: "Config") -> AsyncGenerator["SharedTarget"]:
     from rillnode.actors.log.shared.copying import SharedTarget
 
     # The node begins with these views.
@@ -147,8 +153,11 @@ async def _shared_target(config: Config) -> AsyncGenerator["SharedTarget"]:
 
 
 def _shared(
-    config: Config, views: Path, complete: Complete, *, copying: bool = False
+    config: "Config", views: Path, complete: "Complete", *, copying: bool = False
 ) -> "SharedLogStore":
+    from rillnode.actors.core.threads import SYSTEM_THREADS
+    from rillnode.node.stores import shared_store
+
     return shared_store(
         # A copy promises nothing of a power cut: who wants to leave such servers can do it. It is
         # of all, whatever the node itself serves.

@@ -1,12 +1,12 @@
 """`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
 
 import argparse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import iso_time
+from rillnode.node.cli.entries import duration, iso_time
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
@@ -16,7 +16,9 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import StreamInfo
+
+if TYPE_CHECKING:
+    from rillnode.node.client import StreamInfo
 
 _SINK_PREFIX: Final = "sink/"
 """Begins the client ids under which sinks save how far they are."""
@@ -94,17 +96,19 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     """List streams."""
     async with connected(args, terminal) as client:
         infos = await client.streams(args.prefix)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
-            "name": info.name,
-            "partitions": len(info.partitions),
-            "entries": sum(one.next_index - one.first_index for one in info.partitions),
-            "bytes": sum(one.data_bytes for one in info.partitions),
+            **totals(info),
             "retention": _retention(info),
             "created_at": iso_time(info.created_at),
         }
         for info in infos
     ]
+    if terminal.for_people:
+        rows = [
+            {**row, "retention": _kept(info), "created_at": row["created_at"][: len("2000-01-01")]}
+            for row, info in zip(rows, infos, strict=True)
+        ]
     terminal.rows(rows, empty="no streams; `rillnode stream create NAME` makes one")
     return Exit.OK
 
@@ -170,7 +174,28 @@ async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _retention(info: StreamInfo) -> dict[str, Any]:
+def totals(info: "StreamInfo") -> dict[str, Any]:
+    """What a stream has, over its partitions."""
+    return {
+        "name": info.name,
+        "partitions": len(info.partitions),
+        "entries": sum(one.next_index - one.first_index for one in info.partitions),
+        "bytes": sum(one.data_bytes for one in info.partitions),
+    }
+
+
+def _kept(info: "StreamInfo") -> str:
+    """The limits of a stream in few characters."""
+    limits = info.retention
+    parts = [
+        "" if limits.seconds is None else duration(limits.seconds),
+        "" if limits.entries_max is None else f"{limits.entries_max:,} entries",
+        "" if limits.bytes_max is None else f"{limits.bytes_max:,} bytes",
+    ]
+    return ", ".join(filter(None, parts)) or "-"
+
+
+def _retention(info: "StreamInfo") -> dict[str, Any]:
     limits = {
         "seconds": info.retention.seconds,
         "entries_max": info.retention.entries_max,

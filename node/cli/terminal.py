@@ -7,13 +7,25 @@ before a terminal sees them.
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 import msgspec
 
+from rillnode.codecs.errors import RillnodeError
+
 Row = Mapping[str, Any]
+
+_LINE_CHARS_MAX: Final = 1_000
+
+_WHOLE_CHARS: Final = 24
+"""Cells of a table up to this length are never folded: names, numbers, times."""
+
+
+class OutputError(RillnodeError):
+    """What a verb prints cannot be written."""
 
 
 @dataclass(slots=True)
@@ -66,7 +78,8 @@ class Terminal:
 
     def write(self, data: bytes) -> None:
         """Write data as it is."""
-        cast(io.TextIOWrapper, self.out).buffer.write(data)
+        with _writing():
+            cast(io.TextIOWrapper, self.out).buffer.write(data)
 
     def write_text(self, text: str) -> None:
         """Write a text as UTF-8, whatever the locale says."""
@@ -74,7 +87,8 @@ class Terminal:
 
     def flush(self) -> None:
         """Hand on what was written."""
-        self.out.flush()
+        with _writing():
+            self.out.flush()
 
     def message(self, text: str) -> None:
         """Tell people something that is not data."""
@@ -93,16 +107,44 @@ class Terminal:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            title=title or None,
+            title_justify="left",
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+        )
         columns = list(rows[0])
         for column in columns:
             numeric = all(isinstance(row[column], int | float | None) for row in rows)
-            name = column.replace("_", " ")
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+            longest = max(len(_shown_as(column, row[column])) for row in rows)
+            table.add_column(
+                column.replace("_", " "),
+                justify="right" if numeric else "left",
+                overflow="fold",
+                no_wrap=longest <= _WHOLE_CHARS,
+            )
         for row in rows:
             table.add_row(*(Text(_shown_as(column, row[column])) for column in columns))
         self.flush()
-        Console(file=self.out, highlight=False, _environ=self.environ).print(table)
+        console = Console(file=self.out, highlight=False, _environ=self.environ)
+        # Too many columns for the terminal make long lines, not columns of single letters.
+        unbounded = console.options.update(max_width=_LINE_CHARS_MAX)
+        width = max(console.width, console.measure(table, options=unbounded).minimum)
+        with _writing():
+            console.print(table, width=width)
+
+
+@contextmanager
+def _writing() -> Generator[None]:
+    """Tell of an output that takes no more, but leave a closed pipe to who carries a verb out."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError("output.failed", f"cannot write to stdout: {error.strerror}") from error
 
 
 def printable(text: str) -> str:

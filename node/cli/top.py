@@ -1,18 +1,19 @@
 """`rillnode top`: a running node's streams, links and sinks, again and again."""
 
 import argparse
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Row, Terminal
-from rillnode.node.client import Client
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client
 
 _STREAMS_MAX: Final = 10_000
 """Streams looked at each time; a node may have many more."""
@@ -55,6 +56,8 @@ def add(commands: Commands) -> None:
 
 async def top(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look at a node until told to stop."""
+    import asyncio
+
     async with connected(args, terminal) as client:
         before = await _look(client)
         for number in count(1):
@@ -72,7 +75,7 @@ async def top(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _look(client: Client) -> _Look:
+async def _look(client: "Client") -> _Look:
     status = await client.status()
     ends: dict[str, tuple[int, int]] = {}
     async for stream in client.iterate_streams():

@@ -3,14 +3,15 @@
 import socket
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config import Config, Listener, PlugInTable
-from rillnode.node.config.file_type import table_type
 from rillnode.node.installed import PLUG_INS, TABLES, installed, load
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config, Listener, PlugInTable
 
 LISTEN: Final = "127.0.0.1:0"
 
@@ -24,10 +25,10 @@ class Trial:
         left_out: of plug-ins that lack one, each with what to do.
     """
 
-    tables: tuple[PlugInTable, ...]
+    tables: "tuple[PlugInTable, ...]"
     left_out: tuple[str, ...]
 
-    def having(self, config: Config) -> Config:
+    def having(self, config: "Config") -> "Config":
         """The configuration with the tables that it does not have."""
         names = {one.table for one in config.tables}
         return config.having(*(one for one in self.tables if one.table not in names))
@@ -35,6 +36,8 @@ class Trial:
 
 def trial() -> Trial:
     """Find what can be tried here."""
+    from rillnode.node.config.file_type import table_type
+
     tables: list[PlugInTable] = []
     left_out: dict[str, str] = {}
     for name in installed(TABLES):
@@ -50,7 +53,7 @@ def trial() -> Trial:
     return Trial(tuple(tables), tuple(left_out.values()))
 
 
-def with_free_ports(config: Config) -> Config:
+def with_free_ports(config: "Config") -> "Config":
     """The configuration with port 0 for each listener whose usual port is taken.
 
     A port that was chosen is kept: that it is taken is to be told.
@@ -65,7 +68,7 @@ def with_free_ports(config: Config) -> Config:
     )
 
 
-def _taken(table: Listener) -> bool:
+def _taken(table: "Listener") -> bool:
     """Whether it would listen at its default port, and something else does."""
     if table.listen != type(table)().listen:
         return False

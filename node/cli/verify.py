@@ -3,18 +3,16 @@
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rillnode.actors.log.rocks.format import check_copied, check_format
-from rillnode.actors.log.rocks.layout import COPY_KEY
-from rillnode.actors.log.rocks.tables import Tables, Tuning
-from rillnode.actors.log.rocks.verify import Verdict, verify_store
-from rillnode.node.backup import STORE, check_backup, read_manifest
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rillnode.actors.log.rocks.verify import Verdict
 
 _NEXT: Final = "next: keep this store, `rillnode restore` a backup beside it, and compare them"
 
@@ -40,6 +38,8 @@ def add(commands: Commands) -> None:
 
 async def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     """Verify a store."""
+    from rillnode.node.backup import STORE, check_backup, read_manifest
+
     if args.backup is not None:
         with progress(terminal, "checksums", read_manifest(args.backup).size) as on_bytes:
             check_backup(args.backup, on_bytes)
@@ -50,7 +50,12 @@ async def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     return _tell(verdict, terminal)
 
 
-def _look_at(store: Path, terminal: Terminal) -> Verdict:
+def _look_at(store: Path, terminal: Terminal) -> "Verdict":
+    from rillnode.actors.log.rocks.format import check_copied, check_format
+    from rillnode.actors.log.rocks.layout import COPY_KEY
+    from rillnode.actors.log.rocks.tables import Tables, Tuning
+    from rillnode.actors.log.rocks.verify import verify_store
+
     tables = Tables(store, Tuning(), read_only=True)
     try:
         check_format(tables, store)
@@ -62,7 +67,7 @@ def _look_at(store: Path, terminal: Terminal) -> Verdict:
         tables.close()
 
 
-def _tell(verdict: Verdict, terminal: Terminal) -> int:
+def _tell(verdict: "Verdict", terminal: Terminal) -> int:
     terminal.record(asdict(verdict))
     if not verdict.problem_count:
         return Exit.OK

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
@@ -16,6 +16,7 @@ from rillnode.codecs.errors import ConsumerStopped
 from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.times import Time
 from rillnode.node.client.client import Client, SavedIndex, connect
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
 from rillnode.node.client.lookup import About
@@ -27,7 +28,7 @@ from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.session import OnDisconnect, OnReconnect
-from rillnode.node.client.stream import Stream, StreamInfo
+from rillnode.node.client.stream import Start, Stream, StreamInfo
 from rillnode.node.client.typed import BlockingTypedStream
 
 Item = TypeVar("Item")
@@ -359,9 +360,25 @@ class BlockingStream:
         """The partition that entries with a key are pushed to; errors as of `Stream`."""
         return self._stream.partition_of(key)
 
-    def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        """Read at most `limit` entries from `index` on."""
-        return self._loop.run(self._stream.pull(index, limit, partition=partition))
+    def pull(
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        start: Time | None = None,
+        until: int | Time | None = None,
+        where: str = "",
+        partition: int = 0,
+    ) -> list[Entry]:
+        """Read at most `limit` entries from `index` and `start` on; see `Stream.pull`."""
+        pull = self._stream.pull(
+            index, limit, start=start, until=until, where=where, partition=partition
+        )
+        return self._loop.run(pull)
+
+    def index_at(self, time: Time, *, partition: int = 0) -> int:
+        """Tell the index of the first entry that came at a time or later."""
+        return self._loop.run(self._stream.index_at(time, partition=partition))
 
     def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> BlockingPusher:
         """Push with a bound on what is unconfirmed; see `Stream.pusher`."""
@@ -371,6 +388,7 @@ class BlockingStream:
         self,
         name: str,
         *,
+        start: Start = "start",
         partitions: Sequence[int] | None = None,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
@@ -379,6 +397,7 @@ class BlockingStream:
         """A consumer that goes on where `name` stopped; see `Stream.consumer`."""
         consumer = self._stream.consumer(
             name,
+            start=start,
             partitions=partitions,
             ack=ack,
             max_in_flight=max_in_flight,
@@ -389,11 +408,12 @@ class BlockingStream:
     def tail(
         self,
         *,
-        start: int | Literal["start", "end"] = "end",
+        start: Start = "end",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> BlockingIteration[Entry]:
-        """Follow for ever."""
-        batches = self._stream.batches(start=start, partitions=partitions)
+        """Follow for ever; see `Stream.tail`."""
+        batches = self._stream.batches(start=start, where=where, partitions=partitions)
         return BlockingIteration(self._loop, batches.__anext__, batches.aclose)
 
 

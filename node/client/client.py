@@ -24,7 +24,14 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
-from rillnode.node.client.session import Connect, Follow, OnDisconnect, OnReconnect, Session
+from rillnode.node.client.session import (
+    CLOSE_SECONDS,
+    Connect,
+    Follow,
+    OnDisconnect,
+    OnReconnect,
+    Session,
+)
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.contexts import Context, find
@@ -103,13 +110,17 @@ class Client(Correspondent):
         """Close."""
         await self.close()
 
-    async def close(self) -> None:
-        """Answer open calls, save positions, wait for what is unconfirmed, and end the link."""
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Answer open calls, save positions, wait for what is unconfirmed, and end the link.
+
+        Args:
+            timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
+        """
         for service in tuple(self._services):
             await service.stop()
         for stream in tuple(self._streams):
             await stream.close()
-        await self._session.close()
+        await self._session.close(timeout_seconds=timeout_seconds)
         for part in tuple(self._parts):
             await part.close()
 

@@ -27,6 +27,8 @@ READ_FAILURES_MAX: Final = 2
 _READS: Final = frozenset(
     (
         native.ReadRequest,
+        native.LocateRequest,
+        native.SearchRequest,
         native.DescribeRequest,
         native.ListRequest,
         native.LoadIndexRequest,

@@ -32,6 +32,7 @@ from rillnode.transports.links import Link, LinkEvents
 logger = logging.getLogger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 30.0
 
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
@@ -45,18 +46,25 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
-_OF_PARTITION: Final = (native.AppendRequest, native.ReadRequest)
+_OF_PARTITION: Final = (
+    native.AppendRequest,
+    native.ReadRequest,
+    native.LocateRequest,
+    native.SearchRequest,
+)
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 
 class Subscriber(Protocol):
     """Takes what a subscription brings, and can say where it stands when asked again."""
 
-    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+    def blocks_received(
+        self, response: native.BlocksResponse | native.FoundResponse, route: Route
+    ) -> None:
         """Take blocks; credit for them goes to `route`."""
         ...
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+    def resume(self) -> tuple[bytes, native.SubscribeRequest | native.FollowRequest]:
         """The stream's address and the request that goes on where the last blocks ended."""
         ...
 
@@ -165,7 +173,7 @@ class Session:
         """
         await self._connect(self)
 
-    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Wait until every request is answered, then close; what is still open then fails."""
         if not self._closing:
             self._closing = True
@@ -364,7 +372,7 @@ class Session:
             return
         subscriber = self._subscribers.get(request_id)
         if subscriber is not None:
-            if isinstance(response, native.BlocksResponse):
+            if isinstance(response, native.BlocksResponse | native.FoundResponse):
                 subscriber.blocks_received(response, route)
             elif isinstance(response, native.Failure):
                 del self._subscribers[request_id]
@@ -376,7 +384,7 @@ class Session:
             return
         asked = self._forget(request_id, stored=True)
         if asked is None:
-            self.unasked += not isinstance(response, native.BlocksResponse)
+            self.unasked += not isinstance(response, native.BlocksResponse | native.FoundResponse)
         else:
             asked.on_response(response)
 

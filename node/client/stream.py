@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import repeat
 from typing import Final, Literal
 
@@ -12,6 +14,8 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError, StreamRemoved
 from rillnode.codecs.keyed import Headers, Key, partition_of
+from rillnode.codecs.times import Time, milliseconds_of
+from rillnode.codecs.where import Where
 from rillnode.node.client.consumer import (
     IN_FLIGHT,
     SAVE_SECONDS,
@@ -28,6 +32,9 @@ from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import Iteration, kept
+
+Start = int | Literal["start", "end"] | Time
+"""Where reading begins: an index, the first entry kept, the end, or a time (`Stream.index_at`)."""
 
 READ_BYTES: Final = 1_048_576
 
@@ -209,9 +216,47 @@ class Stream:
 
     # Reading ---------------------------------------------------------------------------------
 
-    async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        """Read at most `limit` entries with an index of at least `index`; none past the end."""
+    async def pull(
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        start: Time | None = None,
+        until: int | Time | None = None,
+        where: str = "",
+        partition: int = 0,
+    ) -> list[Entry]:
+        """Read at most `limit` entries with an index of at least `index`; none past the end.
+
+        Args:
+            index: the lowest index wanted; below zero, so many before the end: -10 begins with the
+                last ten.
+            limit: how many entries at most.
+            start: only what came at this time or later, too; see `index_at`.
+            until: only what has a lower index, or came before this time.
+            where: only what meets this condition, such as `mag > 5 and not place.test`, which the
+                node looks for, some thousand entries a request.
+            partition: whose entries.
+
+        Raises:
+            RequestError: the node refused it; `client.time`, see `index_at`; `where.*`, that is no
+                condition.
+        """
         address = self._address(partition)
+        if where:
+            Where(where)  # refuses at once what is no condition
+        if index < 0:
+            index = _before_end((await self._extents())[partition], index)
+        if start is not None:
+            index = max(index, await self.index_at(start, partition=partition))
+        if until is not None:
+            until = (
+                until if isinstance(until, int) else await self.index_at(until, partition=partition)
+            )
+            limit = min(limit, until - index)
+        if where:
+            end = 2**64 - 1 if until is None else until
+            return await self._search(where, index, end, limit, partition)
         found: list[Entry] = []
         while len(found) < limit:
             request = native.ReadRequest(
@@ -231,37 +276,86 @@ class Stream:
                 break
         return found
 
+    async def _search(
+        self, where: str, index: int, until: int, limit: int, partition: int
+    ) -> list[Entry]:
+        """Have the node look for what meets a condition, until there is enough or no more."""
+        address = self._address(partition)
+        found: list[Entry] = []
+        while len(found) < limit and index < until:
+            request = native.SearchRequest(
+                self._session.next_id(), index, until, limit - len(found), where
+            )
+            response = await self._session.request(address, request)
+            if not isinstance(response, native.FoundResponse):
+                raise RequestError("client.answer", "the node gave another kind of answer")
+            for block in native.blocks_of(response):
+                found += entries_of(block, partition=partition)
+            index, until = response.reached, min(until, response.next_index)
+        return found
+
+    async def index_at(self, time: Time, *, partition: int = 0) -> int:
+        """Tell the index of the first entry that came at a time or later.
+
+        It is the first whose time and all later ones' are at or after the one asked for, though a
+        clock may have gone back: a node stamps no entry with an earlier time than the one before.
+        Nothing is read through for it, however long the stream is.
+
+        Args:
+            time: a datetime with a zone; or a timedelta, so long ago by the node's clock.
+            partition: whose entries.
+
+        Returns:
+            The index of the first entry kept where all came later, and the end, where the next
+            entry will stand, where none did: so for a time in the future.
+
+        Raises:
+            RequestError: `client.time`, a datetime without a zone or a timedelta below zero.
+        """
+        request = native.LocateRequest(self._session.next_id(), *milliseconds_of(time))
+        response = await self._session.request(self._address(partition), request)
+        if not isinstance(response, native.PositionResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return response.index
+
     def batches(
         self,
         *,
-        start: int | Literal["start", "end"] = "start",
+        start: Start = "start",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[list[Entry]]:
         """Follow partitions for ever, in batches of entries of one partition each.
 
         Args:
-            start: an index, the first entry kept, or only what comes from now on: from when the
-                first batch is asked for.
+            start: an index, below zero so many before the end; the first entry kept; only what
+                comes from now on (from when the first batch is asked for); or what came at a time
+                or later, a datetime with a zone or a timedelta ago, where a time in the future is
+                as the end (`index_at`).
+            where: only what meets this condition, as for `pull`.
             partitions: which; None: all.
 
         Raises:
-            RequestError: `stream.partition`, there is none of a number.
+            RequestError: `stream.partition`, there is none of a number; `client.time`, see
+                `index_at`; `where.*`, that is no condition.
         """
-        return Iteration(_Batches(self._following(start, partitions)))
+        return Iteration(_Batches(self._following(start, partitions, where)))
 
     def tail(
         self,
         *,
-        start: int | Literal["start", "end"] = "end",
+        start: Start = "end",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> Iteration[Entry]:
         """Follow partitions for ever, entry by entry; arguments and errors as of `batches`."""
-        return Iteration(self._following(start, partitions))
+        return Iteration(self._following(start, partitions, where))
 
     def consumer(
         self,
         name: str,
         *,
+        start: Start = "start",
         partitions: Sequence[int] | None = None,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
@@ -272,6 +366,8 @@ class Stream:
         Args:
             name: under which positions are saved, one for each partition. Two consumers of one name
                 get everything each, and share the higher position.
+            start: where partitions begin in which nothing is saved under the name yet, as for
+                `tail`; that is saved before the first entry comes.
             partitions: which; None: all.
             ack: what makes an entry count as processed: `next`, when the next one is asked for,
                 whether or not one comes, or already when `Consumer.ack` says so; the entry at which
@@ -284,6 +380,7 @@ class Stream:
 
         Raises:
             ConsumerError: `consumer.invalid`, a value that cannot be.
+            RequestError: `client.time`, see `index_at`.
             PartitionUnknown: `stream.partition`, there is none of a number.
             StreamRemoved: `stream.removed`, as it goes on: the stream is no more, and its positions
                 with it.
@@ -292,8 +389,8 @@ class Stream:
         check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
         feed = _Consuming(
-            self._session, self.name, self._address, name, chosen, ledger, save_seconds,
-            self._consumers,
+            self._session, self.name, self._address, name, chosen, self._starts(start), ledger,
+            save_seconds, self._consumers,
         )  # fmt: skip
         return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
@@ -303,17 +400,32 @@ class Stream:
             await saving.save()
 
     def _following(
-        self, start: int | Literal["start", "end"], partitions: Sequence[int] | None
+        self, start: Start, partitions: Sequence[int] | None, where: str
     ) -> "_Following":
         chosen = self._chosen(partitions)
+        if where:
+            Where(where)  # refuses at once what is no condition
+        starts = partial(self._starts(start), chosen)
+        return _Following(self._session, self._address, starts, where)
 
-        async def starts() -> dict[int, int]:
+    def _starts(self, start: Start) -> "_Starts":
+        """What finds out where partitions begin."""
+        if isinstance(start, datetime | timedelta):
+            milliseconds_of(start)  # refuses at once what is no time
+
+        async def starts(chosen: Sequence[int]) -> dict[int, int]:
             if start == "end":
                 extents = await self._extents()
                 return {partition: extents[partition].next_index for partition in chosen}
+            if isinstance(start, datetime | timedelta):
+                indexes = [self.index_at(start, partition=partition) for partition in chosen]
+                return dict(zip(chosen, await asyncio.gather(*indexes), strict=True))
+            if isinstance(start, int) and start < 0:
+                extents = await self._extents()
+                return {one: _before_end(extents[one], start) for one in chosen}
             return dict.fromkeys(chosen, 0 if start == "start" else start)
 
-        return _Following(self._session, self._address, starts)
+        return starts
 
     async def _extents(self) -> list[native.PartitionInfo]:
         return (await describe(self._session, self.name)).partitions
@@ -332,6 +444,15 @@ class Stream:
                 f"stream {self.name} has partitions 0 to {self.partitions - 1}, not {partition}",
             )
         return self._addresses[partition]
+
+
+_Starts = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
+"""Finds out where partitions begin."""
+
+
+def _before_end(extent: native.PartitionInfo, index: int) -> int:
+    """The index that is so many before the end, `index` being below zero."""
+    return max(extent.first_index, extent.next_index + index)
 
 
 def _beside(
@@ -371,7 +492,9 @@ class _Following:
         session: Session,
         address: Callable[[int], bytes],
         starts: Callable[[], Awaitable[dict[int, int]]],
+        where: str = "",
     ) -> None:
+        self._where = where
         self._session = session
         self._address = address
         self._starts = starts
@@ -402,7 +525,8 @@ class _Following:
 
     async def _open(self) -> None:
         for partition, index in (await self._starts()).items():
-            self._follower.follow(self._session, self._address(partition), partition, index)
+            address = self._address(partition)
+            self._follower.follow(self._session, address, partition, index, self._where)
 
 
 class _Batches:
@@ -426,6 +550,7 @@ class _Consuming(_Following):
         address: of a partition.
         client_id: under which positions are saved.
         partitions: which to follow.
+        begin: finds out where those begin in which nothing is saved.
         ledger: the consumer's.
         save_seconds: after which positions are saved.
         consumers: what the client saves, if it is closed first.
@@ -438,6 +563,7 @@ class _Consuming(_Following):
         address: Callable[[int], bytes],
         client_id: str,
         partitions: Iterable[int],
+        begin: _Starts,
         ledger: Ledger[Entry],
         save_seconds: float,
         consumers: set[Saving],
@@ -446,6 +572,7 @@ class _Consuming(_Following):
         self._stream = stream
         self._client_id = client_id
         self._partitions = partitions
+        self._begin = begin
         self._ledger = ledger
         self._save_seconds = save_seconds
         self._saving = Saving(ledger.positions, self._save_position)
@@ -490,24 +617,27 @@ class _Consuming(_Following):
 
     async def _load(self) -> dict[int, int]:
         loads = [self._load_position(partition) for partition in self._partitions]
+        saved = dict(zip(self._partitions, await asyncio.gather(*loads), strict=True))
+        begun = await self._begin([one for one, index in saved.items() if index is None])
         starts: dict[int, int] = {}
-        for partition, index in zip(self._partitions, await asyncio.gather(*loads), strict=True):
-            starts[partition] = index
-            self._ledger.assign(partition, index)
-            self._saving.loaded(partition, index)
+        for partition, index in saved.items():
+            starts[partition] = begun[partition] if index is None else index
+            self._ledger.assign(partition, starts[partition])
+            self._saving.loaded(partition, index or 0)
+        await self.save()  # a consumer that ends before its first entry goes on from there, too
         await self._find_ends()
         self._saving.every(self._save_seconds, self._follow_ends)
         self._consumers.add(self._saving)
         return starts
 
-    async def _load_position(self, partition: int) -> int:
+    async def _load_position(self, partition: int) -> int | None:
         request = native.LoadIndexRequest(
             self._session.next_id(), self._client_id, self._stream, partition
         )
         response = await self._session.request(b"stream_index", request)
         if not isinstance(response, native.SavedIndexResponse):
             raise RequestError("client.answer", "the node gave another kind of answer")
-        return response.index or 0
+        return response.index
 
     async def _save_position(self, partition: int, index: int) -> None:
         request = native.SaveIndexRequest(

@@ -47,9 +47,11 @@ class Follower:
         self._partitions: list[_Partition] = []
         self._closed = False
 
-    def follow(self, session: Session, address: bytes, partition: int, index: int) -> None:
-        """Add a partition, from `index` on."""
-        self._partitions.append(_Partition(self, session, address, partition, index))
+    def follow(
+        self, session: Session, address: bytes, partition: int, index: int, where: str = ""
+    ) -> None:
+        """Add a partition, from `index` on: its entries that meet a condition, if there is one."""
+        self._partitions.append(_Partition(self, session, address, partition, index, where))
 
     @property
     def ready(self) -> bool:
@@ -101,8 +103,15 @@ class _Partition:
     """
 
     def __init__(
-        self, follower: Follower, session: Session, address: bytes, partition: int, index: int
+        self,
+        follower: Follower,
+        session: Session,
+        address: bytes,
+        partition: int,
+        index: int,
+        where: str,
     ) -> None:
+        self._where = where
         self._follower = follower
         self._session = session
         self._address = address
@@ -118,15 +127,19 @@ class _Partition:
         self._id = self._session.next_id()
         self._session.subscribe(self._id, self)
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
+    def resume(self) -> tuple[bytes, native.SubscribeRequest | native.FollowRequest]:
         """Ask for what follows the last entry that came."""
         self._route = None
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
         credit = max(1, CREDIT_BYTES - self._held_bytes)
+        if self._where:
+            return self._address, native.FollowRequest(self._id, self._next, credit, self._where)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
-    def blocks_received(self, response: native.BlocksResponse, route: Route) -> None:
+    def blocks_received(
+        self, response: native.BlocksResponse | native.FoundResponse, route: Route
+    ) -> None:
         """Hand on the entries that have not come yet."""
         self._route = route
         self._follower.ends[self._partition] = response.next_index
@@ -144,6 +157,8 @@ class _Partition:
                 self._follower.received(self, entries, len(item.value))
             else:
                 self.grant(len(item.value))
+        if isinstance(response, native.FoundResponse):
+            self._next = max(self._next, response.reached)
 
     def failed(self, error: RillnodeError) -> None:
         """Follow anew where the node failed, after a pause; tell the follower of all else."""

@@ -9,6 +9,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.times import milliseconds_of, parse_time
+from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
@@ -56,7 +59,9 @@ PATHS: Final = (
     Path("/v1/streams/{name}", "one stream with its partitions and consumers"),
     Path(
         "/v1/streams/{name}/entries",
-        "entries of `?partition=`, from `?index=` on or else the last; at most `?limit=`",
+        "entries of `?partition=`, from `?index=` or `?since=` on (how long ago, as `1h`, or ISO "
+        "8601 with its zone) or else the last; at most `?limit=`; with `?where=` those that meet "
+        "the condition, out of 10,000, whose end is `reached`",
         is_data=True,
     ),
     Path(
@@ -185,14 +190,22 @@ class StatusSite:
 
     async def _entries(self, request: web.Request) -> web.Response:
         self._gate.check(request)
-        limit = number(request, "limit", ENTRIES_MAX)
-        entries = await self._streams.entries(
-            request.match_info["name"],
-            partition=number(request, "partition", 0),
-            index=number(request, "index", 0) if "index" in request.query else None,
-            limit=min(limit, ENTRIES_MAX),
-        )
-        return json_answer({"entries": [entry_row(entry) for entry in entries]})
+        name, query = request.match_info["name"], request.query
+        partition = number(request, "partition", 0)
+        limit = min(number(request, "limit", ENTRIES_MAX), ENTRIES_MAX)
+        index = number(request, "index", 0) if "index" in query else None
+        try:
+            since_ms = _since(query["since"]) if "since" in query else None
+            where = Where(query["where"]) if "where" in query else None
+        except RequestError as error:
+            raise Refusal(400, error.code, error.text) from None
+        if since_ms is not None:
+            index = max(index or 0, await self._streams.index_at(name, partition, since_ms))
+        if where is None:
+            found = await self._streams.entries(name, partition=partition, index=index, limit=limit)
+            return json_answer({"entries": [entry_row(entry) for entry in found]})
+        found, reached = await self._streams.matching(name, partition, index or 0, limit, where)
+        return json_answer({"entries": [entry_row(one) for one in found], "reached": reached})
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         self._gate.check(request)
@@ -223,6 +236,12 @@ async def listen_status(
     """
     app = StatusSite(node, client, table).app()
     return await listen_web(app, *table.address, tls=tls_context(table, "http"))
+
+
+def _since(text: str) -> int:
+    """A time of the query in milliseconds since 1970. Raises RequestError: `client.time`."""
+    milliseconds, ago = milliseconds_of(parse_time(text))
+    return time.time_ns() // 1_000_000 - milliseconds if ago else milliseconds
 
 
 def _answering(make: Callable[[], Awaitable[Any]]) -> Callable[..., Awaitable[web.Response]]:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rillnode.actors.core.streams.context import stream_address
+from rillnode.actors.core.streams.searching import SEARCH_ENTRIES, search
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.log import (
     FindStream,
     ListIndexes,
     ListStreams,
+    Locate,
     LogExtent,
     Operation,
     Read,
@@ -22,10 +24,14 @@ from rillnode.actors.log import (
 )
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.where import Where
 from rillnode.node.http.answers import Refusal
 from rillnode.node.observation import Observation
 
 READ_SECONDS: Final = 10.0
+_SEARCHES: Final = 10
+"""Looks of a search, each of a bounded number of entries: others have their turns between them."""
+
 FRESH_SECONDS: Final = 0.9
 """A list of streams this old is made anew: whoever asks more often gets the same."""
 
@@ -157,12 +163,42 @@ class Streams:
         Raises:
             Refusal: there is no such stream or partition, or the store is not read now.
         """
-        record, extents = await self._find(name)
-        if not 0 <= partition < len(extents):
-            raise Refusal(404, "stream.partition", f"{name} has no partition {partition}")
-        extent = extents[partition]
+        record, extent = await self._partition(name, partition)
         first = extent.next_index - limit if index is None else index
         return await self._entries(record, partition, max(first, extent.first_index), limit)
+
+    async def index_at(self, name: str, partition: int, at_ms: int) -> int:
+        """The index of a partition's first entry that came at a time or later; its end if none did.
+
+        Raises:
+            Refusal: as of `entries`.
+        """
+        record, _ = await self._partition(name, partition)
+        return (await self._read(Locate(log=log_id(record.id, partition), at_ms=at_ms))).index
+
+    async def matching(
+        self, name: str, partition: int, index: int, limit: int, where: Where
+    ) -> tuple[list[Entry], int]:
+        """At most `limit` entries from `index` on that meet a condition, and how far it looked.
+
+        Raises:
+            Refusal: as of `entries`.
+        """
+        record, extent = await self._partition(name, partition)
+        log, end = log_id(record.id, partition), extent.next_index
+        found: list[Entry] = []
+        for _ in range(_SEARCHES):
+            if len(found) >= limit or index >= end:
+                break
+            read = await self._read(
+                Read(log=log, index=index, until=end, entries_max=SEARCH_ENTRIES)
+            )
+            first = max(index, read.extent.first_index)
+            look = search(read.blocks, where, first, end, limit - len(found))
+            for block in look.blocks:
+                found += entries_of(block, partition=partition)
+            index = look.reached
+        return found, index
 
     async def newer(self, name: str, ends: dict[int, int], limit: int) -> tuple[list[Entry], int]:
         """What has come to a stream since `ends`, at most the last `limit` of each partition.
@@ -202,6 +238,12 @@ class Streams:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    async def _partition(self, name: str, partition: int) -> tuple[StreamRecord, LogExtent]:
+        record, extents = await self._find(name)
+        if not 0 <= partition < len(extents):
+            raise Refusal(404, "stream.partition", f"{name} has no partition {partition}")
+        return record, extents[partition]
 
     async def _find(self, name: str) -> tuple[StreamRecord, Sequence[LogExtent]]:
         found = await self._read(FindStream(name=name))

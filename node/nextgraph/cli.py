@@ -12,9 +12,6 @@ from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, co
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import load_config
-from rillnode.node.keys.files import read_key
-from rillnode.node.nextgraph.config import nextgraph_key_file
 
 _DAY_MS: Final = 86_400_000
 _DESK: Final = "nextgraph"
@@ -78,6 +75,9 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show the broker's id in both forms."""
     # Only who has to do with NextGraph waits for its codecs.
     from rillnode.codecs.nextgraph.text_ids import format_id
+    from rillnode.node.config import load_config
+    from rillnode.node.keys.files import read_key
+    from rillnode.node.nextgraph.config import nextgraph_key_file
 
     config = load_config(args.config or CONFIG_FILE, (), terminal.environ)
     peer = read_key(nextgraph_key_file(config))

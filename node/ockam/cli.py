@@ -5,17 +5,20 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Final
 
-from rillnode.codecs.channel_key import parse_channel_key
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.message import Opened, route_argument
 from rillnode.node.cli.parsing import Parser, UsageError
 from rillnode.node.cli.serve import Begin
-from rillnode.node.client import Client, Handler
-from rillnode.node.keys.files import read_channel_key
-from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
-from rillnode.node.ockam.client.hub import Hub
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client, Handler
+    from rillnode.node.ockam.client.channel import SecureChannel
+
+
+LEVELS: Final = ("elixir-2021", "rust-2021", "2022")
+"""Those of `ChannelLevel`, which a help text must not import."""
 
 
 def add_channel(parser: Parser) -> Callable[[argparse.Namespace], Opened | None]:
@@ -26,8 +29,8 @@ def add_channel(parser: Parser) -> Callable[[argparse.Namespace], Opened | None]
         help="open an Ockam secure channel to the listener there, and send through it",
     )  # fmt: skip
     channel.add_argument(
-        "--channel-level", choices=get_args(ChannelLevel), default="2022", metavar="LEVEL",
-        help=f"what the listener speaks: {', '.join(get_args(ChannelLevel))} (default: 2022)",
+        "--channel-level", choices=LEVELS, default="2022", metavar="LEVEL",
+        help=f"what the listener speaks: {', '.join(LEVELS)} (default: 2022)",
     )  # fmt: skip
     channel.add_argument(
         "--channel-key", type=Path, metavar="FILE",
@@ -48,7 +51,10 @@ def _opened(args: argparse.Namespace) -> Opened | None:
     return partial(_open, args)
 
 
-async def _open(args: argparse.Namespace, client: Client, seconds: float) -> SecureChannel:
+async def _open(args: argparse.Namespace, client: "Client", seconds: float) -> "SecureChannel":
+    from rillnode.node.keys.files import read_channel_key
+    from rillnode.node.ockam.client.channel import SecureChannel
+
     file: Path | None = args.channel_key
     return await SecureChannel.open(
         client,
@@ -78,13 +84,17 @@ def _at_hub(args: argparse.Namespace) -> Begin | None:
 
 
 async def _serve_at_hub(
-    args: argparse.Namespace, client: Client, handler: Handler, **limits: Any
+    args: argparse.Namespace, client: "Client", handler: "Handler", **limits: Any
 ) -> AbstractAsyncContextManager[Any]:
+    from rillnode.node.ockam.client.hub import Hub
+
     name = None if args.address == "-" else args.address
     return await Hub(client, args.hub).serve(name, handler, **limits)
 
 
 def _channel_key(text: str) -> str:
+    from rillnode.codecs.channel_key import parse_channel_key
+
     try:
         return parse_channel_key(text).hex()
     except ConfigError as error:

@@ -12,7 +12,9 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import ListenAddress, parse_address
+
+if TYPE_CHECKING:
+    from rillnode.node.config import ListenAddress
 
 if TYPE_CHECKING:
     from rillnode.node.simulation.model import Propagation
@@ -335,8 +337,10 @@ def fault_numbers(text: str) -> tuple[int, ...]:
     return tuple(whole_number(part) for part in text.split(","))
 
 
-def listen_address(text: str) -> ListenAddress:
+def listen_address(text: str) -> "ListenAddress":
     """An argument that is an address to listen on."""
+    from rillnode.node.config import parse_address
+
     try:
         return parse_address(text)
     except ValueError as error:

@@ -17,6 +17,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     LogStore,
     OnHealth,
     Read,
@@ -88,7 +89,7 @@ class SharedServers(MemoryServers):
             return  # nothing was ever stored
         place = self.placement
         match operation:
-            case Read(log=log) | ListKeys(log=log):
+            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
                 shard = place.of_log(log)
             case FindStream(name=name):
                 shard = place.of_stream_id(operation.id) if name is None else place.of_stream(name)

@@ -8,7 +8,6 @@ from typing import Final
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config.rules import NAME
 
 _KEY_BYTES: Final = 32
 """Random bytes of a key: nobody finds it by trying, so that its hash need not be slow."""
@@ -31,6 +30,8 @@ def add(commands: Commands) -> None:
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make an API key."""
+    from rillnode.node.config.rules import NAME
+
     if not NAME.fullmatch(args.name):
         text = "NAME has 1 to 64 letters, digits, dots, dashes and underscores"
         raise UsageError(args.command, text)

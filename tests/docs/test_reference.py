@@ -1,13 +1,17 @@
 """The reference is made from the code, and says of every error what to do about it."""
 
 import re
+import shutil
+import subprocess
 from functools import cache
 
 import pytest
 
 import generate
+import manual
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, next_step, step_of
 
 pytestmark = pytest.mark.check
@@ -67,3 +71,25 @@ def test_a_step_is_looked_for_by_code_then_family_then_class() -> None:
     assert step_of("backup.unheard_of") == NEXT_STEPS["backup"]
     assert "versions of both" in next_step(CodecError("codec.truncated", "short"), "rillnode run")
     assert next_step(StoreError("unheard.of", "text"), "rillnode run") == "try again"
+
+
+def test_each_command_has_a_man_page_that_troff_takes() -> None:
+    pages = manual.manual()
+    commands = list(build_parser().walk())
+    assert set(pages) == {
+        f"{one.prog.replace(' ', '-')}.1" for one in commands if one.prog.count(" ") < 2
+    }
+    everything = "\n".join(pages.values()).replace("\\-", "-").replace("\\(aq", "'")
+    for command in commands:
+        for action in command.actions:
+            for option in action.option_strings:
+                assert option in everything
+    groff = shutil.which("groff")
+    if groff is None:
+        pytest.skip("there is no groff")
+    for name, page in pages.items():
+        done = subprocess.run(
+            [groff, "-man", "-ww", "-z", "-Tutf8"],
+            input=page, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stderr == "", name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from doc_support import ROOT
-from rillnode.node.cli import build_parser
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.run import FAILED_SECONDS_MAX
 

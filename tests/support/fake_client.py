@@ -3,24 +3,32 @@
 import asyncio
 import io
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from rillnode.actors.log import Retention
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key, partition_of
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.times import Time, milliseconds_of
+from rillnode.codecs.where import Where
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
+from rillnode.node.client.stream import Start
 
 RECEIVED_AT = 1_800_000_000_250
 RECEIVED_TEXT = "2027-01-15T08:00:00.250Z"
 
 
 class FakeStream:
-    """A stream in memory; `refuse` is the data that it takes no entry with."""
+    """A stream in memory; `refuse` is the data that it takes no entry with.
+
+    The last entry came now, and each `step_ms` after the one before.
+    """
+
+    step_ms = 0
 
     def __init__(self, name: str, partitions: int, refuse: bytes | None = None) -> None:
         self.name = name
@@ -61,33 +69,53 @@ class FakeStream:
         self.logs[partition].append(data)
         future.set_result(len(self.logs[partition]) - 1)
 
-    async def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[Entry]:
-        return self.entries(partition)[index : index + limit]
+    async def index_at(self, time: Time, *, partition: int = 0) -> int:
+        milliseconds, ago = milliseconds_of(time)
+        at_ms = RECEIVED_AT - milliseconds if ago else milliseconds
+        entries = self.entries(partition)
+        return len([entry for entry in entries if entry.received_at < at_ms])
+
+    async def pull(
+        self,
+        index: int = 0,
+        limit: int = 100,
+        *,
+        until: int | None = None,
+        where: str = "",
+        partition: int = 0,
+    ) -> list[Entry]:
+        entries = self.entries(partition)[index:until]
+        return [entry for entry in entries if not where or Where(where).matches(entry)][:limit]
 
     async def batches(
         self,
         *,
-        start: int | Literal["start", "end"] = "start",
+        start: Start = "start",
+        where: str = "",
         partitions: Sequence[int] | None = None,
     ) -> AsyncGenerator[list[Entry]]:
         for partition in range(self.partitions) if partitions is None else partitions:
             entries = self.entries(partition)
-            first = (
-                {"start": 0, "end": len(entries)}.get(str(start))
-                if isinstance(start, str)
-                else start
-            )
-            if entries[first:]:
-                yield entries[first:]
+            if isinstance(start, str):
+                first = 0 if start == "start" else len(entries)
+            elif isinstance(start, int):
+                first = start
+            else:
+                first = await self.index_at(start, partition=partition)
+            found = [one for one in entries[first:] if not where or Where(where).matches(one)]
+            if found:
+                yield found
         await asyncio.Event().wait()
 
     def entries(self, partition: int) -> list[Entry]:
         entries: list[Entry] = []
+        last = len(self.logs[partition]) - 1
         for index, data in enumerate(self.logs[partition]):
             key, headers = self.beside.get(data, (None, None))
             pushed_key = None if key is None else encode_key(key)
             beside = b"", pushed_key, encode_headers(headers or {})
-            entries.append(Entry(partition, index, RECEIVED_AT, EntryKind.BYTES, data, *beside))
+            at = RECEIVED_AT - self.step_ms * (last - index)
+            entries.append(Entry(partition, index, at, EntryKind.BYTES, data, *beside))
         return entries
 
 
@@ -100,15 +128,24 @@ class FakeClient:
         default_factory=dict[tuple[str, str, int], int]
     )
     failure: BaseException | None = None
+    on_disconnect: Callable[[str], object] | None = None
+    on_reconnect: Callable[[], object] | None = None
     connected_to: dict[str, Any] = field(default_factory=dict[str, Any])
     sent: list[tuple[Route, bytes]] = field(default_factory=list[tuple[Route, bytes]])
     answer: Answer | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     sinks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
-    async def connect(self, url: str, **options: Any) -> Self:
-        told = ("on_disconnect", "on_reconnect")
-        self.connected_to = {"url": url} | {k: v for k, v in options.items() if k not in told}
+    async def connect(
+        self,
+        url: str,
+        *,
+        on_disconnect: Callable[[str], object] | None = None,
+        on_reconnect: Callable[[], object] | None = None,
+        **options: Any,
+    ) -> Self:
+        self.on_disconnect, self.on_reconnect = on_disconnect, on_reconnect
+        self.connected_to = {"url": url, **options}
         if isinstance(self.failure, RillnodeError) and self.failure.code.startswith("link."):
             raise self.failure
         return self
@@ -142,6 +179,10 @@ class FakeClient:
     async def streams(self, prefix: str = "") -> list[StreamInfo]:
         self._check()
         return [await self.describe(name) for name in sorted(self.held) if name.startswith(prefix)]
+
+    async def iterate_streams(self, prefix: str = "") -> AsyncGenerator[StreamInfo]:
+        for info in await self.streams(prefix):
+            yield info
 
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         self._check()

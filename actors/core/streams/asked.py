@@ -1,6 +1,6 @@
 """Holds continuations of store operations: who asked, how to reply."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, Final
@@ -11,7 +11,8 @@ from rillnode.actors.core.access import Verb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed
-from rillnode.actors.log import Read
+from rillnode.actors.core.streams.searching import search
+from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import Route, WireMessage
@@ -23,6 +24,7 @@ from rillnode.codecs.routing.stream import (
     encode_response,
     response_tag,
 )
+from rillnode.codecs.where import Where
 
 Answers = list[tuple[Route, bytes]]
 """Return routes of requests, and the payloads that go back."""
@@ -30,11 +32,20 @@ Answers = list[tuple[Route, bytes]]
 NEEDS: Final[Mapping[type, Verb]] = {
     PullRequest: "pull",
     native.ReadRequest: "pull",
+    native.SearchRequest: "pull",
     native.SubscribeRequest: "subscribe",
+    native.FollowRequest: "subscribe",
     native.UnsubscribeRequest: "subscribe",
     native.AppendRequest: "push",
 }
 """What somebody must be granted who asks for it."""
+
+
+def is_allowed(request: object, verbs: Set[Verb]) -> bool:
+    """Whether these grants on a stream are enough for a request."""
+    if isinstance(request, native.LocateRequest):
+        return not verbs.isdisjoint(("pull", "subscribe"))  # as either may begin at a time
+    return NEEDS.get(type(request), "admin") in verbs
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +117,45 @@ class NativeRead(Struct, frozen=True):
         return native.encode_blocks(
             self.request_id, extent.first_index, extent.next_index, operation.blocks
         )
+
+
+class NativeSearch(Struct, frozen=True):
+    """A native client's read of what meets a condition."""
+
+    origin: Origin
+    return_route: Route
+    request: native.SearchRequest
+    where: Where
+
+    @property
+    def request_id(self) -> int:
+        """The request's."""
+        return self.request.request_id
+
+    def answer(self, operation: Read) -> bytes:
+        """What matches of what was read."""
+        request = self.request
+        if operation.error is not None:
+            return failed(request.request_id, operation.error)
+        extent = operation.extent
+        first = max(request.index, extent.first_index)
+        look = search(operation.blocks, self.where, first, request.until, request.entries_max)
+        ends = extent.first_index, extent.next_index
+        return native.found(request.request_id, ends, look.reached, look.blocks)
+
+
+class NativeLocate(Struct, frozen=True):
+    """A native client's question where a time lies."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+    def answer(self, operation: Locate) -> bytes:
+        """The index."""
+        if operation.error is not None:
+            return failed(self.request_id, operation.error)
+        return native.encode(native.PositionResponse(self.request_id, operation.index))
 
 
 def confirm(request: PushRequest, status: Status, index: int) -> bytes:

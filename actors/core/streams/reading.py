@@ -11,21 +11,26 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.answers import failed, invalid_request
-from rillnode.actors.core.streams.asked import Answers, NativeRead
+from rillnode.actors.core.streams.asked import Answers, NativeLocate, NativeRead, NativeSearch
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.pulling import Collected, Oversized, Pull, collect, encode_pulled
+from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES, only
 from rillnode.actors.engine.cell import FAILURES
-from rillnode.actors.log import Read
+from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
-from rillnode.codecs.errors import ActorError
+from rillnode.codecs.errors import ActorError, RequestError
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.routing.stream import PullRequest
+from rillnode.codecs.where import Where
 
 logger = logging.getLogger("rillnode.actors.core.streams.stream")
 
 LOOK_READ_BYTES: Final = 1_048_576
 """Read at a time where entries are too large for who asked."""
 
+
+Asked = NativeRead | NativeSearch | NativeLocate
+"""What a native client has asked for."""
 
 FAILED: Final = ActorError("actor.failed", "The node failed at this request: its log says why")
 
@@ -65,13 +70,47 @@ class Reads:
             token=NativeRead(origin, return_route, request.request_id),
         )
 
-    def done(self, operation: Read) -> Read | None:
+    def matching(
+        self, origin: Origin, return_route: Route, request: native.SearchRequest, answers: Answers
+    ) -> Read | None:
+        """The read for a native client's search; None where `answers` has the refusal already."""
+        try:
+            where = Where(request.where)
+        except RequestError as error:
+            answers.append((return_route, failed(request.request_id, error)))
+            return None
+        return Read(
+            log=self._log,
+            index=request.index,
+            until=request.until,
+            entries_max=SEARCH_ENTRIES,
+            bytes_max=native.block_budget(origin.message_bytes_max, SEARCH_BYTES),
+            token=NativeSearch(origin, return_route, request, where),
+        )
+
+    def locate(self, origin: Origin, return_route: Route, request: native.LocateRequest) -> Locate:
+        """The look-up of a time for a native client."""
+        at_ms = request.milliseconds
+        if request.ago:
+            at_ms = self._context.clock.now_ms() - at_ms
+        token = NativeLocate(origin, return_route, request.request_id)
+        return Locate(log=self._log, at_ms=at_ms, token=token)
+
+    def done(self, operation: Read | Locate) -> Read | None:
         """Answer who has asked, or return what is to be read behind what was too large for him."""
-        asked: Pull | NativeRead | None = operation.token
+        asked: Pull | Asked | None = operation.token
         if asked is None:
             return None
-        if isinstance(asked, NativeRead):
+        if isinstance(operation, Locate):
+            assert isinstance(asked, NativeLocate)
             self._answer(operation, asked, asked.answer(operation))
+            return None
+        assert not isinstance(asked, NativeLocate)
+        if isinstance(asked, NativeRead | NativeSearch):
+            payload = asked.answer(operation)
+            if isinstance(asked, NativeSearch):
+                only(self._context.store, asked.origin, operation, len(payload))
+            self._answer(operation, asked, payload)
             return None
         if operation.error is not None:
             self._answer(operation, asked, invalid_request(asked.request, operation.error.text))
@@ -96,9 +135,9 @@ class Reads:
             ),
         )
 
-    def late(self, operation: Read) -> None:
+    def late(self, operation: Read | Locate) -> None:
         """Answer all the same: the instance that would read on is gone, or has failed at this."""
-        asked: Pull | NativeRead | None = operation.token
+        asked: Pull | Asked | None = operation.token
         if asked is None:
             return
         if isinstance(asked, Pull):
@@ -115,8 +154,8 @@ class Reads:
 
     def _answer(
         self,
-        operation: Read,
-        asked: Pull | NativeRead,
+        operation: Read | Locate,
+        asked: Pull | Asked,
         payload: bytes,
         *,
         unnamed: bool = False,

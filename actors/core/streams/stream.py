@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.core.streams.appending import Appends
-from rillnode.actors.core.streams.asked import NEEDS, Answers, confirm
+from rillnode.actors.core.streams.asked import Answers, confirm, is_allowed
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.pulling import can_be_pulled
@@ -31,6 +31,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
     Append,
     FindStream,
+    Locate,
     Read,
     StreamRecord,
     log_id,
@@ -43,6 +44,7 @@ from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
+from rillnode.codecs.where import Where
 
 logger = logging.getLogger("rillnode.actors.core.streams.stream")
 
@@ -240,7 +242,7 @@ class StreamActor(Worker):
                         answers.append((wire.return_route, confirm(request, Status.ERROR, 0)))
                     else:
                         pushes.append((wire.return_route, request))
-                elif NEEDS.get(type(request), "admin") not in verbs:
+                elif not is_allowed(request, verbs):
                     refused.append(wire)
                 else:
                     self._request(origin, wire, request, answers)
@@ -269,7 +271,11 @@ class StreamActor(Worker):
                 self._issue(self._reading().pull(origin, return_route, request, answers))
             case native.ReadRequest():
                 self._issue(self._reading().blocks(origin, return_route, request))
-            case native.SubscribeRequest():
+            case native.SearchRequest():
+                self._issue(self._reading().matching(origin, return_route, request, answers))
+            case native.LocateRequest():
+                self._issue(self._reading().locate(origin, return_route, request))
+            case native.SubscribeRequest() | native.FollowRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest():
                 self._unsubscribe(origin, wire, request)
@@ -286,7 +292,7 @@ class StreamActor(Worker):
         if error is not None and error.code == "stream.removed" and append.log == self._log:
             self._forget()
 
-    def _issue(self, operation: Read | None) -> None:
+    def _issue(self, operation: Read | Locate | None) -> None:
         """Read for a peer, and what follows from it; some reads are complete at once."""
         store, reads = self._context.store, self._reading()
         while operation is not None:
@@ -296,7 +302,7 @@ class StreamActor(Worker):
             self.operations_due -= 1
             operation = reads.done(operation)
 
-    def _read(self, operation: Read) -> None:
+    def _read(self, operation: Read | Locate) -> None:
         self._issue(self._reading().done(operation))
 
     def _reading(self) -> Reads:
@@ -305,11 +311,17 @@ class StreamActor(Worker):
         return self._reads
 
     def _subscribe(
-        self, origin: Origin, return_route: Route, request: native.SubscribeRequest
+        self,
+        origin: Origin,
+        return_route: Route,
+        request: native.SubscribeRequest | native.FollowRequest,
     ) -> None:
-        if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
-            limit = RequestError("subscription.limit", "This link has too many subscriptions")
-            answer = (return_route, failed(request.request_id, limit))
+        try:
+            if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
+                raise RequestError("subscription.limit", "This link has too many subscriptions")
+            where = Where(request.where) if isinstance(request, native.FollowRequest) else None
+        except RequestError as error:
+            answer = (return_route, failed(request.request_id, error))
             self._context.router.reply(origin, self._own_address, [answer])
             return
         actor = partial(
@@ -320,6 +332,7 @@ class StreamActor(Worker):
             origin,
             return_route,
             request,
+            where,
         )
         cell = self.system.spawn(actor)
         self._context.followers.add(self._log, cell, (origin, request.request_id))

@@ -12,15 +12,19 @@ from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES, only, search
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Read
+from rillnode.actors.log.rocks.layout import INDEX_MAX
 from rillnode.codecs import native
+from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.where import Where
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not read."""
@@ -28,13 +32,16 @@ RETRY_SECONDS: Final = 1.0
 _PARTITION: Final = 2**32 - 1
 """The bits of a log's number that are its partition."""
 
+TELL_ENTRIES: Final = 10_000
+"""Entries without a match after which a subscriber is told how far its node has looked."""
+
 CHUNK_BYTES: Final = 1_048_576
 """Bytes of blocks in one message: enough to be cheap, small enough for others to get between."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
-    """Time to read again after a failure."""
+    """Time to read again: after a failure, or when others have had a turn."""
 
 
 Message = Grown | Delivery | Removed | RightsChanged | _Retry
@@ -59,7 +66,8 @@ class SubscriptionActor(Worker):
         log: int,
         origin: Origin,
         return_route: Route,
-        request: native.SubscribeRequest,
+        request: native.SubscribeRequest | native.FollowRequest,
+        where: Where | None = None,
     ) -> None:
         self._context = context
         self._name = name
@@ -67,7 +75,8 @@ class SubscriptionActor(Worker):
         self._origin = origin
         self._return_route = return_route
         self._id = request.request_id
-        self._next = request.index
+        self._where = where
+        self._next = self._told = request.index
         self._credit = 0
         self._grant(request.credit_bytes)
         self._grown_to = request.index + 1
@@ -190,13 +199,14 @@ class SubscriptionActor(Worker):
         """Read and send as long as there are entries, and credit."""
         store = self._context.store
         reader = self._origin.room(store) or store
+        chunk = CHUNK_BYTES if self._where is None else SEARCH_BYTES
         while self._credit > 0 and not self._reading and self._next < self._grown_to:
             self._news = False
             operation = Read(
                 log=self._log,
                 index=self._next,
                 bytes_max=native.block_budget(
-                    self._origin.message_bytes_max, min(self._credit, CHUNK_BYTES)
+                    self._origin.message_bytes_max, min(self._credit, chunk)
                 ),
             )
             if not reader.read(self.then(operation, self._read)):
@@ -224,7 +234,37 @@ class SubscriptionActor(Worker):
             self._next = max(self._next, extent.first_index)
             return
         self._grown_to = max(self._grown_to, extent.next_index)
+        if self._where is not None:
+            self._send_matching(self._where, operation)
+            return
         self._next = blocks[-1].next_index
         self._credit -= sum(len(block.value) for block in blocks)
         payload = native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks)
+        self._reply(payload)
+
+    def _send_matching(self, where: Where, operation: Read) -> None:
+        """Send what matches of what was read, then let others have a turn.
+
+        The subscriber is told from time to time how far that is, also where nothing matches: it
+        goes on from there over another link, and what is trimmed before it is not missed.
+        """
+        extent = operation.extent
+        first = max(self._next, extent.first_index)
+        look = search(operation.blocks, where, first, INDEX_MAX, SEARCH_ENTRIES)
+        self._next = look.reached
+        only(self._context.store, self._origin, operation, sum(map(_size, look.blocks)))
+        if look.blocks or self._next - self._told >= TELL_ENTRIES:
+            self._told = self._next
+            self._credit -= sum(map(_size, look.blocks))
+            ends = extent.first_index, extent.next_index
+            self._reply(native.found(self._id, ends, look.reached, look.blocks))
+        if self._next < self._grown_to:
+            self._reading = True
+            self.wake_after(0.0, _Retry())
+
+    def _reply(self, payload: bytes) -> None:
         self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])
+
+
+def _size(block: Block) -> int:
+    return len(block.value)

@@ -1,6 +1,7 @@
 """The answers to reads, out of cursors over what is durable."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from rocksdict import RdictIter
 
@@ -15,6 +16,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     LogExtent,
     Read,
     ReadExtents,
@@ -48,6 +50,7 @@ from rillnode.actors.log.rocks.logs import (
     step,
     step_back,
 )
+from rillnode.actors.log.rocks.retention import first_since
 from rillnode.actors.log.rocks.tables import Cursors
 from rillnode.codecs.entries import Block
 
@@ -62,6 +65,10 @@ def answer(operation: ReadOperation, cursors: Cursors) -> None:
     match operation:
         case Read():
             _read(cursors.blocks, operation)
+        case Locate(log=log, at_ms=at_ms):
+            state = load_state(cursors.blocks, log)
+            find = partial(block_at, cursors.blocks, log)
+            operation.index = first_since(at_ms, state.first_index, state.next_index, find)
         case FindStream():
             _find_stream(cursors, operation)
         case ListStreams():

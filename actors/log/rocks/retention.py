@@ -1,8 +1,7 @@
-"""Finds where a trim cuts a log; pure, for every store.
+"""Finds where a time lies in a log, and where a trim cuts it; pure, for every store.
 
 Blocks are looked up by index, and each limit is found by halving the range of indexes, so a trim
-costs some forty look-ups however large the log. For the age this takes `received_at` to be
-ascending: where a clock was set back, entries may go early by as much as it was set back.
+costs some forty look-ups however large the log. Times are found so because `received_at` ascends.
 """
 
 from bisect import bisect_left
@@ -31,7 +30,7 @@ def cut_index(trim: Trim, state: LogState, block_at: BlockAt) -> int:
         cut = max(cut, _index_of_position(position, state, block_at))
     if limits.seconds is not None:
         oldest_ms = trim.now_ms - int(limits.seconds * 1000)
-        cut = _first_since(oldest_ms, cut, state.next_index, block_at)
+        cut = first_since(oldest_ms, cut, state.next_index, block_at)
     if trim.hold is not None:
         cut = min(cut, max(trim.hold, state.first_index))
     return cut
@@ -53,7 +52,7 @@ def _index_of_position(position: int, state: LogState, block_at: BlockAt) -> int
     return low
 
 
-def _first_since(oldest_ms: int, low: int, high: int, block_at: BlockAt) -> int:
+def first_since(oldest_ms: int, low: int, high: int, block_at: BlockAt) -> int:
     """The first entry from `low` on that was received at `oldest_ms` or later, else `high`."""
     if low < high and decode_header(block_at(low).value).received_at >= oldest_ms:
         return low

@@ -10,6 +10,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     Operation,
     PutStream,
     Read,
@@ -119,7 +120,13 @@ class Held:
                 return key.stream
             case ListIndexes(stream=name):
                 return name or None
-            case Append(log=log) | Read(log=log) | ListKeys(log=log) | Trim(log=log):
+            case (
+                Append(log=log)
+                | Read(log=log)
+                | Locate(log=log)
+                | ListKeys(log=log)
+                | Trim(log=log)
+            ):
                 return self._never.get(log >> 32)
             case _:
                 return None

@@ -29,6 +29,7 @@ from rillnode.actors.log import (
     ListRecords,
     ListStreams,
     LoadIndex,
+    Locate,
     Lookup,
     OnHealth,
     Operation,
@@ -506,7 +507,7 @@ class SharedLogStore:
         """The shard whose view answers as it is; None: it takes more than that."""
         place = self.shards.place
         match operation:
-            case Read(log=log) | ListKeys(log=log):
+            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
                 return place.of_log(log)
             case FindStream(name=None, id=stream_id):
                 return place.of_stream_id(stream_id)

@@ -15,9 +15,10 @@ from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, load_config
-from rillnode.node.spark.cli.sink_choice import choose_sink
-from rillnode.node.spark.config import SparkSink
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import SparkSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,8 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold."""
+    from rillnode.node.config import load_config
+
     loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import Derived
@@ -96,6 +99,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def report(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the report's tables and write its page."""
+    from rillnode.node.config import load_config
+
     loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink, config = _tables(loaded, args.name)
     if config.gold_dir is None:
@@ -115,6 +120,8 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold anew."""
+    from rillnode.node.config import load_config
+
     loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.replay import replay as make_anew
@@ -129,7 +136,9 @@ def _add_options(parser: Parser) -> None:
     add_config_options(parser)
 
 
-def _tables(loaded: Config, name: str | None) -> "tuple[SparkSink, DerivedConfig]":
+def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConfig]":
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
     sink = choose_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
     from rillnode.node.spark.process import derived_config
@@ -142,7 +151,7 @@ def _tables(loaded: Config, name: str | None) -> "tuple[SparkSink, DerivedConfig
 
 @contextmanager
 def _session(
-    sink: SparkSink, data_dir: Path, terminal: Terminal
+    sink: "SparkSink", data_dir: Path, terminal: Terminal
 ) -> "Generator[tuple[SparkSession, Path]]":
     """Spark for the time of the block; what it fails with comes out as one line.
 

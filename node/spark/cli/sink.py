@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.config import add_config_options
@@ -10,10 +10,10 @@ from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, co
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, load_config
-from rillnode.node.spark.cli.sink_choice import choose_sink
-from rillnode.node.spark.config import SparkSink, tables_of
-from rillnode.node.spark.typed.schemas import STREAM
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import SparkSink
 
 _COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
@@ -127,6 +127,9 @@ async def resume(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     """Merge the small files of a sink's tables."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `spark` extra installs.
@@ -142,6 +145,9 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     """Verify a sink's tables."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `spark` extra installs.
@@ -159,9 +165,11 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _tables(config: Config, sink: SparkSink) -> list[str]:
+def _tables(config: "Config", sink: "SparkSink") -> list[str]:
     """Where the tables of a sink lie that are made of few large files."""
+    from rillnode.node.spark.config import tables_of
     from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.typed.schemas import STREAM
 
     typed = [one.dir for one in tables_of(config, sink.name) if STREAM not in one.dir]
     places = (sink.table_dir, sink.silver_dir, *typed, *(f"{one}_rejects" for one in typed))

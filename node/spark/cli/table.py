@@ -11,12 +11,10 @@ from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, co
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.config import Config, load_config
-from rillnode.node.spark.cli.sink_choice import choose_sink
-from rillnode.node.spark.config import TypedTable
-from rillnode.node.spark.typed.schemas import STREAM
 
 if TYPE_CHECKING:
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import TypedTable
     from rillnode.node.spark.job_config import TypedConfig
 
 _SAMPLES: Final = 1_000
@@ -92,6 +90,8 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one typed table."""
+    from rillnode.node.config import load_config
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table, typed = _typed(config, args.name, args.stream)
     from rillnode.node.spark.typed.describing import describe
@@ -102,6 +102,10 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def infer(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print a table for what entries have."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.config import TypedTable
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
     sink = choose_sink(config, table.sink if table is not None else None)
@@ -125,6 +129,9 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     """Land rejects again."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table, typed = _typed(config, args.name, args.stream)
     from rillnode.node.spark.delta_log import TableLog
@@ -138,12 +145,16 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _typed(config: Config, name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
+def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
     """A table of the configuration, as its sink's job has it.
 
     Raises:
         ConfigError: there is none of that name, or it needs a stream.
     """
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.typed.schemas import STREAM
+
     tables = {one.called: one for one in config.each(TypedTable)}
     if name not in tables:
         there = f"there is {', '.join(tables)}" if tables else "node.toml has no [[table]]"

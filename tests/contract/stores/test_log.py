@@ -7,6 +7,7 @@ import pytest
 from rillnode.actors.log import (
     Append,
     ListKeys,
+    Locate,
     LogExtent,
     Read,
     Retention,
@@ -387,3 +388,30 @@ def test_arrivals_ascend_though_a_clock_is_set_back(driver: StoreDriver) -> None
     ]
     driver.write(Trim(log=LOG, before=5))
     assert driver.write(stamped(2)).received_at == 2
+
+
+def located(driver: StoreDriver, *times: int, log: int = LOG) -> list[int]:
+    return [driver.read(Locate(log=log, at_ms=at)).index for at in times]
+
+
+def test_a_time_is_found_in_a_log(driver: StoreDriver) -> None:
+    fill(driver)  # ten blocks of four entries, received at 1,000 to 1,900
+    for _ in range(2):
+        assert located(driver, -5, 0, 999, 1_000) == [0, 0, 0, 0]
+        assert located(driver, 1_001, 1_100, 1_101, 1_899, 1_900) == [4, 4, 8, 36, 36]
+        assert located(driver, 1_901, 2**63) == [40, 40]
+        driver.reopen()
+    driver.write(Trim(log=LOG, before=6))  # within a block
+    assert located(driver, 0, 1_100, 1_101, 5_000) == [6, 6, 8, 40]
+    driver.write(Trim(log=LOG, before=40))
+    assert located(driver, 0, 1_900, 5_000) == [40, 40, 40]
+    assert located(driver, 0, 5_000, log=LOG + 1) == [0, 0]
+
+
+def test_a_time_is_found_where_a_clock_went_back(driver: StoreDriver) -> None:
+    times = [5, 9, 3, 9, 7, 12, 1, 20]
+    driver.write_all([append(b"x", at=at) for at in times])
+    kept = [entry.received_at for entry in driver.entries()]
+    for at in range(25):
+        later = [index for index in range(9) if all(one >= at for one in kept[index:])]
+        assert located(driver, at) == [later[0]]

@@ -128,7 +128,7 @@ def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
             told_of = Path(told.name)
             wait_for(lambda: b"trying again" in told_of.read_bytes(), process)
             start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
-            wait_for(lambda: b"there is a link again" in told_of.read_bytes(), process)
+            wait_for(lambda: b"link is back" in told_of.read_bytes(), process)
             assert call("stream", "push", "s", *at, stdin=b"e\n").returncode == 0
             assert process.stdout.readline() == b"e\n"
             process.send_signal(signal.SIGINT)
@@ -329,6 +329,56 @@ def test_tail_ends_when_its_reader_does_and_when_interrupted(start: Start, home:
         tail.send_signal(signal.SIGINT)
         assert tail.wait(LIMIT_SECONDS) == 130
         assert b"Traceback" not in tail.stderr.read()
+
+
+def test_an_interrupted_push_says_what_is_stored(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    lines(call("stream", "create", "s", "--partitions", "2", *node.options))
+    argv = rillnode("stream", "push", "s", "--partition", "1", *node.options)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+        assert push.stdin is not None
+        assert push.stdout is not None
+        assert push.stderr is not None
+        push.stdin.write(b"x\n" * 1_234)
+        push.stdin.flush()
+
+        def stored() -> bool:
+            shown = lines(call("stream", "show", "s", *node.options))
+            return bool(shown[0]["partitions"][1]["entries"] == 1_234)
+
+        wait_for(stored, push)
+        push.send_signal(signal.SIGINT)
+        out, err = push.stdout.read(), push.stderr.read()
+        assert push.wait(LIMIT_SECONDS) == 130
+    assert err.decode() == "1,234 entries were stored before the interrupt\n"
+    assert json.loads(out) == {
+        "stream": "s", "partition": 1, "entries": 1_234, "first_index": 0, "last_index": 1_233
+    }  # fmt: skip
+
+
+def test_an_interrupted_push_to_a_node_that_is_away_ends_soon(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    lines(call("stream", "create", "s", *node.options))
+    argv = rillnode("stream", "push", "s", *node.options)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+        assert push.stdin is not None
+        assert push.stdout is not None
+        assert push.stderr is not None
+        push.stdin.write(b"first\n")
+        push.stdin.flush()
+        wait_for(lambda: bool(call("stream", "pull", "s", *node.options).stdout), push)
+        node.stop()
+        assert push.stderr.readline().startswith(b"link lost (")
+        push.stdin.write(b"second\n")
+        push.stdin.flush()
+        time.sleep(0.2)
+        push.send_signal(signal.SIGINT)
+        assert push.wait(LIMIT_SECONDS) == 130
+        told = push.stderr.read().decode()
+    assert "1 entry was stored before the interrupt; 1 entry was sent and not confirmed" in told
+    assert "Traceback" not in told
 
 
 def test_push_sends_lines_as_they_are_typed(start: Start, home: Path) -> None:

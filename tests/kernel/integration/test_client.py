@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -205,7 +206,7 @@ def test_tail_gets_what_comes_from_now_on(tmp_path: Path) -> None:
         await stream.push_many([b"old"] * 10)
         async with aclosing(stream.tail()) as entries:
             first = asyncio.ensure_future(anext(entries))
-            await until(lambda: following(node))
+            await until(lambda: subscriptions(node.observed) == 1)
             for number in range(5):
                 await stream.push(b"new %d" % number)
             assert (await first).data == b"new 0"
@@ -603,3 +604,116 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
         with_client(tmp_path, talk)
     assert not [record for record in caplog.records if record.message == "link_lost"]
     assert 0 < most < LINK_BUFFER_HIGH_BYTES + 3 * FRAME_BYTES_MAX
+
+
+def test_reading_begins_at_a_time(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        for number in range(4):
+            await stream.push(b"%d" % number)
+            await asyncio.sleep(0.02)
+        entries = await stream.pull()
+        time = datetime.fromtimestamp(entries[2].received_at / 1_000, UTC)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        assert await stream.index_at(time) == 2
+        assert await stream.index_at(timedelta(hours=1)) == 0
+        assert await stream.index_at(later) == 4
+        assert await stream.index_at(later, partition=1) == 0
+        assert data_of(await stream.pull(start=time)) == [b"2", b"3"]
+        assert data_of(await stream.pull(3, start=time)) == [b"3"]
+        assert data_of(await stream.pull(start=timedelta(days=1), limit=1)) == [b"0"]
+        assert await stream.pull(start=later) == []
+        async with aclosing(stream.tail(start=time)) as tail:
+            assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
+            await stream.push(b"other", partition=1)
+            assert (await anext(tail)).data == b"other"
+        await until(lambda: subscriptions(node.observed) == 0)
+        async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
+            waiting = asyncio.ensure_future(anext(tail))
+            await until(lambda: subscriptions(node.observed) == 1)
+            await stream.push(b"earlier than asked for")
+            assert (await waiting).index == 4
+
+    with_client(tmp_path, talk)
+
+
+def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        await stream.push_many([b"old", b"older"])
+        end = datetime.now(UTC) + timedelta(hours=1)
+        async with stream.consumer("late", start=end, partitions=[0]) as consumer:
+            with pytest.raises(TimeoutError):
+                await consumer.next(timeout=0.05)
+        await stream.push(b"new")
+        # Saved already, so what it is told now says nothing for this partition.
+        async with stream.consumer("late", start=timedelta(hours=1)) as consumer:
+            assert (await consumer.next(timeout=10)).data == b"new"
+            await stream.push(b"other", partition=1)
+            assert (await consumer.next(timeout=10)).data == b"other"
+        async with stream.consumer("last", start=-1) as consumer:
+            entries = [await consumer.next(timeout=10) for _ in range(2)]
+            assert {entry.data for entry in entries} == {b"new", b"other"}
+
+    with_client(tmp_path, talk)
+
+
+def test_the_node_looks_for_what_meets_a_condition(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s", partitions=2)
+        items = [b'{"n": %d, "text": "%d"}' % (number, number % 7) for number in range(5_000)]
+        await stream.push_many(items)
+        await stream.push(b"no json", key="m7", headers={"type": "x"})
+        wanted = [item for item in items if b'"text": "3"' in item]
+        assert data_of(await stream.pull(limit=9_999, where="text = '3'")) == wanted
+        assert data_of(await stream.pull(limit=5, where="text = '3'")) == wanted[:5]
+        some = await stream.pull(10, 99, where="n > 4000 or n < 12", until=4_003)
+        assert [entry.index for entry in some] == [10, 11, 4_001, 4_002]
+        assert data_of(await stream.pull(-2, where="n = 4999")) == items[-1:]
+        assert await stream.pull(until=timedelta(hours=1), where="n") == []
+        keyed = await stream.pull(partition=stream.partition_of("m7"), where="$key = 'm7'")
+        assert (data_of(keyed), keyed[0].headers) == ([b"no json"], {"type": b"x"})
+        async with aclosing(stream.tail(start=0, partitions=[0], where="n >= 4998")) as tail:
+            assert [(await anext(tail)).index for _ in range(2)] == [4_998, 4_999]
+            await stream.push_many([b'{"n": 1}', b'{"n": 6000}'])
+            assert (await anext(tail)).data == b'{"n": 6000}'
+        with pytest.raises(RequestError, match="character 4: expected a number"):
+            await stream.pull(where="n >")
+        with pytest.raises(RequestError, match="character 4: expected a number"):
+            stream.batches(where="n >")
+
+    with_client(tmp_path, talk)
+
+
+def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
+    async def talk(_: Node, client: Client) -> None:
+        stream = await client.stream("s")
+        naive = datetime(2026, 1, 1)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.tail(start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.batches(start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            stream.consumer("c", start=naive)
+        with pytest.raises(RequestError, match="has no zone"):
+            await stream.pull(start=naive)
+
+    with_client(tmp_path, talk)
+
+
+def test_a_blocking_client_reads_from_a_time(tmp_path: Path) -> None:
+    async def talk(node: Node, _: Client) -> None:
+        def blocking() -> None:
+            url = f"noise://{node.addresses()['noise']}"
+            with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
+                stream = client.stream("s")
+                stream.push_many([b"a", b"b"])
+                hour = timedelta(hours=1)
+                assert stream.index_at(hour) == 0
+                assert data_of(stream.pull(start=hour)) == [b"a", b"b"]
+                with stream.tail(start=hour) as tail:
+                    assert next(tail).data == b"a"
+
+        await asyncio.to_thread(blocking)
+
+    with_client(tmp_path, talk)

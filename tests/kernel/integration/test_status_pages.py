@@ -204,6 +204,28 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
     run(node_config(tmp_path), body)
 
 
+def test_entries_are_found_by_time_and_by_condition(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        await stream.push_many([b'{"n": %d}' % number for number in range(25_000)])
+        entries = "/v1/streams/s/entries"
+        first = await document(session, f"{entries}?since=1h&limit=2")
+        assert [entry["index"] for entry in first["entries"]] == [0, 1]
+        assert (await document(session, f"{entries}?since=2099-01-01T00:00Z"))["entries"] == []
+        found = await document(session, f"{entries}?where=n%20%3E%3D%209998&limit=3")
+        assert [entry["index"] for entry in found["entries"]] == [9_998, 9_999]
+        assert found["reached"] == 10_000  # enough for one request
+        rest = await document(session, f"{entries}?where=n%20%3E%3D%209998&index=10000&limit=1")
+        assert ([entry["index"] for entry in rest["entries"]], rest["reached"]) == (
+            [10_000],
+            10_001,
+        )
+        none = await document(session, f"{entries}?where=n%20%3D%201&since=0s&index=24999")
+        assert (none["entries"], none["reached"]) == ([], 25_000)
+
+    run(node_config(tmp_path), body)
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -214,6 +236,12 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
         ("/v1/streams/s/entries?partition=-1", 400, "http.number"),
         ("/v1/streams/s/entries?index=99999999999999999999", 400, "http.number"),
         ("/v1/streams/s/entries?limit=x", 400, "http.number"),
+        ("/v1/streams/s/entries?since=soon", 400, "client.time"),
+        ("/v1/streams/s/entries?since=2026-01-01", 400, "client.time"),
+        ("/v1/streams/s/entries?where=a%20%3E", 400, "where.syntax"),
+        ("/v1/streams/s/entries?where=%28" + "%28" * 20 + "a", 400, "where.depth"),
+        ("/v1/streams/s/entries?since=1h&partition=7", 404, "stream.partition"),
+        ("/v1/streams/none/entries?where=a", 404, "stream.unknown"),
         ("/v1/nonsense", 404, "http.path"),
         ("/v1/route", 405, "http.method"),
     ],

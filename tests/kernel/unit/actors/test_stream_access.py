@@ -73,6 +73,11 @@ NATIVE: dict[str, Kind] = {
     "append": (stream, lambda name: native.AppendRequest(1, 1, pack_body([b"x"]))),
     "append what is no body": (stream, lambda name: native.AppendRequest(1, 9, b"x")),
     "read": (stream, lambda name: native.ReadRequest(1, 0, 9, 999)),
+    "locate": (stream, lambda name: native.LocateRequest(1, 5, True)),
+    "search": (stream, lambda name: native.SearchRequest(1, 0, 9, 9, "a")),
+    "search for what is no condition": (stream, lambda name: native.SearchRequest(1, 0, 9, 9, "(")),
+    "follow": (stream, lambda name: native.FollowRequest(1, 0, 999, "a")),
+    "follow what is no condition": (stream, lambda name: native.FollowRequest(1, 0, 999, "(")),
     "subscribe": (stream, lambda name: native.SubscribeRequest(1, 0, 999)),
     "open": (service, lambda name: native.OpenRequest(1, name, 1)),
     "open wide": (service, lambda name: native.OpenRequest(1, name, 1_024)),
@@ -168,7 +173,9 @@ def test_a_refused_stream_answers_as_an_unknown_one_and_costs_the_same(
     with_core(test)
 
 
-@pytest.mark.parametrize("kind", ["append", "read", "subscribe", "describe", "remove"])
+@pytest.mark.parametrize(
+    "kind", ["append", "read", "locate", "search", "follow", "subscribe", "describe", "remove"]
+)
 def test_the_order_of_refusals_tells_nothing(kind: str) -> None:
     async def test(core: Core) -> None:
         await make_secret(core)

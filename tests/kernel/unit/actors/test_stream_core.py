@@ -1,18 +1,20 @@
 """The stream core's actors among themselves: order, refusals, retention, failures of the store."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core_support import Core, Peer, decode, encode, with_core
-from rillnode.actors.core.access import Grant
+from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import parse_stream_address, stream_address
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.stream import MISSING_SECONDS
-from rillnode.actors.log import FindStream, Read, ReadOperation, Retention
+from rillnode.actors.log import FindStream, Locate, Read, ReadOperation, Retention
 from rillnode.codecs import native
-from rillnode.codecs.entries import pack_body
+from rillnode.codecs.entries import entries_of, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
@@ -432,5 +434,148 @@ def test_a_stream_that_cannot_be_looked_up_is_not_said_to_be_unknown(
             (refused,) = await peer.ask(address, ask)
         assert (refused.code, refused.text) == ("store.read", "a block's checksum is wrong")
         assert isinstance((await peer.ask(address, ask))[0], native.BlocksResponse)
+
+    with_core(test)
+
+
+def test_times_are_found_by_the_nodes_clock() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        began = core.clock.now_ms()
+        for _ in range(5):
+            await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+            core.clock.advance(10)
+        asked = [
+            (0, False), (began, False), (began + 1, False), (began + 40_000, False),
+            (began + 40_001, False), (0, True), (10_000, True), (10_001, True), (2**62, True),
+        ]  # fmt: skip
+        answers = await peer.ask(
+            address, *(native.LocateRequest(9, time, ago) for time, ago in asked)
+        )
+        assert [answer.index for answer in answers] == [0, 0, 1, 4, 5, 5, 4, 4, 0]
+
+    with_core(test)
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_told"), [("pull", True), ("subscribe", True), ("push", False), ("create", False)]
+)
+def test_times_are_found_by_who_may_read(verb: Verb, is_told: bool) -> None:
+    async def test(core: Core) -> None:
+        address = await open_stream(core.peer(), "s")
+        core.access.add(Grant(who="noise:aa", streams="s", may=frozenset({verb})))
+        (answer,) = await core.peer("noise:aa").ask(address, native.LocateRequest(1, 0, False))
+        if is_told:
+            assert answer == native.PositionResponse(1, 0)
+        else:
+            assert answer.code == "address.unknown"
+
+    with_core(test)
+
+
+def test_a_time_that_the_store_could_not_find_is_a_failure() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+
+        def read(operation: Locate) -> bool:
+            operation.error = StoreError("store.failed", "no")
+            return True
+
+        core.store.read = read  # type: ignore[method-assign,assignment]
+        (answer,) = await peer.ask(address, native.LocateRequest(1, 0, False))
+        assert (answer.code, answer.retryable) == ("store.failed", True)
+
+    with_core(test)
+
+
+def quakes(first: int, count: int) -> native.AppendRequest:
+    items = [b'{"mag": %d}' % (number % 10) for number in range(first, first + count)]
+    return native.AppendRequest(1, count, pack_body(items))
+
+
+def magnitudes(found: native.FoundResponse) -> list[tuple[int, bytes]]:
+    return [
+        (entry.index, entry.data[-2:-1])
+        for block in native.blocks_of(found)
+        for entry in entries_of(block)
+    ]
+
+
+def test_a_search_brings_what_matches_and_how_far_it_has_looked() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        await peer.ask(address, quakes(0, 1_000), quakes(1_000, 1_500))
+        search = partial(native.SearchRequest, 5)
+        (found,) = await peer.ask(address, search(0, 2**64 - 1, 10_000, "mag >= 8"))
+        assert (found.request_id, found.first_index, found.next_index) == (5, 0, 2_500)
+        assert found.reached == 1_000
+        assert [index for index, _ in magnitudes(found)] == [
+            index for index in range(1_000) if index % 10 >= 8
+        ]
+        (found,) = await peer.ask(address, search(1_995, 2_009, 10, "mag > 8"))
+        assert (magnitudes(found), found.reached) == ([(1_999, b"9")], 2_009)
+        (found,) = await peer.ask(address, search(3, 99, 1, "mag = 4"))
+        assert (magnitudes(found), found.reached) == ([(4, b"4")], 5)
+        (found,) = await peer.ask(address, search(9_000, 9_999, 1, "mag"))
+        assert (found.blocks, found.reached) == ([], 9_000)
+        for text, code in (("mag >", "where.syntax"), ("x" * 2_000, "where.length")):
+            for request in (search(0, 9, 9, text), native.FollowRequest(6, 0, 1_000, text)):
+                (refused,) = await peer.ask(address, request)
+                assert (refused.code, refused.retryable) == (code, False)
+
+    with_core(test)
+
+
+def test_a_follower_gets_what_matches_of_what_is_there_and_of_what_comes() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        await peer.ask(address, *(quakes(1_000 * number, 1_000) for number in range(12)))
+        answers = await peer.ask(address, native.FollowRequest(9, 5, 1_000_000, "mag = 11"))
+        for _ in range(20):
+            core.clock.advance(0.001)
+            await core.settle()
+        answers += [decode(answer.payload) for answer in peer.answers]
+        # Nothing has matched: it tells once in a while how far it has looked.
+        (told,) = {answer.reached for answer in answers if isinstance(answer, native.FoundResponse)}
+        assert 10_000 < told <= 11_005
+        peer.answers.clear()
+        late = native.AppendRequest(1, 3, pack_body([b'{"mag":1}', b'{"mag":11}', b"no json"]))
+        await peer.ask(address, late)
+        for _ in range(5):
+            core.clock.advance(0.001)
+            await core.settle()
+        found = [decode(answer.payload) for answer in peer.answers]
+        (matched,) = [one for one in found if isinstance(one, native.FoundResponse)]
+        assert matched.request_id == 9
+        assert (matched.next_index, matched.reached) == (12_003, 12_003)
+        assert [block.first_index for block in native.blocks_of(matched)] == [12_001]
+
+    with_core(test)
+
+
+def test_credit_counts_what_matches_alone() -> None:
+    async def test(core: Core) -> None:
+        peer = core.peer()
+        address = await open_stream(peer, "s")
+        await peer.ask(address, *(quakes(0, 1_000) for _ in range(3)))
+        peer.answers.clear()
+        peer.send(address, encode(native.FollowRequest(9, 0, 1, "mag = 3")))
+        for _ in range(10):
+            await core.settle()
+            core.clock.advance(0.001)
+        (answer,) = peer.answers
+        first = decode(answer.payload)
+        assert first.reached == 1_000
+        assert len(magnitudes(first)) == 100
+        peer.answers.clear()
+        peer.send(answer.return_route[0].value, encode(native.CreditRequest(9, 100_000)))
+        for _ in range(10):
+            await core.settle()
+            core.clock.advance(0.001)
+        assert [decode(one.payload).reached for one in peer.answers] == [2_000, 3_000]
 
     with_core(test)

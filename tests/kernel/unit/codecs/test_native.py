@@ -17,6 +17,9 @@ REQUESTS: list[native.Request] = [
     native.AppendRequest(2, 2, b"body", flags=6),
     native.AppendManyRequest(3, [native.AppendItem(b"ST_S_0_s", 1, b"body", flags=2)]),
     native.ReadRequest(2, 5, 10, 1_000),
+    native.LocateRequest(3, 1_700_000_000_000, False),
+    native.SearchRequest(3, 7, 2**64 - 1, 10, "mag > 5"),
+    native.FollowRequest(3, 7, 65_536, "mag > 5"),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),
     native.UnsubscribeRequest(3),
@@ -62,6 +65,7 @@ RESPONSES: list[native.Response] = [
     native.OpenManyResponse(19, [], [native.Failure(0, "stream.unknown", "no")]),
     native.PositionsResponse(18, [4, 0], [native.Failure(1, "quota.bytes", "too much", False)]),
     native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
+    native.FoundResponse(3, 0, 9, 8, [native.BlockItem(4, b"block")]),
     native.SavedIndexResponse(4, None),
     native.SavedIndexResponse(4, 0),
     native.ListIndexesResponse(5, [native.SavedIndex("s", 0, "c", 3)], None),
@@ -111,17 +115,37 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0d6d2e53747265616d4163746f72" "086e6f6973653a3030" "00"
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
     ),
+    (
+        native.LocateRequest(1, 1_700_000_000_000, False),
+        "0f72696c6c6e6f64655f6c6f63617465" "08" "01" "80d095ffbc31" "00",
+    ),
+    (
+        native.LocateRequest(300, 3_600_000, True),
+        "0f72696c6c6e6f64655f6c6f63617465" "07" "ac02" "80dddb01" "01",
+    ),
+    (
+        native.SearchRequest(1, 7, 300, 10, "a>5"),
+        "0f72696c6c6e6f64655f736561726368" "09" "01" "07" "ac02" "0a" "03613e35",
+    ),
+    (
+        native.FollowRequest(1, 7, 300, "a>5"),
+        "0f72696c6c6e6f64655f666f6c6c6f77" "08" "01" "07" "ac02" "03613e35",
+    ),
+    (
+        native.FoundResponse(1, 0, 9, 8, [native.BlockItem(4, b"b")]),
+        "0e72696c6c6e6f64655f666f756e64" "08" "01" "00" "09" "08" "01" "04" "0162",
+    ),
     (native.RoutesResponse(22, [], b""), "0f72696c6c6e6f64655f726f75746573" "03" "16" "00" "00"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS)
-def test_routes_are_looked_up_by_these_bytes(
+def test_routes_and_times_are_looked_up_by_these_bytes(
     message: native.Request | native.Response, expected: str
 ) -> None:
     payload = bytes.fromhex(expected)
     assert native.encode(message).hex() == expected
-    if isinstance(message, native.RouteResponse | native.RoutesResponse):
+    if isinstance(message, native.RouteResponse | native.RoutesResponse | native.FoundResponse):
         assert native.decode_response(payload) == message
     else:
         assert native.decode_request(payload) == message

@@ -17,7 +17,8 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.keys import Identity
-from rillnode.node.cli import build_parser, main
+from rillnode.node.cli import main
+from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import next_step
 from rillnode.node.keys.files import write_key
 
@@ -27,7 +28,7 @@ NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1,
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient()
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     return fake
 
 
@@ -93,7 +94,11 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
         ),
         (("stream", "pull", "s", "--count", "0"), "from 1 on, not '0'", "rillnode stream pull"),
         (("stream", "pull", "s", "--from", "-1"), "--from", "rillnode stream pull"),
-        (("stream", "tail", "s", "--from", "x"), "start, end or an index", "rillnode stream tail"),
+        (
+            ("stream", "tail", "s", "--from", "x"),
+            "start, end, an index or -N",
+            "rillnode stream tail",
+        ),
         (("stream", "tail", "s", "--timeout", "nan"), "seconds over 0", "rillnode stream tail"),
         (("stream", "push", "s", "--format", "xml"), "invalid choice", "rillnode stream push"),
         (

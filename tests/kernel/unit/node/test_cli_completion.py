@@ -4,7 +4,8 @@ import subprocess
 import pytest
 
 from fake_client import Screen
-from rillnode.node.cli import build_parser, main
+from rillnode.node.cli import main
+from rillnode.node.cli.command import build_parser
 
 
 def script(shell: str) -> str:

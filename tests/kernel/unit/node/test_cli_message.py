@@ -25,7 +25,7 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeClient:
     write_key(tmp_path / "data" / "admin.key", Identity.from_seed(bytes(32)))
     monkeypatch.chdir(tmp_path)
     fake = FakeClient(answer=Answer(BACK, b"hello"))
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     return fake
 
 

@@ -1,6 +1,7 @@
 """`rillnode stream`, `index` and `status` against a client without a node."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main, push
+from rillnode.node.cli.entries import duration
 from rillnode.node.keys.files import write_key
 
 
@@ -19,7 +21,7 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeClient:
     write_key(tmp_path / "data" / "admin.key", Identity.from_seed(bytes(32)))
     monkeypatch.chdir(tmp_path)
     fake = FakeClient()
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     return fake
 
 
@@ -140,6 +142,76 @@ def test_pull_takes_a_range_of_one_partition(client: FakeClient) -> None:
     assert len(run(*argv, "--count", "20000")[1].splitlines()) == 11_993
 
 
+def test_pull_takes_the_last_and_what_came_since_and_until(client: FakeClient) -> None:
+    client.add("s", [b"%d" % number for number in range(300)]).step_ms = 1_000
+
+    def pulled(*options: str) -> list[int]:
+        code, out, _ = run("stream", "pull", "s", "--format", "raw", *options)
+        assert code == 0
+        return [int(line) for line in out.splitlines()]
+
+    assert pulled("--last", "3") == [297, 298, 299]
+    assert pulled("--last", "1000") == list(range(300))
+    assert pulled("--last", "200", "--count", "2") == [100, 101]
+    assert pulled("--since", "1m") == list(range(239, 300))
+    assert pulled("--since", "250s") == list(range(49, 300))
+    assert pulled("--since", "1h", "--until", "296s") == [0, 1, 2]
+    assert pulled("--since", "2027-01-15T08:00:00Z") == [299]
+    assert pulled("--until", "100s", "--last", "2") == [197, 198]
+    assert pulled("--until", "2020-01-01T00:00Z") == []
+    assert pulled("--since", "2099-01-01T00:00+01:00") == []
+    assert pulled("--from", "5", "--until", "290s") == [5, 6, 7, 8]
+    assert pulled("--from", "200") == list(range(200, 300))
+
+
+def test_pull_says_that_there_is_more(client: FakeClient) -> None:
+    client.add("s", [b"x"] * 300)
+    assert "the first 100 of 300 entries: see --count and --last" in run("stream", "pull", "s")[2]
+    assert run("stream", "pull", "s", "--count", "100")[2] == ""
+    assert run("stream", "pull", "s", "--from", "200")[2] == ""
+    assert run("stream", "pull", "s", "-q")[2] == ""
+
+
+def test_pull_and_tail_print_what_meets_a_condition(client: FakeClient) -> None:
+    client.add("s", [b'{"n": %d}' % number for number in range(300)] + [b"no json"])
+    argv = ("stream", "pull", "s", "--format", "raw", "--where")
+    assert run(*argv, "n > 297") == (0, '{"n": 298}\n{"n": 299}\n', "")
+    assert run(*argv, "n >= 10", "--count", "1") == (0, '{"n": 10}\n', "")
+    assert run(*argv, "n > 297", "--last", "2")[1] == '{"n": 299}\n'
+    code, out, err = run(*argv, "n > 1000")
+    assert (code, out) == (0, "")
+    assert "no entry meets it from index 0 on in partition 0" in err
+    code, out, err = run(*argv, "n >= 0")
+    assert len(out.splitlines()) == 100
+    assert "the first 100 that meet it: see --count" in err
+    tail = ("stream", "tail", "s", "--format", "raw", "--from", "start", "--count", "1", "--where")
+    assert run(*tail, "n = 7") == (0, '{"n": 7}\n', "")
+    for verb in (argv, tail):
+        code, out, err = run(*verb, "n >")
+        assert (code, out) == (2, "")
+        assert "--where: condition, character 4: expected a number" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--since", "2026-01-01T00:00"), "has no zone: add Z for UTC"),
+        (("--since", "soon"), "expected how long ago, as 90s or 1h30m, or an ISO time"),
+        (("--until", "-1h"), "expected"),
+        (("--last", "0"), "expected a whole number from 1 on"),
+        (("--last", "5", "--since", "1h"), "not allowed with argument"),
+        (("--last", "5", "--from", "1"), "not allowed with argument"),
+    ],
+)
+def test_pull_refuses_what_is_no_range(
+    client: FakeClient, options: tuple[str, ...], says: str
+) -> None:
+    client.add("s", [b"x"])
+    code, out, err = run("stream", "pull", "s", *options)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
 def test_pull_formats(client: FakeClient) -> None:
     client.add("s", [b"\x1b[2J\xc3\xa9", bytes(range(200, 240))])
     screen = Screen()
@@ -166,6 +238,17 @@ def test_tail_ends_with_its_count(client: FakeClient) -> None:
     assert run(*argv, "1", "--count", "2") == (0, "b\nc\n", "")
     assert run(*argv, "start", "--count", "4") == (0, "a\nb\nc\nd\n", "")
     assert run(*argv, "start", "--partition", "1", "--count", "1") == (0, "d\n", "")
+
+
+def test_tail_begins_before_the_end_or_at_a_time(client: FakeClient) -> None:
+    client.add("s", [b"%d" % number for number in range(20)]).step_ms = 1_000
+    argv = ("stream", "tail", "s", "--format", "raw", "--count", "2")
+    assert run(*argv, "--from", "-10") == (0, "10\n11\n", "")
+    assert run(*argv, "--since", "3s") == (0, "16\n17\n", "")
+    code, _, err = run(*argv, "--from=-x")
+    assert code == 2
+    assert "expected start, end, an index or -N, not '-x'" in err
+    assert run(*argv, "--from", "1", "--since", "3s")[0] == 2
 
 
 def test_tail_ends_with_its_timeout(client: FakeClient) -> None:
@@ -286,7 +369,8 @@ def test_push_passes_a_refusal_on(client: FakeClient) -> None:
 
 def test_push_of_nothing_is_said(client: FakeClient) -> None:
     client.add("s", [])
-    assert run("stream", "push", "s") == (0, "", "")
+    assert run("stream", "push", "s") == (0, "", "nothing on stdin, nothing pushed\n")
+    assert run("stream", "push", "s", "-q") == (0, "", "")
     code, _, err = run("stream", "push", "s", tty=True)
     assert code == 0
     assert "Ctrl-D" in err
@@ -328,12 +412,80 @@ def test_status_is_one_document() -> None:
     (document,) = lines(run("status")[1])
     assert document["store"] == {"writable": True}
     people = run("status", tty=True)[1]
-    assert "store.writable  yes" in people
+    assert "takes writes" in people
     assert "checks" in people
     assert "127.0.0.1:1" in people
     assert "StreamActor" in people
     assert "rillnode.actors" not in people
     assert "7,000" in people
+
+
+def test_status_at_80_columns_shows_streams_first_and_folds_nothing(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"devices/{number:04}/temperature" for number in range(25)]
+    for number, name in enumerate(names):
+        client.add(name, [b"x" * 1_000] * (number + 1))
+    actors = ["RetentionActor", "AppenderService", "IntroductionActor", "StaticForwardingService"]
+    figures = {
+        "cells": 100_000, "handled": 12_345_678, "failures": 0, "restarts": 0,
+        "mailbox_depth": 0, "slowest_handler_seconds": 0.012345,
+    }  # fmt: skip
+    document: dict[str, Any] = {
+        "name": "edge",
+        "identity": "a" * 64,
+        "state": "ready",
+        "uptime_seconds": 1_234.5,
+        "checks": [{"name": "store", "ok": True, "reason": ""}],
+        "store": {"writable": True, "reason": "", "pending_bytes": 0, "log": None},
+        "listeners": {"noise": {"address": "127.0.0.1:46537", "links": 3, "errors": {}}},
+        "actors": {f"rillnode.actors.{name}": figures for name in actors},
+        "peers": {"core": {"state": "connected", "round_trip_seconds": 0.0123, "last_error": ""}},
+        "channels": None,
+    }
+
+    async def status() -> dict[str, Any]:
+        return document
+
+    monkeypatch.setattr(client, "status", status)
+    screen = Screen(tty=True, environ={"COLUMNS": "80"})
+    assert main(["status"], screen.terminal) == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", screen.out).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert screen.out.index("streams") < screen.out.index("listeners") < screen.out.index("actors")
+    rows = [line.split() for line in shown]
+    assert ["devices/0024/temperature", "1", "25", "25,000"] in rows
+    assert ["devices/0004/temperature", "1", "5", "5,000"] not in rows  # the smallest of 25
+    for name in actors:
+        assert [name, "100,000", "12,345,678", "0", "0", "12.345"] in rows
+    assert "the largest of 25 streams: `rillnode stream ls` lists all" in screen.err
+    assert lines(run("status")[1]) == [document]
+
+
+def test_ls_at_80_columns_folds_nothing(client: FakeClient) -> None:
+    client.add("devices/0007/temperature", [b"x" * 1_000] * 3)
+    screen = Screen(tty=True, environ={"COLUMNS": "80"})
+    assert main(["stream", "ls"], screen.terminal) == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", screen.out).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert ["devices/0007/temperature", "1", "3", "3,000", "1m", "2027-01-15"] in [
+        line.split() for line in shown
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60.0, "1m"),
+        (604_800.0, "7d"),
+        (5_400.0, "90m"),
+        (90.0, "90s"),
+        (0.5, "0.5s"),
+        (7_200, "2h"),
+    ],
+)
+def test_a_duration_has_the_largest_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_status_shows_the_log_that_nodes_share(
@@ -353,3 +505,62 @@ def test_status_shows_the_log_that_nodes_share(
     assert "n1:4222" in people
     assert "4,567" in people
     assert "store.log" not in people
+
+
+def test_a_missing_key_field_names_its_line(client: FakeClient) -> None:
+    stream = client.add("s", [])
+    data = b'{"user": {"id": 1}}\n\n{"user": {}}\n'
+    argv = ("stream", "push", "s", "--format", "json", "--key-field", "user.id")
+    code, _, err = run(*argv, stdin=data)
+    assert code == 1
+    assert "line 3 of the input: no field user.id [input.key]" in err
+    assert "1 entry was stored before the error" in err
+    assert len(stream.logs[0]) == 1
+
+
+def test_a_push_to_no_stream_mentions_create(client: FakeClient) -> None:
+    code, _, err = run("stream", "push", "typo", stdin=b"x\n")
+    assert code == 1
+    assert "; --create makes a missing one [stream.unknown]" in err
+
+
+def test_lost_links_are_told_of(client: FakeClient) -> None:
+    async def drop(name: str) -> Any:
+        assert client.on_disconnect is not None
+        assert client.on_reconnect is not None
+        client.on_disconnect("no answer")
+        client.on_reconnect()
+        return await FakeClient.describe(client, name)
+
+    client.add("s", [b"x"])
+    client.describe = drop  # type: ignore[method-assign]
+    argv = ("stream", "tail", "s", "--from", "start", "--count", "1", "--format", "raw")
+    assert run(*argv) == (0, "x\n", "link lost (no answer), trying again\nlink is back\n")
+    assert run(*argv, "-q") == (0, "x\n", "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("stream", "tail", "s", "--from", "start", "--count", "2"),
+        ("stream", "pull", "s"),
+        ("stream", "ls"),
+        ("stream", "show", "s"),
+    ],
+)
+@pytest.mark.parametrize("tty", [False, True])
+def test_an_output_that_takes_no_more_is_told_of(
+    client: FakeClient, argv: tuple[str, ...], tty: bool
+) -> None:
+    client.add("s", [b"x" * 100_000] * 2)
+    screen = Screen(tty=tty)
+    full = open("/dev/full", "w")  # noqa: SIM115
+    if tty:
+        full.isatty = lambda: True  # type: ignore[method-assign]
+    screen.terminal.out = full
+    code = main(argv, screen.terminal)
+    assert code == 1
+    told = screen.err
+    assert "rillnode: cannot write to stdout: No space left on device [output.failed]" in told
+    assert "next: make room where stdout goes, or send it elsewhere" in told
+    full.close()  # nothing is left in it that could fail again

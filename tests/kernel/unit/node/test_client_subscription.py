@@ -136,3 +136,24 @@ async def _too_late() -> None:
     follower.follow(session, b"stream", 0, 0)
     with pytest.raises(TransportError):
         await follower.batch()
+
+
+def test_with_a_condition_it_goes_on_where_the_node_has_looked() -> None:
+    asyncio.run(_search_on())
+
+
+async def _search_on() -> None:
+    node, follower = Node(), Follower()
+    follower.follow(cast(Session, node), b"stream", 0, 7, "mag > 5")
+    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    address, request = partition.resume()
+    assert (address, request) == (b"stream", native.FollowRequest(1, 7, CREDIT_BYTES, "mag > 5"))
+    found = blocks(9, 10).blocks
+    partition.blocks_received(native.FoundResponse(1, 0, 99, 12, found), ROUTE)
+    assert [entry.index for entry in await follower.batch()] == [9]
+    assert partition.resume()[1].index == 12
+    # Nothing has matched, and all before it may be trimmed: none of that is missed.
+    partition.blocks_received(native.FoundResponse(1, 0, 99, 90, []), ROUTE)
+    partition.blocks_received(native.FoundResponse(1, 90, 99, 99, []), ROUTE)
+    assert partition.resume()[1].index == 99
+    assert follower.skipped == 0

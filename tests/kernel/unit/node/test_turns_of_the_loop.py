@@ -148,6 +148,6 @@ def test_the_loop_goes_on_while_a_configuration_is_read(
         reloading.cancel()
 
     monkeypatch.setattr(run, "_configuration", slowly)
-    monkeypatch.setattr(run, "configure_logs", told)
+    monkeypatch.setattr("rillnode.node.logs.configure_logs", told)
     asyncio.run(asyncio.wait_for(test(), SECONDS))
     assert [config.name for config in configs] == ["b", "b"]

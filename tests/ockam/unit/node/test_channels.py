@@ -169,7 +169,7 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChannelClient:
         client.channels.append((route, options))
         return FakeChannel(client.through)
 
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     monkeypatch.setattr("rillnode.node.ockam.client.channel.SecureChannel.open", opened)
     return fake
 

@@ -26,7 +26,7 @@ SINK = '[[sink.spark]]\nname = "{name}"\nstreams = ["*"]\ntable_dir = "{name}/ta
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient()
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     fake.sinks["bronze"] = status().document()
     return fake
 

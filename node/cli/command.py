@@ -1,0 +1,169 @@
+"""Reads one command line and carries it out.
+
+Modules of verbs import what verbs need in the functions that need it: a help text, a version and a
+script for completion are made without any of it.
+"""
+
+import argparse
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from rillnode import __version__
+from rillnode.codecs.errors import ConfigError, RillnodeError
+from rillnode.node.cli import (
+    actor,
+    backup,
+    bench,
+    completion,
+    config,
+    context,
+    doctor,
+    index,
+    init,
+    key,
+    peer,
+    restore,
+    route,
+    run,
+    short,
+    status,
+    store,
+    stream,
+    top,
+    verify,
+)
+from rillnode.node.cli.failures import Exit, exit_code, next_step
+from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
+from rillnode.node.cli.terminal import OutputError, Terminal, printable
+from rillnode.node.installed import VERBS, installed, load
+
+if TYPE_CHECKING:
+    from rillnode.node.config.kinds import Level
+
+_ABOUT = """rillnode: an actor-model node for event streams.
+
+  rillnode init edge && rillnode run -c edge/node.toml
+"""
+
+_NOUNS = (
+    init, run, status, top, stream, short, index, peer, route, actor,
+    key, config, context, backup, restore, verify, store, doctor, bench, completion,
+)  # fmt: skip
+"""In the order of the help, before those of plug-ins."""
+
+_WITHOUT_LOGS = (run.run, completion.completion)
+"""The first configures its own; the other has nothing to log."""
+
+_OTHERS_WRITE = 0o022
+
+
+def build_parser() -> Parser:
+    """The parser of every command."""
+    parser = Parser(prog="rillnode", description=_ABOUT)
+    parser.usage = "rillnode COMMAND ..."
+    parser.add_argument("--version", action="version", version=f"rillnode {__version__}")
+    parser.set_defaults(root=parser)  # for who completes command lines
+    commands = parser.add_commands(metavar="COMMAND", title="commands")
+    for noun in _NOUNS:
+        noun.add(commands)
+    for name in installed(VERBS):
+        _add_of_plug_in(commands, name)
+    return parser
+
+
+def _add_of_plug_in(commands: Commands, name: str) -> None:
+    """Add what a package has named; one that is broken stops no other command."""
+    try:
+        load(VERBS, name)(commands)
+    except ConfigError as error:
+        broken = error  # the name of an exception ends with its clause
+
+        def refuse(_: argparse.Namespace, __: Terminal) -> int:
+            raise broken
+
+        add_verb(
+            commands, name, refuse,
+            summary="cannot be loaded: run it to see why",
+            text=error.text,
+            examples=[f"rillnode {name}"],
+        )  # fmt: skip
+
+
+def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
+    """Carry out one command and return its exit code; see `main`."""
+    terminal = terminal or Terminal()
+    try:
+        args = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        return _misused(terminal, error)
+    except ConfigError as error:  # of the plug-ins that are installed
+        _report(terminal, str(error), next_step(error, "rillnode"))
+        return Exit.USAGE
+    except SystemExit as done:  # --help, --version
+        return Exit.OK if done.code is None else int(done.code)
+    terminal.as_json, terminal.quiet = args.json, args.quiet
+    # Whatever the shell says: nobody else may change what a command makes.
+    os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
+    if args.verb not in _WITHOUT_LOGS:
+        from rillnode.node.config.tables import LogTable
+        from rillnode.node.logs import configure_logs
+
+        level: Level = "debug" if args.verbose else "error" if args.quiet else "warning"
+        configure_logs(LogTable(level=level, format="console"), terminal.err)
+    try:
+        return _carry_out(args, terminal)
+    except UsageError as error:
+        return _misused(terminal, error)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except OutputError as error:
+        _discard_output(terminal)
+        return _failed(terminal, error, args)
+    except BrokenPipeError:  # the reader of stdout has enough: `| head`
+        _discard_output(terminal)
+        return Exit.OK
+    except Exception as error:
+        return _failed(terminal, error, args)
+
+
+def _carry_out(args: argparse.Namespace, terminal: Terminal) -> int:
+    result = args.verb(args, terminal)
+    if inspect.iscoroutine(result):
+        import asyncio
+
+        result = asyncio.run(cast(Coroutine[Any, Any, int], result))
+    terminal.flush()
+    return cast(int, result)
+
+
+def _misused(terminal: Terminal, error: UsageError) -> int:
+    _report(terminal, str(error), f"`{error.command} --help`")
+    return Exit.USAGE
+
+
+def _failed(terminal: Terminal, error: Exception, args: argparse.Namespace) -> int:
+    if args.verbose:
+        terminal.error("".join(traceback.format_exception(error)))
+    if isinstance(error, RillnodeError):
+        _report(terminal, str(error), next_step(error, args.command))
+        return exit_code(error, asks_node=args.asks_node)
+    _report(terminal, f"unexpected {type(error).__name__}: {error}", f"`{args.command} -v`")
+    return Exit.FAILED
+
+
+def _report(terminal: Terminal, text: str, step: str) -> None:
+    safe = "\n".join(map(printable, text.splitlines()))  # a node may have worded it
+    terminal.error(f"rillnode: {safe}\n  next: {step}")
+
+
+def _discard_output(terminal: Terminal) -> None:
+    """Keep the interpreter from complaining about the closed pipe when it flushes at its end."""
+    try:
+        descriptor = terminal.out.fileno()
+    except (OSError, ValueError):
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
