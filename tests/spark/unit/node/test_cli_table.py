@@ -43,7 +43,7 @@ def test_tables_are_listed_with_what_their_job_tells(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeClient()
-    monkeypatch.setattr("rillnode.node.cli.connection.connect", fake.connect)
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
     told: dict[str, Any] = {"rows": 3, "rejects": 1, "schema_version": 2, "rows_behind": 4}
     report = {"state": "running", "table/t": {"state": "failed", "error": "do this", **told}}
     fake.sinks["lake"] = SinkStatus(
