@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
@@ -73,6 +72,8 @@ def add(commands: Commands) -> None:
 
 async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     """List typed tables."""
+    from rillnode.actors.spark.sink_job import TYPED_TABLES
+
     async with connected(args, terminal) as client:
         document = await client.status()
     rows: list[dict[str, Any]] = []
