@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
@@ -75,6 +75,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
+from rillnode.node.client.typed import TypedStream
 from rillnode.node.config import Config, check_config
 from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
@@ -92,6 +93,8 @@ from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
 from rillnode.transports.web_server import WebServer
+
+T = TypeVar("T")
 
 logger = logging.getLogger("rillnode.node.runtime")
 
@@ -215,8 +218,20 @@ class Node:
         if failure is not None:
             raise failure from failure.__cause__
 
-    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+    @overload
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...
+
+    @overload
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> TypedStream[T]: ...
+
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> Stream | TypedStream[T]:
         """Open or create a stream; see `Client.stream`."""
+        if schema is not None:
+            return await self.client.stream(name, partitions=partitions, schema=schema)
         return await self.client.stream(name, partitions=partitions)
 
     async def spawn(

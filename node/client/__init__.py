@@ -31,6 +31,7 @@ from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
+from rillnode.node.client.typed import BlockingTypedStream, TypedStream
 from rillnode.node.client.work import Job, QueueInfo, QueuePartition, QueueWorker, WorkQueue
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "BlockingPusher",
     "BlockingService",
     "BlockingStream",
+    "BlockingTypedStream",
     "BlockingWorkQueue",
     "Client",
     "Consumer",
@@ -67,6 +69,7 @@ __all__ = [
     "Stream",
     "StreamInfo",
     "TakenBack",
+    "TypedStream",
     "WorkQueue",
     "connect",
     "connect_blocking",

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
@@ -38,6 +38,7 @@ from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.session import OnDisconnect, OnReconnect
 from rillnode.node.client.stream import Start, Stream, StreamInfo
+from rillnode.node.client.typed import BlockingTypedStream
 from rillnode.node.client.work import (
     ATTEMPTS,
     VISIBILITY_SECONDS,
@@ -48,6 +49,7 @@ from rillnode.node.client.work import (
 from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class BlockingIteration(Generic[Item]):
@@ -653,8 +655,21 @@ class BlockingClient:
         """Wait for what is unconfirmed, and end the link."""
         self._loop.stop(self._client.close())
 
-    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream:
+    @overload
+    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream: ...
+
+    @overload
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> BlockingTypedStream[T]: ...
+
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> BlockingStream | BlockingTypedStream[T]:
         """Open a stream, or create it."""
+        if schema is not None:
+            typed = self._client.stream(name, partitions=partitions, schema=schema)
+            return BlockingTypedStream(self._loop.run(typed), self._loop)
         stream = self._loop.run(self._client.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
 

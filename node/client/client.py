@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar, overload
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -37,6 +37,7 @@ from rillnode.node.client.session import (
     Session,
 )
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.client.work import QueueInfo
 from rillnode.node.contexts import Context, find
 from rillnode.node.iteration import Iteration, iterate
@@ -47,6 +48,8 @@ from rillnode.transports.tcp import dial
 
 TAKE_BACK_ENTRIES: Final = 1_000
 """Dead letters that are given again by one call, where it does not say how many."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +174,34 @@ class Client(Correspondent):
         for part in tuple(self._parts):
             await part.close()
 
-    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+    @overload
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...
+
+    @overload
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> TypedStream[T]: ...
+
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> Stream | TypedStream[T]:
         """Open a stream; create it, or more partitions of it, where there are less.
 
         Args:
             name: None lets the node make one up.
             partitions: how many there must be at least.
+            schema: the class that its entries are JSON of, such as a `msgspec.Struct`: what is
+                pushed is checked before it is stored.
 
         Raises:
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
+            ConfigError: `stream.schema`, no entries can be of that class.
         """
+        codec = None if schema is None else EntryCodec(schema)
         stream = Stream(self._session, await self._open(name or "", partitions))
         self._streams.add(stream)
-        return stream
+        return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
         request = native.OpenRequest(self._session.next_id(), name, partitions)
