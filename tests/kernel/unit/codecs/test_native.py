@@ -128,7 +128,7 @@ def test_response_survives_the_wire(response: native.Response) -> None:
 
 
 def test_every_message_is_tried_here() -> None:
-    tried = {type(message) for message in [*REQUESTS, *RESPONSES]}
+    tried: set[type] = {type(message) for message in [*REQUESTS, *RESPONSES]}
     assert tried == set(native.MESSAGES)
 
 
