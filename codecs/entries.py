@@ -281,6 +281,12 @@ def data_bytes(count: int, body: bytes | memoryview, flags: int = 0) -> int:
     return sum(_sizes(body, count, flags))
 
 
+def fits_block(items: Sequence[bytes]) -> bool:
+    """Whether entries make one block; each of them does."""
+    count = len(items)
+    return count == 1 or (count <= BLOCK_ENTRIES_MAX and sum(map(len, items)) <= BLOCK_BYTES_MAX)
+
+
 def split_items(items: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Cut entries into runs that each make one block within the limits, reading none ahead."""
     run: list[bytes] = []

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from rillnode.codecs import native
-from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
+from rillnode.codecs.entries import NewEntry, Run, fits_block, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
@@ -135,11 +135,10 @@ class Producer:
     def _flush(self) -> list[Block]:
         """As much of what waits as there is room for."""
         room, items, before = self._partition.room, self._items, self._before
-        if len(items) == 1 and room > 0 and not before and not self._keyed:
-            # As mostly, where many streams are pushed to.
+        if room > 0 and not before and not self._keyed and fits_block(items):  # as mostly
             settle = _settle_each(self._futures)
             self._items, self._futures = [], []
-            return [self._block(1, pack_body(items), settle, 0, self._sequence)]
+            return [self._block(len(items), pack_body(items), settle, 0, self._sequence)]
         self._part()
         blocks: list[Block] = []
         while before and len(blocks) < room:
