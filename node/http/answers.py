@@ -1,6 +1,6 @@
 """Makes the answers of the `http` listener alike."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -62,7 +62,16 @@ async def answered(
 
 def number(request: web.Request, name: str, default: int) -> int:
     """A number of the query, of at most 18 digits."""
-    text = request.query.get(name)
+    return number_of(request.query, name, default)
+
+
+def number_of(query: Mapping[str, str], name: str, default: int) -> int:
+    """A number of a query, of at most 18 digits.
+
+    Raises:
+        Refusal: 400, it is none.
+    """
+    text = query.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
