@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 import rillnode
+from rillnode.node.cli.failures import step_of
 from rillnode.node.config import Config
 from rillnode.node.http.answers import Refusal
 from rillnode.node.http.events import Shown
@@ -89,7 +90,10 @@ class Documents:
 
     async def links(self) -> dict[str, Any]:
         """Open links, and those that failed last."""
-        return self._node.links()
+        document = self._node.links()
+        for one in document["failed"]:
+            one["advice"] = step_of(one["code"])
+        return document
 
     async def peers(self) -> dict[str, Any]:
         """The nodes that this one sends to."""
@@ -119,7 +123,14 @@ class Documents:
 
     async def warnings(self) -> dict[str, Any]:
         """The newest warnings."""
-        return self._warnings.document()
+        document = self._warnings.document()
+        return {
+            **document,
+            "warnings": [
+                {**one, "advice": step_of(str(one["code"]))} if "code" in one else one
+                for one in document["warnings"]
+            ],
+        }
 
     async def status(self) -> dict[str, Any]:
         """What `rillnode status` shows."""
