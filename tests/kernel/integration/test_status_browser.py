@@ -504,6 +504,7 @@ async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
     await tab.click("[data-stream=events-n2]")
     await tab.until(f"{ROWS}.length > 0")
     await tab.press("Escape")
+    await page(tab, "")
     # By keyboard and at the width of a phone, too.
     await tab.run("document.querySelector('#node').focus()")
     await tab.resize(390, 900, phone=True)
