@@ -43,10 +43,11 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "python3 -m http.server --directory build/site"
 
 # For all of a machine: `make man MAN=/usr/local/share/man`.
 MAN ?= build/man

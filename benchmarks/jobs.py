@@ -75,6 +75,23 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     consumer: str
 
 
+class WorkJob(msgspec.Struct, frozen=True, kw_only=True, tag="work"):
+    """Have workers of one queue work off `count` stored messages, each answered by itself.
+
+    Attributes:
+        workers: connections, all of this one process.
+        in_flight: messages that each has before it has answered.
+        queue: name of the queue, group or consumer, unused before.
+    """
+
+    endpoint: Endpoint
+    stream: str
+    count: int
+    workers: int
+    in_flight: int
+    queue: str
+
+
 class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):
     """W3: publish to WebSocket subscribers for `seconds`.
 
@@ -206,6 +223,7 @@ Job = (
     | SpreadJob
     | FillJob
     | ReplayJob
+    | WorkJob
     | FanoutJob
     | StreamsJob
     | FollowJob

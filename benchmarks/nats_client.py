@@ -123,6 +123,32 @@ class Nats:
                     self.send(b"PUB %b 4\r\n+ACK\r\n" % messages[-1][0])
                 yield messages
 
+    async def create_worked(self, stream: str, consumer: str, in_flight: int) -> None:
+        """Make a durable consumer whose messages are acknowledged one by one."""
+        options = {
+            "ack_policy": "explicit", "deliver_policy": "all", "durable_name": consumer,
+            "max_ack_pending": max(1_000, in_flight),
+        }  # fmt: skip
+        document = {"stream_name": stream, "config": options}
+        await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.{consumer}", document)
+
+    async def work(
+        self, stream: str, consumer: str, number: int, in_flight: int, count: int
+    ) -> None:
+        """Fetch so many messages and acknowledge each; fetch anew when half of them are."""
+        inbox = f"{_MESSAGES}.{number}"
+        self.send(f"SUB {inbox} 2\r\n".encode())
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        asked = done = 0
+        while done < count:
+            if asked < count and asked - done <= in_flight // 2:
+                due = min(in_flight - (asked - done), count - asked)
+                self.send(publication(subject, json.dumps({"batch": due}).encode(), inbox))
+                asked += due
+            messages = await self._messages()
+            self.send(b"".join(b"PUB %b 4\r\n+ACK\r\n" % reply for reply, _ in messages))
+            done += len(messages)
+
     async def _messages(self) -> list[Message]:
         """Wait for messages; at least one."""
         found: list[Message] = []

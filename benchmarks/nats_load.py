@@ -14,6 +14,7 @@ from benchmarks.jobs import (
     ReplayJob,
     Result,
     StreamsJob,
+    WorkJob,
 )
 from benchmarks.measure import Meter, Reading, payloads, push_window
 from benchmarks.nats_client import Nats, publication
@@ -57,6 +58,21 @@ async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
         if read >= job.count:
             break
     yield reading.result(read)
+
+
+async def work(job: WorkJob) -> AsyncGenerator[Result]:
+    """Fetchers of one durable consumer; each message is acknowledged, and nothing answers that."""
+    workers = [await Nats.connect(job.endpoint) for _ in range(job.workers)]
+    await workers[0].create_worked(job.stream, job.queue, job.workers * job.in_flight)
+    reading = Reading(job.endpoint.pid)
+    share, more = divmod(job.count, job.workers)
+    await asyncio.gather(
+        *(
+            one.work(job.stream, job.queue, n, job.in_flight, share + (n < more))
+            for n, one in enumerate(workers)
+        )
+    )
+    yield reading.result(job.count)
 
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:

@@ -18,6 +18,7 @@ from benchmarks.jobs import (
     ReplayJob,
     Result,
     StreamsJob,
+    WorkJob,
 )
 from benchmarks.measure import Meter, Reading, payloads, push_window
 
@@ -131,6 +132,30 @@ async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
         if group:
             await redis.command("XACK", job.stream, job.consumer, *(entry[0] for entry in entries))
     yield reading.result(job.count)
+
+
+async def work(job: WorkJob) -> AsyncGenerator[Result]:
+    """Consumers of one group; each entry is acknowledged, those of one read by one command."""
+    workers = [await _Redis.connect(job.endpoint) for _ in range(job.workers)]
+    await workers[0].command("XGROUP", "CREATE", job.stream, job.queue, "0")
+    reading = Reading(job.endpoint.pid)
+    done = await asyncio.gather(*(_work(redis, job, f"{n}") for n, redis in enumerate(workers)))
+    if sum(done) != job.count:
+        raise RuntimeError(f"{sum(done)} entries were acknowledged, not {job.count}")
+    yield reading.result(job.count)
+
+
+async def _work(redis: _Redis, job: WorkJob, name: str) -> int:
+    done = 0
+    while True:
+        reply = await redis.command(
+            "XREADGROUP", "GROUP", job.queue, name, "COUNT", job.in_flight,
+            "STREAMS", job.stream, ">",
+        )  # fmt: skip
+        if not reply:
+            return done
+        ids = [entry for entry, (_, data) in reply[0][1] if data]
+        done += await redis.command("XACK", job.stream, job.queue, *ids)
 
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:

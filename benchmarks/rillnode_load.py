@@ -25,6 +25,7 @@ from benchmarks.jobs import (
     Result,
     SpreadJob,
     StreamsJob,
+    WorkJob,
 )
 from benchmarks.measure import (
     RETRY_SECONDS,
@@ -36,7 +37,7 @@ from benchmarks.measure import (
 )
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.client import Client, Stream, connect
+from rillnode.node.client import Client, Stream, WorkQueue, connect
 from rillnode.node.iteration import Iteration
 
 _SAVE_ENTRIES: Final = 10_000
@@ -132,6 +133,45 @@ async def _batches(stream: Stream, count: int, client: Client, consumer: str) ->
     finally:
         await batches.aclose()
     return read
+
+
+async def work(job: WorkJob) -> AsyncGenerator[Result]:
+    """Workers that say `done` of each job, and do not wait for that before they take the next."""
+    clients = [await connect_to(job.endpoint) for _ in range(job.workers)]
+    reading = Reading(job.endpoint.pid)
+    left = _Left(job.count)
+    await asyncio.gather(*(_work(client, job, left) for client in clients))
+    yield reading.result(job.count)
+    for client in clients:
+        await client.close()
+
+
+class _Left:
+    """How many messages are not done yet, of all workers."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.is_over = asyncio.Event()
+
+    def done(self, answered: asyncio.Future[None]) -> None:
+        """One more is."""
+        answered.result()
+        self.count -= 1
+        if not self.count:
+            self.is_over.set()
+
+
+async def _work(client: Client, job: WorkJob, left: _Left) -> None:
+    stream = await client.stream(job.stream)
+    async with stream.work(job.queue, in_flight=job.in_flight) as queue:
+        taking = asyncio.create_task(_take(queue, left))
+        await left.is_over.wait()
+        taking.cancel()
+
+
+async def _take(queue: WorkQueue, left: _Left) -> None:
+    async for one in queue:
+        one.done_nowait().add_done_callback(left.done)
 
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:

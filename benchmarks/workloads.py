@@ -19,6 +19,7 @@ from benchmarks.jobs import (
     PushJob,
     ReplayJob,
     StreamsJob,
+    WorkJob,
 )
 from benchmarks.processes import disk_bytes
 from benchmarks.servers import RILLNODE, SERVERS, Server, missing
@@ -133,6 +134,40 @@ def replay(settings: Settings, sink: Sink) -> None:
                     result = run(job)
                     for workload in reader.workloads:
                         sink.add("w2", workload, reader.system, result)
+
+
+def work(settings: Settings, sink: Sink) -> None:
+    """Work queues: every server is filled first, then each round works all of it off."""
+    count = 5_000 if settings.quick else 100_000
+    names = (RILLNODE, "redis, AOF always", "redis, AOF everysec", "nats", "nats, sync always")
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for name in _available(names, settings, sink):
+            with sink.trying(name):
+                server = stack.enter_context(_server(name, settings))
+                job = FillJob(
+                    endpoint=server.endpoint, stream="work", message_bytes=_KIB, count=count
+                )
+                run(job)
+                servers[name] = server
+        for turn in range(settings.rounds):
+            for workers, in_flight in ((1, 1_000), (4, 250), (4, 16)):
+                for name, server in servers.items():
+                    if sink.has_failed(name):
+                        continue
+                    with sink.trying(name):
+                        result = run(
+                            WorkJob(
+                                endpoint=server.endpoint,
+                                stream="work",
+                                count=count,
+                                workers=workers,
+                                in_flight=in_flight,
+                                queue=f"q-{workers}-{in_flight}-{turn}",
+                            )
+                        )
+                        workload = f"{workers} workers, {in_flight} in flight"
+                        sink.add("work", workload, name, result)
 
 
 _IDLE_SECONDS: Final = 125.0

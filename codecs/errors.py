@@ -16,6 +16,9 @@
     |  |  +- EntryTooLarge    `entries.size`
     |  +- ConsumerError       `consumer.*`
     |  |  +- ConsumerStopped  `consumer.stopped`
+    |  +- QueueError          `queue.*`
+    |  |  +- JobLate          `queue.late`
+    |  |  +- QueueStopped     `queue.stopped`
     |  +- QuotaError          `quota.*`
     |  +- AddressError        `address.*`
     |  |  +- AddressUnknown   `address.unknown`
@@ -176,6 +179,18 @@ class ConsumerError(RequestError, code="consumer"):
 
 class ConsumerStopped(ConsumerError, code="consumer.stopped"):
     """The consumer was stopped or closed: it gives no further entries."""
+
+
+class QueueError(RequestError, code="queue"):
+    """A refusal that is about a work queue, or one of its jobs: `queue.*`."""
+
+
+class JobLate(QueueError, code="queue.late"):
+    """The job is the worker's no more: not answered in time and given again, or answered."""
+
+
+class QueueStopped(QueueError, code="queue.stopped"):
+    """The worker was stopped: it is given no further jobs."""
 
 
 class QuotaError(RequestError, code="quota"):

@@ -281,6 +281,15 @@ CALLS_OPEN_MAX: Final = 4_096
 CALLS_OPEN_BYTES_MAX: Final = 16_777_216
 """Payload bytes of these, beyond the first. Own choice: a quarter of what its link may hold."""
 
+QUEUE_NAME_BYTES_MAX: Final = 255
+WORK_ATTEMPTS_MAX: Final = 1_000
+WORK_IN_FLIGHT_MAX: Final = 10_000
+WORK_SECONDS_MIN: Final = 0.01
+WORK_SECONDS_MAX: Final = 43_200.0
+WORK_SETTLEMENTS_MAX: Final = 1_024
+"""Of work queues: a name, attempts at an entry, jobs that a worker has, how long it has one, and
+jobs that one request settles. Own choice."""
+
 LEASE_SECONDS_MAX: Final = 3_600.0
 """How long an address may be kept for whom serves it while he is away. Own choice."""
 

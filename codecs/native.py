@@ -36,6 +36,11 @@ to these addresses:
 | rillnode_serve | `serve` | Done, then Calls, again and again, from the service's own address |
 | rillnode_stop_serving | a service | Done: no call follows |
 | rillnode_answer | a service | none |
+| rillnode_work | a queue, `WQ_...` | Jobs, again and again, until rillnode_unsubscribe |
+| rillnode_settle | a queue | Settled, once durable |
+| rillnode_queue | a queue | Document: how it stands |
+| rillnode_take_back | a queue | TakenBack |
+| rillnode_list_queues | `queues` | Queues |
 | rillnode_about | `about`, then an address | Route |
 | rillnode_watch | `about`, then an address | Route, once that has ended or its time is over |
 | rillnode_stop | `about`, then an address | Done |
@@ -79,6 +84,9 @@ from rillnode.codecs.native_messages import (
     CreditRequest as CreditRequest,
 )
 from rillnode.codecs.native_messages import (
+    DescribeQueueRequest as DescribeQueueRequest,
+)
+from rillnode.codecs.native_messages import (
     DescribeRequest as DescribeRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -100,10 +108,22 @@ from rillnode.codecs.native_messages import (
     Hop as Hop,
 )
 from rillnode.codecs.native_messages import (
+    JobItem as JobItem,
+)
+from rillnode.codecs.native_messages import (
+    JobRef as JobRef,
+)
+from rillnode.codecs.native_messages import (
+    JobsResponse as JobsResponse,
+)
+from rillnode.codecs.native_messages import (
     ListIndexesRequest as ListIndexesRequest,
 )
 from rillnode.codecs.native_messages import (
     ListIndexesResponse as ListIndexesResponse,
+)
+from rillnode.codecs.native_messages import (
+    ListQueuesRequest as ListQueuesRequest,
 )
 from rillnode.codecs.native_messages import (
     ListRequest as ListRequest,
@@ -139,6 +159,12 @@ from rillnode.codecs.native_messages import (
     PositionsResponse as PositionsResponse,
 )
 from rillnode.codecs.native_messages import (
+    QueueName as QueueName,
+)
+from rillnode.codecs.native_messages import (
+    QueuesResponse as QueuesResponse,
+)
+from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -164,6 +190,15 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     ServeRequest as ServeRequest,
+)
+from rillnode.codecs.native_messages import (
+    SettledResponse as SettledResponse,
+)
+from rillnode.codecs.native_messages import (
+    Settlement as Settlement,
+)
+from rillnode.codecs.native_messages import (
+    SettleRequest as SettleRequest,
 )
 from rillnode.codecs.native_messages import (
     SinkCommitRequest as SinkCommitRequest,
@@ -205,10 +240,19 @@ from rillnode.codecs.native_messages import (
     SubscribeRequest as SubscribeRequest,
 )
 from rillnode.codecs.native_messages import (
+    TakeBackRequest as TakeBackRequest,
+)
+from rillnode.codecs.native_messages import (
+    TakenBackResponse as TakenBackResponse,
+)
+from rillnode.codecs.native_messages import (
     TrimRequest as TrimRequest,
 )
 from rillnode.codecs.native_messages import (
     UnsubscribeRequest as UnsubscribeRequest,
+)
+from rillnode.codecs.native_messages import (
+    WorkRequest as WorkRequest,
 )
 from rillnode.codecs.routing.about import (
     AboutRequest as AboutRequest,
@@ -277,6 +321,11 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_serve": ServeRequest,
     "rillnode_stop_serving": StopServingRequest,
     "rillnode_answer": AnswerRequest,
+    "rillnode_work": WorkRequest,
+    "rillnode_settle": SettleRequest,
+    "rillnode_queue": DescribeQueueRequest,
+    "rillnode_take_back": TakeBackRequest,
+    "rillnode_list_queues": ListQueuesRequest,
     "rillnode_about": AboutRequest,
     "rillnode_watch": WatchRequest,
     "rillnode_stop": StopRequest,
@@ -297,6 +346,10 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_ends": SinkEndsResponse,
     "rillnode_done": DoneResponse,
     "rillnode_calls": CallsResponse,
+    "rillnode_jobs": JobsResponse,
+    "rillnode_settled": SettledResponse,
+    "rillnode_taken_back": TakenBackResponse,
+    "rillnode_queues": QueuesResponse,
     "rillnode_route": RouteResponse,
     "rillnode_routes": RoutesResponse,
     "rillnode_failure": Failure,

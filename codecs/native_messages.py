@@ -331,6 +331,106 @@ class AnswerRequest:
 
 
 @dataclass(slots=True)
+class JobRef:
+    """A job that a worker has: an entry, and which attempt at it this is, from 1."""
+
+    partition: UInt
+    index: UInt
+    attempt: UInt
+
+
+@dataclass(slots=True)
+class WorkRequest:
+    """Be a worker of a queue, whose jobs come as they are there; the latest to join has the say.
+
+    Asked again with the same token it goes on: over another link, or with other limits.
+
+    Attributes:
+        worker: a token that is made up for one worker; 16 bytes.
+        holds: the jobs that the worker has already; what else the queue has given it was lost on
+            its way, and is given again.
+        in_flight: jobs that the worker takes before it has answered; its credit.
+        queue_in_flight: jobs that all workers together may have; 0: no limit but the queue's own.
+        attempts: after so many an entry is a dead letter.
+        visibility_milliseconds: what is not answered by then is given again.
+        by_key: entries of one key are with one worker at a time, in their order.
+    """
+
+    request_id: UInt
+    worker: bytes
+    holds: list[JobRef]
+    in_flight: UInt
+    queue_in_flight: UInt
+    attempts: UInt
+    visibility_milliseconds: UInt
+    by_key: bool
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A worker's word on one job.
+
+    Attributes:
+        outcome: 0: it is done. 1: give it again. 2: it is a dead letter. 3: more time is needed. 4:
+            it was not begun; this attempt does not count.
+        milliseconds: the pause before it is given again, or the time that is needed from now on;
+            None: the queue's own, which grows with each attempt.
+        reason: for people, why it failed or is rejected.
+    """
+
+    partition: UInt
+    index: UInt
+    attempt: UInt
+    outcome: UInt
+    milliseconds: UInt | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class SettleRequest:
+    """Settle jobs; answered when that is durable.
+
+    Attributes:
+        worker: the worker's token.
+        number: the worker's own, one more with each request: the same one asked again is answered
+            as it was, and done once. A worker has one such request under way at a time.
+        begun: it is a worker no more, and what it has is given to others; what it has begun has
+            cost an attempt. None: it stays one.
+    """
+
+    request_id: UInt
+    worker: bytes
+    number: UInt
+    items: list[Settlement]
+    begun: list[JobRef] | None = None
+
+
+@dataclass(slots=True)
+class DescribeQueueRequest:
+    """Tell about a queue."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class TakeBackRequest:
+    """Give dead letters of a queue to its workers again, at most so many, the oldest first."""
+
+    request_id: UInt
+    entries_max: UInt
+
+
+@dataclass(slots=True)
+class ListQueuesRequest:
+    """List queues of one stream, or of all (empty), after a queue."""
+
+    request_id: UInt
+    stream: str
+    after_stream: str
+    after_queue: str
+
+
+@dataclass(slots=True)
 class PartitionInfo:
     """One partition of a stream: its address and committed extent."""
 
@@ -518,6 +618,86 @@ class CallsResponse:
 
 
 @dataclass(slots=True)
+class JobItem:
+    """An entry that a worker is to work on, and which attempt at it this is, from 1.
+
+    Attributes:
+        kind: of its bytes, as blocks have it.
+        key: its own key; None: it has none.
+        headers: its headers, as blocks have them; empty: it has none.
+    """
+
+    partition: UInt
+    index: UInt
+    attempt: UInt
+    received_at: UInt
+    kind: UInt
+    data: bytes
+    key: bytes | None
+    headers: bytes
+
+
+@dataclass(slots=True)
+class JobsResponse:
+    """Answers WorkRequest, again and again: jobs; at first none, to say that it is a worker.
+
+    Attributes:
+        jobs: for the worker.
+        gone: of those that it holds, what it has no more: they were given to others.
+    """
+
+    request_id: UInt
+    jobs: list[JobItem]
+    gone: list[JobRef]
+
+
+@dataclass(slots=True)
+class SettledResponse:
+    """Answers SettleRequest.
+
+    Attributes:
+        late: the places of items, from 0, that were not the worker's any more: not answered in
+            time and given again, or settled.
+    """
+
+    request_id: UInt
+    late: list[UInt]
+
+
+@dataclass(slots=True)
+class TakenBackResponse:
+    """Answers TakeBackRequest.
+
+    Attributes:
+        taken: dead letters that are given to workers again.
+        gone: those whose entry the stream does not keep any more.
+        left: entries of the stream of dead letters that were not looked at.
+    """
+
+    request_id: UInt
+    taken: UInt
+    gone: UInt
+    left: UInt
+
+
+@dataclass(slots=True)
+class QueueName:
+    """A work queue of a stream."""
+
+    stream: str
+    queue: str
+
+
+@dataclass(slots=True)
+class QueuesResponse:
+    """Answers ListQueuesRequest; `last` tells where to go on, None at the end."""
+
+    request_id: UInt
+    queues: list[QueueName]
+    last: QueueName | None
+
+
+@dataclass(slots=True)
 class NodeAddress:
     """The address of a node's `noise` listener, `host:port`, and the identity that it proves."""
 
@@ -607,6 +787,11 @@ Request = (
     | ServeRequest
     | StopServingRequest
     | AnswerRequest
+    | WorkRequest
+    | SettleRequest
+    | DescribeQueueRequest
+    | TakeBackRequest
+    | ListQueuesRequest
     | AboutRequest
     | WatchRequest
     | StopRequest
@@ -627,6 +812,10 @@ Response = (
     | SinkEndsResponse
     | DoneResponse
     | CallsResponse
+    | JobsResponse
+    | SettledResponse
+    | TakenBackResponse
+    | QueuesResponse
     | RouteResponse
     | RoutesResponse
     | Failure

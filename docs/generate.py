@@ -1,28 +1,23 @@
 """Writes the reference pages that are made from the code: `python docs/generate.py`."""
 
-import ast
 import inspect
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import is_dataclass
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Final
 
 from error_codes import ErrorCode, error_codes
+from python_reference import described
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
-from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.config.describe import Key, Table, tables, toml_value
+from rillnode.node.config.file_type import table_type
 from rillnode.node.http.listener import PATHS
+from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
@@ -82,9 +77,6 @@ _CLI_SHARED: Final = """
 `-h`, `--help` of every command shows its help. The last line of a command below names the groups
 of options that it has beside its own.
 """
-
-_SHARED: Final = (Correspondent,)
-"""Bases that are not public themselves, and whose members are shown with each class of theirs."""
 
 
 def config_page() -> str:
@@ -191,96 +183,37 @@ What applications may import. Everything here, and nothing else, is the public i
 - **Data.** A store, a backup and a configuration of an earlier version can be used: see
   [upgrade](../how-to/upgrade.md).
 - **Not promised:** modules whose names are not on this page, names that begin with an underscore,
-  orders and times that no docstring states. `rillnode.node.config` holds the tables of `node.toml`
-  as classes, for `Config`: their keys are as stable as [the file's](config.md).
+  orders and times that no docstring states. The keys of `rillnode.node.config` and of plug-ins'
+  tables are as stable as [the file's](config.md).
 
 All of it is typed (`py.typed`). Unless a docstring says otherwise, calls belong on the event loop's
 thread; `connect_blocking` is for programs without one.
 """
 
-_PUBLIC: Final = ("rillnode", "rillnode.testing", "rillnode.streamr", "rillnode.nextgraph")
+_PUBLIC: Final = (
+    "rillnode",
+    "rillnode.testing",
+    "rillnode.streamr",
+    "rillnode.nextgraph",
+    "rillnode.node.config",
+)
 
 
 def python_page() -> str:
     """The reference of the Python interface, made of `__all__` and docstrings."""
     parts = [_MADE, _PYTHON_INTRO]
-    told: dict[str, str] = {}
-    for name in _PUBLIC:
-        module = import_module(name)
-        parts.append(f"\n## {name}\n\n```text\n{_doc(module)}\n```\n")
-        parts += [part for one in sorted(module.__all__) for part in _described(module, one, told)]
+    names = {module: sorted(import_module(module).__all__) for module in _PUBLIC}
+    public: dict[type, str] = {}
+    for module, exported in names.items():
+        found = ((getattr(import_module(module), name), name) for name in exported)
+        public |= {one: f"{module}.{name}" for one, name in found if isinstance(one, type)}
+    for module, exported in names.items():
+        parts.append(f"\n## {module}\n\n{_doc(import_module(module))}\n")
+        parts += [described(module, name, public) for name in exported]
+    parts.append("\n## Tables of plug-ins\n\nFor `tables` of `Config`, each from its module.\n")
+    kinds = (table_type(name) for name in installed(TABLES))
+    parts += [described(kind.__module__, kind.__name__, public) for kind in kinds]
     return "".join(parts)
-
-
-def _described(module: ModuleType, name: str, told: dict[str, str]) -> Iterator[str]:
-    """What a name is; members that were told of another class are only named.
-
-    `told` has the texts of members so far, each with its class.
-    """
-    found: Any = getattr(module, name)
-    title = f"\n### {module.__name__}.{name}\n"
-    if isinstance(found, FunctionType):
-        yield f"{title}\n```text\n{_signature(found)}\n\n{_doc(found)}\n```\n"
-        return
-    yield f"{title}\n```text\n{_doc(found)}\n```\n"
-    if not isinstance(found, type):
-        return
-    shown: type[Any] = found
-    if fields := _fields(shown):
-        yield f"\n```text\n{fields}\n```\n"
-    owners: list[type[Any]] = [*(one for one in _SHARED if issubclass(shown, one)), shown]
-    keys = dict.fromkeys(key for owner in owners for key in vars(owner) if key[0] != "_")
-    members: list[str] = []
-    repeated: dict[str, list[str]] = {}
-    for key in keys:
-        part = _member(shown, key)
-        if part and told.setdefault(part, name) == name:
-            members.append(part)
-        elif part:
-            repeated.setdefault(told[part], []).append(f"`{key}`")
-    if members:
-        yield "\n```text\n" + "\n\n".join(members) + "\n```\n"
-    for other, names in repeated.items():
-        yield f"\nAs of `{other}`: {', '.join(names)}.\n"
-
-
-def _fields(owner: type[Any]) -> str:
-    """The members of an enumeration or the fields of a record, as the source has them."""
-    if not (issubclass(owner, Enum | Struct) or is_dataclass(owner)):
-        return ""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-    assert isinstance(tree, ast.ClassDef)
-    found = [
-        ast.unparse(node)
-        for node in tree.body
-        if (isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"))
-        or (isinstance(node, ast.Assign) and issubclass(owner, Enum))
-    ]
-    return "\n".join(found)
-
-
-def _member(owner: type, name: str) -> str:
-    """A method or property with its docstring; nothing of what is neither."""
-    member: Any = inspect.getattr_static(owner, name)
-    function: Any = getattr(member, "fget", None) or getattr(member, "__func__", member)
-    if not isinstance(function, FunctionType):
-        return ""
-    signature = _signature(function)
-    if isinstance(member, property):
-        signature = signature.replace("() ->", ":")
-    return f"{signature}\n{textwrap.indent(_doc(function), '    ')}"
-
-
-def _signature(function: FunctionType) -> str:
-    """The signature as the source has it, whatever Python version makes of its types."""
-    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    for first in ("self", "cls"):
-        node.args.args = [one for one in node.args.args if one.arg != first]
-    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    text = f"{prefix}{node.name}({ast.unparse(node.args)}){returns}"
-    return "\n".join(textwrap.wrap(text, 96, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _doc(thing: object) -> str:

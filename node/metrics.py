@@ -6,6 +6,7 @@ without bound: streams are capped by `[metrics] streams_max`, codes and classes 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
@@ -21,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 import rillnode
+from rillnode.actors.core.queues.names import Gauge
 from rillnode.actors.engine.kinds import TURN_BOUNDS
 from rillnode.actors.log import logs_of
 from rillnode.node.http.streams import Listed
@@ -80,6 +82,26 @@ METRICS: Final = (
     Described(
         "rillnode_subscription_lag_messages", "gauge", ("consumer", "stream"),
         "Entries after a consumer's saved position, all partitions together.",
+    ),
+    Described(
+        "rillnode_queue_depth_entries", "gauge", ("queue", "stream"),
+        "Entries that a work queue has not settled, of queues that are in use here.",
+    ),
+    Described(
+        "rillnode_queue_in_flight_entries", "gauge", ("queue", "stream"),
+        "Entries of a work queue that are with workers.",
+    ),
+    Described(
+        "rillnode_queue_oldest_seconds", "gauge", ("queue", "stream"),
+        "Age of the oldest entry that a work queue has not settled; 0: there is none.",
+    ),
+    Described(
+        "rillnode_queue_dead_entries", "gauge", ("queue", "stream"),
+        "Dead letters of a work queue that were not given again.",
+    ),
+    Described(
+        "rillnode_queue_held", "gauge", ("queue", "stream"),
+        "1 while a work queue gives no further entries, as too many are open.",
     ),
     Described("rillnode_actors", "gauge", ("actor",), "Actors of a class."),
     Described(
@@ -166,7 +188,12 @@ class NodeMetrics:
         Args:
             listed: the streams, as far as they could be read.
         """
-        values = {**self._general(), **await self._links(), **self._streams(listed)}
+        values = {
+            **self._general(),
+            **await self._links(),
+            **self._streams(listed),
+            **self._queues(),
+        }
         values |= self._actors()
         for plug_in in self._node.parts.plug_ins:
             values |= plug_in.samples()
@@ -304,6 +331,24 @@ class NodeMetrics:
                 for record, _ in streams
             ],
             "rillnode_subscription_lag_messages": list(lags.items()),
+        }
+
+    def _queues(self) -> dict[str, list[Sample]]:
+        queues = self._node.queues[: self._node.config.metrics.streams_max]
+        now_ms = time.time() * 1_000
+
+        def of_each(value: Callable[[Gauge], float]) -> list[Sample]:
+            return [((one.queue, one.stream), value(one)) for one in queues]
+
+        def age(one: Gauge) -> float:
+            return max(0.0, now_ms - one.oldest_at) / 1_000 if one.oldest_at else 0.0
+
+        return {
+            "rillnode_queue_depth_entries": of_each(lambda one: one.depth),
+            "rillnode_queue_in_flight_entries": of_each(lambda one: one.in_flight),
+            "rillnode_queue_oldest_seconds": of_each(age),
+            "rillnode_queue_dead_entries": of_each(lambda one: one.dead),
+            "rillnode_queue_held": of_each(lambda one: bool(one.held)),
         }
 
     def _actors(self) -> dict[str, list[Sample]]:

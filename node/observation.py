@@ -11,6 +11,7 @@ import msgspec
 
 import rillnode
 from rillnode.actors.core.links.connection import PeerContext
+from rillnode.actors.core.queues.names import Gauge
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.subscribers import Subscribers
@@ -119,6 +120,11 @@ class Observation:
     def subscribers(self) -> Subscribers:
         """How many follow each log."""
         return Subscribers() if self._streams is None else self._streams.subscribers
+
+    @property
+    def queues(self) -> Sequence[Gauge]:
+        """The work queues in use, as they stood when something of them was last written."""
+        return () if self._streams is None else tuple(self._streams.queues.gauges.values())
 
     @property
     def uptime_seconds(self) -> float:
@@ -268,6 +274,7 @@ class Observation:
                 "pending_bytes": self.store.pending_bytes,
                 "log": self.shared_log,
             },
+            "queues": [msgspec.to_builtins(one) for one in self.queues],
             "undelivered": dict(self.router.undelivered),
             "lost": [asdict(lost) for lost in self.lost],
             "actors": msgspec.to_builtins(self.system.stats()),

@@ -25,6 +25,14 @@ from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerC
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
 from rillnode.actors.core.lookup.desk import LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
+from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
+from rillnode.actors.core.queues.service import ADDRESS as QUEUES_ADDRESS
+from rillnode.actors.core.queues.service import (
+    QueueService,
+    explain_queue_refusal,
+    queue_guard,
+    queue_resolver,
+)
 from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
 from rillnode.actors.core.status import StatusActor
@@ -484,6 +492,9 @@ class Node:
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access), explain_refusal)
+        router.register(QUEUES_ADDRESS, system.spawn(partial(QueueService, context)))
+        router.register_resolver(QUEUE_PREFIX, queue_resolver(context))
+        router.register_guard(QUEUE_PREFIX, queue_guard(self._access), explain_queue_refusal)
         router.register_stand_in(INDEX_PREFIX, index_stand_in(self._indexes))
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             router.register_refusal(prefix, not_done)

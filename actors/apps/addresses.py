@@ -10,7 +10,7 @@ _POSSIBLE: Final = re.compile(r"[^\s;#=>*?\[\]]+")
 
 _RESERVED: Final = re.compile(
     # The kernel's own, and what its resolvers and random addresses begin with.
-    r"(?:stream|stream_(?:service|index|index_service|kafka|kafka_index)|node|about|backup|serve"
+    r"(?:stream|stream_(?:service|index|index_service|kafka|kafka_index)|node|about|backup|serve|queues"
     r"|peer|peer/.*|spark_sink|spark_sink/.*|[A-Z]{2,4}_.*|[0-9a-f]{16}"
     # Those of plug-ins, whether they are in use or not.
     r"|(?:echo|uppercase|forwarding|static_forwarding|pub_sub|tracing|discovery|stream_subscribe)"

@@ -35,6 +35,9 @@ from typing import Any, Protocol
 from rillnode.actors.log.health import OnHealth as OnHealth
 from rillnode.actors.log.health import StoreHealth as StoreHealth
 from rillnode.actors.log.records import (
+    DEAD_SUFFIX as DEAD_SUFFIX,
+)
+from rillnode.actors.log.records import (
     FIRST_KEY as FIRST_KEY,
 )
 from rillnode.actors.log.records import (
@@ -64,6 +67,9 @@ from rillnode.actors.log.records import (
 from rillnode.actors.log.records import (
     logs_of as logs_of,
 )
+from rillnode.actors.log.records import (
+    version_of as version_of,
+)
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import StoreError
 
@@ -92,7 +98,7 @@ class Operation:
 class Append(Operation):
     """Add the entries of one checked body to a log.
 
-    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`).
+    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`, `follows`).
 
     Attributes:
         received_at: in milliseconds since 1970; result: no less than that of the entry before, as
@@ -105,6 +111,7 @@ class Append(Operation):
         records: named values, written in the same batch; None removes one.
         seen: this follows from what others have appended up to this index, and is refused where
             they have appended more; None: from nothing.
+        follows: named values that this follows from, as `seen` of PutRecords has them.
         first_index: result: index of the first entry.
         kept_bytes: result: data bytes that the log keeps, these included.
     """
@@ -119,6 +126,7 @@ class Append(Operation):
     timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
+    follows: Sequence[tuple[str, int]] = ()
     first_index: int = -1
     kept_bytes: int = 0
 

@@ -1,6 +1,7 @@
 """Defines the records of a LogStore, and the names of logs and secondary keys."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import msgspec
 
@@ -22,6 +23,27 @@ BESIDE_LOGS = "overlay/"
 def beside_log(log: int) -> str:
     """Begins the names of values kept beside a log; a store of one node removes them with it."""
     return f"{BESIDE_LOGS}{log}/"
+
+
+DEAD_SUFFIX = ".dead"
+"""Ends the name of the stream of what a work queue of another one has given up."""
+
+
+def origin_of(name: str) -> str:
+    """The stream that a stream of dead letters is of, or the name itself."""
+    while name.endswith(DEAD_SUFFIX):
+        name = name.removesuffix(DEAD_SUFFIX)
+    return name
+
+
+def version_of(value: bytes | None) -> int:
+    """The version of a named value that others may change: two that differ have another.
+
+    0: there is none.
+    """
+    if value is None:
+        return 0
+    return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") | 1
 
 
 FIRST_KEY = b"\1"

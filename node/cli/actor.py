@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 1_000
 
 _KINDS: Final = (
-    "stream", "index", "subscription", "link", "peer", "sink", "actor", "served", "alias",
+    "stream", "index", "queue", "subscription", "link", "peer", "sink", "actor", "served", "alias",
     "channel", "service",
 )  # fmt: skip
 

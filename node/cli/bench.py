@@ -1,7 +1,6 @@
 """`rillnode bench`: quick figures of this machine, over an encrypted link to a node of its own."""
 
 import argparse
-import asyncio
 import os
 import signal
 import statistics
@@ -22,6 +21,8 @@ from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_n
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rillnode.node.client import Client, Stream
 
 _WINDOWS: Final = (1, 64, 1_024)
@@ -118,6 +119,8 @@ def _row(case: str, count: int, elapsed: float, size: int, waited: list[float]) 
 @asynccontextmanager
 async def _node(home: Path) -> "AsyncGenerator[Client]":
     """A node in a process of its own, and a client of it; the process is ended afterwards."""
+    import asyncio
+
     from rillnode.codecs.keys import Identity
     from rillnode.node.client import connect
 

@@ -5,7 +5,6 @@ script for completion are made without any of it.
 """
 
 import argparse
-import asyncio
 import inspect
 import os
 import sys
@@ -27,6 +26,7 @@ from rillnode.node.cli import (
     init,
     key,
     peer,
+    queue,
     restore,
     route,
     run,
@@ -51,7 +51,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, peer, route, actor,
+    init, run, status, top, stream, short, index, queue, peer, route, actor,
     key, config, context, backup, restore, verify, store, doctor, bench, completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""
@@ -67,6 +67,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="rillnode", description=_ABOUT)
     parser.usage = "rillnode COMMAND ..."
     parser.add_argument("--version", action="version", version=f"rillnode {__version__}")
+    parser.set_defaults(root=parser)  # for who completes command lines
     commands = parser.add_commands(metavar="COMMAND", title="commands")
     for noun in _NOUNS:
         noun.add(commands)
@@ -133,6 +134,8 @@ def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
 def _carry_out(args: argparse.Namespace, terminal: Terminal) -> int:
     result = args.verb(args, terminal)
     if inspect.iscoroutine(result):
+        import asyncio
+
         result = asyncio.run(cast(Coroutine[Any, Any, int], result))
     terminal.flush()
     return cast(int, result)

@@ -27,10 +27,7 @@ def add(commands: Commands) -> None:
 
 def completion(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the script of one shell."""
-    # The parser is made of this module among others.
-    from rillnode.node.cli.command import build_parser
-
-    terminal.write_text(_SCRIPTS[args.shell](build_parser()))
+    terminal.write_text(_SCRIPTS[args.shell](args.root))
     return Exit.OK
 
 

@@ -1,7 +1,6 @@
 """Finds the node that a verb asks: options, environment, ./node.toml, context, `--dev` node."""
 
 import argparse
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -79,6 +78,8 @@ async def connected(
         ConfigError: the options do not name one.
         TransportError: it is out of reach.
     """
+    import asyncio
+
     from rillnode.node.client import connect
 
     target = find_target(args, terminal)

@@ -1,6 +1,5 @@
 """Entries as lines: JSON, raw, hexadecimal, or for people; and lines as entries."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
@@ -188,6 +187,8 @@ def _shown(data: bytes) -> str:
 
 async def _readable(descriptor: int) -> None:
     """Wait until a read will not block. Regular files cannot be waited for, and never do."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

@@ -88,6 +88,7 @@ NEXT_STEPS: Final = {
     "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "program": "see what the program says where it runs",
     "pusher": "leave `in_flight` out, or give it a positive number",
+    "queue": "`rillnode queue show STREAM QUEUE` tells how it stands",
     "quota": "`rillnode stream trim` and `stream rm` make room; [[quota]] on the node sets it",
     "request": "try again; `rillnode status` tells whether the node is busy",
     "resend": "ask for at least one message",

@@ -1,7 +1,6 @@
 """`rillnode stream push`: pushes stdin, one entry per line."""
 
 import argparse
-import asyncio
 import os
 import stat
 from collections import deque
@@ -19,6 +18,8 @@ from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_numb
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rillnode.codecs.keyed import Headers, Key
     from rillnode.node.client import Client, Stream
 
@@ -79,6 +80,8 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
 
 async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     """Push stdin."""
+    import asyncio
+
     if args.key_field and args.format != "json":
         raise UsageError(args.command, "--key-field needs --format json")
     headers = dict(args.headers)

@@ -1,7 +1,6 @@
 """`rillnode stream pull` and `rillnode stream tail`: entries as lines."""
 
 import argparse
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Literal
@@ -211,6 +210,8 @@ async def _follow(
     args: argparse.Namespace, terminal: Terminal, stream: "Stream", line: Line
 ) -> int | None:
     """Print entries until enough came, or none in time; return how many are missing."""
+    import asyncio
+
     left: int | None = args.count
     async with aclosing(
         stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)

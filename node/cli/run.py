@@ -1,7 +1,6 @@
 """`rillnode run`: a node in the foreground."""
 
 import argparse
-import asyncio
 import gc
 import json
 import logging
@@ -29,6 +28,8 @@ from rillnode.node.cli.terminal import Terminal
 from rillnode.node.cli.trial import Trial, trial, with_free_ports
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rillnode.node.config import Config, LogTable
     from rillnode.node.contexts import DevNode
 
@@ -128,6 +129,8 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
 
 
 def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> int:
+    import asyncio
+
     from rillnode.node.logs import configure_logs
 
     config = _configuration(args, terminal, tried)
@@ -153,7 +156,7 @@ def _allow_open_files() -> None:
 
 
 async def reload_when(
-    asked: asyncio.Event, node: "Node", args: argparse.Namespace, terminal: Terminal
+    asked: "asyncio.Event", node: "Node", args: argparse.Namespace, terminal: Terminal
 ) -> None:
     """Reload whenever it is asked for, one time after the other, until cancelled."""
     while True:
@@ -170,6 +173,8 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
 
     A configuration that cannot be changes nothing; the log says why.
     """
+    import asyncio
+
     from rillnode.node.logs import configure_logs
 
     try:
@@ -234,6 +239,8 @@ async def _serve(
     tried: Trial | None,
 ) -> int:
     # Everything that a node is made of takes long to import, and no other verb needs it.
+    import asyncio
+
     from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.contexts import remove_dev_node, write_dev_node
     from rillnode.node.runtime import Node
@@ -282,7 +289,7 @@ def _end_late(ended: threading.Event) -> None:
         os._exit(Exit.NODE_FAILED)
 
 
-def on_signal(number: int, stopping: asyncio.Event) -> None:
+def on_signal(number: int, stopping: "asyncio.Event") -> None:
     """The first signal asks the node to drain, the second ends the process."""
     if stopping.is_set():
         os._exit(128 + number)

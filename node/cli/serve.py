@@ -1,7 +1,6 @@
 """`rillnode route serve`: lets a program answer messages to an address of a node."""
 
 import argparse
-import asyncio
 import os
 import shutil
 import signal
@@ -76,6 +75,8 @@ def add_serve(verbs: Commands) -> None:
 
 async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until an interrupt."""
+    import asyncio
+
     program: Sequence[str] = args.program
     if shutil.which(program[0]) is None:
         raise UsageError(args.command, f"there is no program {program[0]!r}")
@@ -107,6 +108,8 @@ async def _begun(
 
 def _running(program: Sequence[str]) -> "Callable[[Message], Coroutine[Any, Any, bytes]]":
     """What answers with what a program prints."""
+    import asyncio
+
     from rillnode.actors.apps.messages import ActorReply
 
     async def run(message: "Message") -> bytes:

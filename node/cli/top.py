@@ -1,7 +1,6 @@
 """`rillnode top`: a running node's streams, links and sinks, again and again."""
 
 import argparse
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +56,8 @@ def add(commands: Commands) -> None:
 
 async def top(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look at a node until told to stop."""
+    import asyncio
+
     async with connected(args, terminal) as client:
         before = await _look(client)
         for number in count(1):

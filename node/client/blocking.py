@@ -17,7 +17,13 @@ from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.times import Time
-from rillnode.node.client.client import Client, SavedIndex, connect
+from rillnode.node.client.client import (
+    TAKE_BACK_ENTRIES,
+    Client,
+    SavedIndex,
+    TakenBack,
+    connect,
+)
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
@@ -29,6 +35,14 @@ from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.session import OnDisconnect, OnReconnect
 from rillnode.node.client.stream import Start, Stream, StreamInfo
+from rillnode.node.client.work import (
+    ATTEMPTS,
+    VISIBILITY_SECONDS,
+    Job,
+    QueueInfo,
+    WorkQueue,
+)
+from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 
 Item = TypeVar("Item")
 
@@ -93,6 +107,94 @@ class BlockingIteration(Generic[Item]):
             # Also what was fetched since an interrupt.
             self._fetching = None
             self._items.clear()
+
+
+class BlockingJob:
+    """An entry to work on; see `Job` for what each verb does. A context manager.
+
+    At the end of its `with` it is done, and given again where an exception leaves that.
+
+    Attributes:
+        entry: the entry, with its key and headers.
+        attempt: how often it was given to a worker, from 1.
+    """
+
+    def __init__(self, job: Job, loop: LoopThread) -> None:
+        self.entry = job.entry
+        self.attempt = job.attempt
+        self._job = job
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._job)
+
+    @property
+    def data(self) -> bytes:
+        """The entry's bytes."""
+        return self._job.data
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is answered; see `Job.is_answered`."""
+        return self._job.is_answered
+
+    def done(self) -> None:
+        """Say that it is done."""
+        self._loop.run(self._job.done())
+
+    def retry(self, after: float | None = None, *, reason: str = "") -> None:
+        """Have it given again."""
+        self._loop.run(self._job.retry(after, reason=reason))
+
+    def reject(self, reason: str = "") -> None:
+        """Make it a dead letter."""
+        self._loop.run(self._job.reject(reason))
+
+    def extend(self, seconds: float) -> None:
+        """Have so many seconds for it, from now on."""
+        self._loop.run(self._job.extend(seconds))
+
+    def __enter__(self) -> Self:
+        """It is there already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Answer it, unless that was done within the block."""
+        self._loop.run(self._job.__aexit__(kind, error, trace))
+
+
+class BlockingWorkQueue(BlockingIteration[BlockingJob]):
+    """A worker of a queue; see `WorkQueue`: an iterator of jobs, and a context manager.
+
+    Attributes:
+        name: of the queue.
+        stream: of the stream.
+    """
+
+    def __init__(self, queue: WorkQueue, loop: LoopThread) -> None:
+        async def one() -> tuple[BlockingJob]:
+            return (BlockingJob(await anext(queue), loop),)
+
+        super().__init__(loop, one, queue.stop)
+        self.name = queue.name
+        self.stream = queue.stream
+        self._queue = queue
+
+    def __enter__(self) -> Self:
+        """Wait until the node has taken it as a worker; errors as of `WorkQueue`."""
+        self._loop.run(self._queue.__aenter__())
+        return self
+
+    def next(self, *, timeout: float | None = None) -> BlockingJob:
+        """Wait for the next job; errors as of `WorkQueue.next`."""
+        if self._fetching is not None or self._items:
+            return next(self)  # an interrupt has left it
+        return BlockingJob(self._loop.run(self._queue.next(timeout=timeout)), self._loop)
 
 
 class BlockingMailbox(BlockingIteration[Answer]):
@@ -378,6 +480,30 @@ class BlockingStream:
         """Tell the index of the first entry that came at a time or later."""
         return self._loop.run(self._stream.index_at(time, partition=partition))
 
+    def work(
+        self,
+        queue: str,
+        *,
+        attempts: int = ATTEMPTS,
+        visibility_seconds: float = VISIBILITY_SECONDS,
+        in_flight: int = WORK_IN_FLIGHT,
+        queue_in_flight: int | None = None,
+        by_key: bool = False,
+    ) -> BlockingWorkQueue:
+        """Be a worker of a queue; arguments and errors as of `Stream.work`."""
+
+        async def made() -> WorkQueue:
+            return self._stream.work(
+                queue,
+                attempts=attempts,
+                visibility_seconds=visibility_seconds,
+                in_flight=in_flight,
+                queue_in_flight=queue_in_flight,
+                by_key=by_key,
+            )
+
+        return BlockingWorkQueue(self._loop.run(made()), self._loop)
+
     def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> BlockingPusher:
         """Push with a bound on what is unconfirmed; see `Stream.pusher`."""
         return BlockingPusher(self._stream.pusher(in_flight=in_flight), self._loop)
@@ -472,6 +598,20 @@ class BlockingClient:
     def remove(self, name: str) -> None:
         """Remove a stream with everything in it, for ever."""
         self._loop.run(self._client.remove(name))
+
+    def queues(self, stream: str = "") -> list[tuple[str, str]]:
+        """All work queues: stream and queue."""
+        return self._loop.run(self._client.queues(stream))
+
+    def queue(self, stream: str, queue: str) -> QueueInfo:
+        """Tell how a work queue stands."""
+        return self._loop.run(self._client.queue(stream, queue))
+
+    def take_back(
+        self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
+    ) -> TakenBack:
+        """Have dead letters given to workers again."""
+        return self._loop.run(self._client.take_back(stream, queue, entries_max=entries_max))
 
     def indexes(self, stream: str = "") -> list[SavedIndex]:
         """Saved positions."""
@@ -574,7 +714,8 @@ def connect_blocking(
 ) -> BlockingClient:
     """Connect to a node; arguments and errors as of `connect`.
 
-    What is to be called when the link is lost and there again is called in another thread.
+    What is to be called when the link is lost, and when there is one again, is called in another
+    thread; the client's own verbs would wait for ever there.
     """
     loop = LoopThread()
     try:

@@ -6,10 +6,13 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+import msgspec
+
+from rillnode.actors.core.queues.names import queue_address
 from rillnode.codecs import native
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
 from rillnode.codecs.keys import Identity
@@ -33,12 +36,16 @@ from rillnode.node.client.session import (
     Session,
 )
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.client.work import QueueInfo
 from rillnode.node.contexts import Context, find
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
+
+TAKE_BACK_ENTRIES: Final = 1_000
+"""Dead letters that are given again by one call, where it does not say how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,14 @@ class SavedIndex:
     def lag(self) -> int | None:
         """Entries that the consumer has not processed."""
         return None if self.next_index is None else max(0, self.next_index - self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What has become of dead letters: given to workers again, or gone from the stream."""
+
+    taken: int
+    gone: int
 
 
 class Closing(Protocol):
@@ -236,6 +251,62 @@ class Client(Correspondent):
         response = await self._session.request(b"stream", request)
         if not isinstance(response, native.DoneResponse):
             raise _unexpected()
+
+    async def queues(self, stream: str = "") -> list[tuple[str, str]]:
+        """All work queues that this client may pull the streams of: stream and queue."""
+        found: list[tuple[str, str]] = []
+        last: native.QueueName | None = native.QueueName("", "")
+        while last is not None:
+            request = native.ListQueuesRequest(
+                self._session.next_id(), stream, last.stream, last.queue
+            )
+            response = await self._session.request(b"queues", request)
+            if not isinstance(response, native.QueuesResponse):
+                raise _unexpected()
+            found += [(one.stream, one.queue) for one in response.queues]
+            last = response.last
+        return found
+
+    async def queue(self, stream: str, queue: str) -> QueueInfo:
+        """Tell how a work queue stands.
+
+        Raises:
+            RequestError: `queue.unknown`, nobody has worked on it; `stream.unknown`.
+        """
+        request = native.DescribeQueueRequest(self._session.next_id())
+        response = await self._session.request(queue_address(stream, queue), request)
+        if not isinstance(response, native.DocumentResponse):
+            raise _unexpected()
+        return msgspec.json.decode(response.document, type=QueueInfo)
+
+    async def take_back(
+        self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
+    ) -> TakenBack:
+        """Have dead letters of a work queue given to its workers again, the oldest first.
+
+        Each is given again once: the queue keeps how far it has taken its dead letters back, and
+        they stay in `<stream>.dead`. Entries that the stream does not keep any more are counted.
+
+        Args:
+            stream: the stream that the queue is of.
+            queue: the queue's name.
+            entries_max: how many dead letters to look at, at most.
+
+        Raises:
+            RequestError: as of `queue`.
+        """
+        taken = gone = 0
+        left = entries_max
+        while left > 0:
+            request = native.TakeBackRequest(self._session.next_id(), min(left, TAKE_BACK_ENTRIES))
+            response = await self._session.request(queue_address(stream, queue), request)
+            if not isinstance(response, native.TakenBackResponse):
+                raise _unexpected()
+            taken, gone = taken + response.taken, gone + response.gone
+            left -= response.taken + response.gone
+            if not response.left:
+                break
+        return TakenBack(taken, gone)
 
     async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
         """A consumer's saved position: the next index it reads, None when never saved."""
@@ -502,8 +573,9 @@ async def connect(
         reconnect: make new links with backoff when one is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
         on_disconnect: called in the loop, with the reason, when the link is lost; not when the
-            client is closed. What is asked, pushed and followed goes on over the next link.
-        on_reconnect: called in the loop when there is a link again.
+            client is closed. What is asked, pushed and followed goes on over the next link. It may
+            be `async def`.
+        on_reconnect: likewise called when there is a link again, without arguments.
 
     Raises:
         TransportError: the node is not reached.

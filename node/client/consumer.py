@@ -237,6 +237,17 @@ class Saving:
                 logger.warning("position_not_saved", extra={"code": error.code})
 
 
+def check_seconds(save_seconds: float) -> None:
+    """Refuse a time after which nothing can be saved over and over.
+
+    Raises:
+        ConsumerError: `consumer.invalid`.
+    """
+    if not save_seconds > 0:
+        text = f"save_seconds is more than 0, not {save_seconds:g}"
+        raise ConsumerError("consumer.invalid", text)
+
+
 class Consumer(Iteration[E]):
     """A reader of a stream that remembers under its name how far it is; made by `Stream.consumer`.
 
@@ -261,6 +272,8 @@ class Consumer(Iteration[E]):
         self, feed: Feed[E], ledger: Ledger[E], *, name: str, stream: str, ack: Ack, in_flight: int
     ) -> None:
         super().__init__(feed)
+        if not name:
+            raise ConsumerError("consumer.invalid", "a consumer has a name: positions go by it")
         if in_flight < 1:
             text = f"max_in_flight is at least 1, not {in_flight}"
             raise ConsumerError("consumer.invalid", text)

@@ -40,6 +40,9 @@ Connect = Callable[[LinkEvents], Awaitable[object]]
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
 
+_AGAIN: Final = (native.BlocksResponse, native.FoundResponse, native.JobsResponse)
+"""Answers that may still come when a subscription has ended."""
+
 OnDisconnect = Callable[[str], object]
 """Told that a link is lost, and why."""
 
@@ -51,21 +54,24 @@ _OF_PARTITION: Final = (
     native.ReadRequest,
     native.LocateRequest,
     native.SearchRequest,
+    native.SettleRequest,
 )
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
 
 
 class Subscriber(Protocol):
-    """Takes what a subscription brings, and can say where it stands when asked again."""
+    """Takes what a request brings that is answered again and again, and can ask it anew."""
 
-    def blocks_received(
-        self, response: native.BlocksResponse | native.FoundResponse, route: Route
-    ) -> None:
-        """Take blocks; credit for them goes to `route`."""
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take an answer; `route` leads back to where it came from."""
         ...
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest | native.FollowRequest]:
-        """The stream's address and the request that goes on where the last blocks ended."""
+    def resume(self) -> tuple[bytes, native.Request]:
+        """Whom to ask, and the request that goes on where the last answer ended."""
+        ...
+
+    def link_lost(self) -> None:
+        """Nothing comes until there is another link, over which it is asked anew."""
         ...
 
     def failed(self, error: RillnodeError) -> None:
@@ -303,7 +309,7 @@ class Session:
         self._post_flush()
         if self._reconnecting is not None and self._on_reconnect is not None:
             # By the loop: what it raises is not ours.
-            asyncio.get_running_loop().call_soon(self._on_reconnect)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_reconnect)
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Hand answers to those who wait for them."""
@@ -327,13 +333,27 @@ class Session:
         self._link = None
         if self._error is not None:
             return
+        for subscriber in tuple(self._subscribers.values()):
+            subscriber.link_lost()
         if self._on_disconnect is not None:
-            asyncio.get_running_loop().call_soon(self._on_disconnect, reason)
+            asyncio.get_running_loop().call_soon(self._tell, self._on_disconnect, reason)
         if not self._reconnect:
             self._fail(TransportError("link.closed", f"the link to the node closed: {reason}"))
             return
         logger.info("link_lost", extra={"reason": reason})
         self._reconnecting = asyncio.get_running_loop().create_task(self._connect_again())
+
+    def _tell(self, callback: Callable[..., object], *args: str) -> None:
+        told = callback(*args)
+        if asyncio.iscoroutine(told):
+            task = asyncio.get_running_loop().create_task(told)
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    @cached_property
+    def _telling(self) -> set[asyncio.Task[object]]:
+        """Tasks of callbacks that are `async def`."""
+        return set()
 
     async def _connect_again(self) -> None:
         attempt = 0
@@ -360,11 +380,11 @@ class Session:
             return
         subscriber = self._subscribers.get(request_id)
         if subscriber is not None:
-            if isinstance(response, native.BlocksResponse | native.FoundResponse):
-                subscriber.blocks_received(response, route)
-            elif isinstance(response, native.Failure):
+            if isinstance(response, native.Failure):
                 del self._subscribers[request_id]
                 subscriber.failed(failure_of(response))
+            else:
+                subscriber.received(response, route)
             return
         if isinstance(response, native.Failure):
             if not self._repeating.refused(request_id, response):
@@ -372,7 +392,7 @@ class Session:
             return
         asked = self._forget(request_id, stored=True)
         if asked is None:
-            self.unasked += not isinstance(response, native.BlocksResponse | native.FoundResponse)
+            self.unasked += not isinstance(response, _AGAIN)
         else:
             asked.on_response(response)
 

@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
 from typing import Final, Literal
+from weakref import WeakSet
 
+from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
@@ -24,12 +26,15 @@ from rillnode.node.client.consumer import (
     Ledger,
     Saving,
     behind,
+    check_seconds,
 )
 from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
+from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue, work_queue
+from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 from rillnode.node.iteration import Iteration, kept
 
 Start = int | Literal["start", "end"] | Time
@@ -100,6 +105,7 @@ class Stream:
         self._addresses = [partition.address for partition in info.partitions]
         self._producers: dict[int, Producer] = {}
         self._consumers: set[Saving] = set()
+        self._queues: WeakSet[WorkQueue] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}, partitions {self.partitions}>"
@@ -385,6 +391,7 @@ class Stream:
                 with it.
         """
         chosen = self._chosen(partitions)
+        check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
         feed = _Consuming(
             self._session, self.name, self._address, name, chosen, self._starts(start), ledger,
@@ -392,8 +399,54 @@ class Stream:
         )  # fmt: skip
         return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
+    def work(
+        self,
+        queue: str,
+        *,
+        attempts: int = ATTEMPTS,
+        visibility_seconds: float = VISIBILITY_SECONDS,
+        in_flight: int = WORK_IN_FLIGHT,
+        queue_in_flight: int | None = None,
+        by_key: bool = False,
+    ) -> WorkQueue:
+        """Be a worker of a queue: each entry of the stream goes to one of its workers.
+
+        A queue is there as soon as somebody works on it, and begins with the first entry that the
+        stream keeps. Its state is the node's, and outlives workers and nodes. What it gives up goes
+        into the stream `<stream>.dead`, which is made when it is needed, as the stream's owner's.
+
+        Args:
+            queue: its name; no consumer's of this stream.
+            attempts: after so many an entry is a dead letter: 1 to 1,000.
+            visibility_seconds: what is not answered in this time is given again, and the answer
+                that comes later is refused: 0.01 s to 12 hours.
+            in_flight: jobs that this worker has at a time: 1 to 10,000. Those that wait here for
+                `next` are among them, and their time runs.
+            queue_in_flight: jobs of all workers together; None: no limit.
+            by_key: entries of one key, in one partition, are with one worker at a time, in their
+                order; the next comes when the one before is done, or a dead letter. Those without a
+                key are in no order.
+
+        Of `attempts`, `queue_in_flight` and `by_key` the queue takes what the latest worker says.
+        """
+        worker = work_queue(
+            self._session,
+            queue_address(self.name, queue),
+            name=queue,
+            stream=self.name,
+            attempts=attempts,
+            visibility_seconds=visibility_seconds,
+            in_flight=in_flight,
+            queue_in_flight=queue_in_flight,
+            by_key=by_key,
+        )
+        self._queues.add(worker)
+        return worker
+
     async def close(self) -> None:
-        """Save the positions of consumers that are still open."""
+        """Stop workers, and save the positions of consumers that are still open."""
+        for queue in tuple(self._queues):
+            await queue.stop()
         for saving in list(self._consumers):
             await saving.save()
 

@@ -137,10 +137,13 @@ class _Partition:
             return self._address, native.FollowRequest(self._id, self._next, credit, self._where)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
 
-    def blocks_received(
-        self, response: native.BlocksResponse | native.FoundResponse, route: Route
-    ) -> None:
+    def link_lost(self) -> None:
+        """Wait for the next link."""
+
+    def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
+        if not isinstance(response, native.BlocksResponse | native.FoundResponse):
+            return
         self._route = route
         self._follower.ends[self._partition] = response.next_index
         if response.first_index > self._next:

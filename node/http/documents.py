@@ -60,6 +60,7 @@ class Documents:
             "overview": self.overview,
             "streams": self._streams.document,
             "links": self.links,
+            "queues": self.queues,
             "peers": self.peers,
             "actors": self.actors,
             "sinks": self.sinks,
@@ -94,6 +95,10 @@ class Documents:
         for one in document["failed"]:
             one["advice"] = step_of(one["code"])
         return document
+
+    async def queues(self) -> dict[str, Any]:
+        """Work queues in use, as they stood when something of them was last written."""
+        return {"queues": [msgspec.to_builtins(one) for one in self._node.queues]}
 
     async def peers(self) -> dict[str, Any]:
         """The nodes that this one sends to."""

@@ -65,15 +65,16 @@ PATHS: Final = (
     ),
     Path(
         "/v1/streams/{name}/entries",
-        "entries of `?partition=`: from `?index=` or `?time=` (`1h`, or ISO 8601) on, or those "
+        "entries of `?partition=`: from `?index=` or `?since=` on (how long ago, as `1h`, or ISO "
+        "8601 with its zone), or those "
         "before the index `?before=`, or else the last; at most `?limit=`; only what has the "
-        "`?text=`, the `?key=`, and meets the condition `?where=`. `before` and `reached` tell "
-        "where to go on",
+        "`?text=`, the `?key=`, and meets the condition `?where=`, out of 10,000. `before` and "
+        "`reached` tell where to go on",
         is_data=True,
     ),
     Path(
         "/v1/streams/{name}/lines",
-        "entries with all of their data as lines of JSON: from `?index=` or `?time=` on, filtered "
+        "entries with all of their data as lines of JSON: from `?index=` or `?since=` on, filtered "
         "in the same way, at most 10,000",
         is_data=True,
     ),
@@ -83,6 +84,7 @@ PATHS: Final = (
         is_data=True,
     ),
     Path("/v1/links", "open links, and those that failed last"),
+    Path("/v1/queues", "work queues in use: what waits, is with workers, and is dead"),
     Path("/v1/peers", "nodes that this one sends to"),
     Path(
         "/v1/actors",

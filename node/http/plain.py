@@ -17,6 +17,11 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
          "bytes_in", "bytes_out"),
         "No links are open.",
     ),
+    "queues": (
+        "queues",
+        ("stream", "queue", "depth", "in_flight", "waiting", "dead", "workers", "held"),
+        "No work queue is in use.",
+    ),
     "peers": (
         "peers",
         ("name", "address", "speaks", "state", "links", "last_error"),

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.log import (
@@ -32,7 +34,7 @@ FRESH_SECONDS: Final = 0.9
 """A list of streams this old is made anew: whoever asks more often gets the same."""
 
 FRESH_SECONDS_MAX: Final = 5.0
-LIST_SHARE: Final = 0.02
+LIST_SHARE: Final = 0.01
 """A list that takes long is made less often, so that it takes this part of the time, but not less
 often than that."""
 
@@ -152,15 +154,15 @@ class Streams:
         self._lags = _Lags()
         self._ages: dict[tuple[int, int], int] = {}
 
-    async def listed(self) -> Listed:
-        """All that are listed, as they were a moment ago at most.
+    async def listed(self, seconds: float = 0.0) -> Listed:
+        """All that are listed, as they were a moment ago at most, or `seconds`.
 
         Raises:
             Refusal: the node does not read its store now.
         """
         async with self._lock:
             now = self._monotonic()
-            if self._listed is None or now - self._listed.at >= self._fresh_seconds:
+            if self._listed is None or now - self._listed.at >= max(seconds, self._fresh_seconds):
                 fresh = await self._list(now)
                 self._measure(self._listed, fresh)
                 self._listed = fresh
@@ -212,7 +214,7 @@ class Streams:
         Raises:
             Refusal: there is none, or the store is not read now.
         """
-        await self.listed()  # rates, and which lags grow
+        await self.listed(FRESH_SECONDS_MAX)  # for its rate, and which lags grow
         record, extents = await self._find(name)
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
@@ -249,6 +251,7 @@ class Streams:
                 }
                 for one in consumers
             ],
+            "queues": [msgspec.to_builtins(one) for one in self._node.queues if one.stream == name],
         }
 
     async def _ages_of(
@@ -289,11 +292,6 @@ class Streams:
         """How many a stream has; raises as `stream`."""
         return (await self._find(name))[0].partitions
 
-    async def index_at(self, name: str, partition: int, at_ms: int) -> int:
-        """The index of the first entry that came at a time or later; raises as `entries`."""
-        record, _ = await self._partition(name, partition)
-        return (await self._read(Locate(log=log_id(record.id, partition), at_ms=at_ms))).index
-
     async def place(self, name: str, partition: int, at_ms: int | None) -> tuple[int, int]:
         """The index at which a time lies, None: the end, and the bytes that the log had by then.
 
@@ -314,6 +312,15 @@ class Streams:
         if not blocks:
             return index, 0
         return index, decode_header(blocks[0].value).position + sum(sizes_of(blocks[0].value))
+
+    async def index_at(self, name: str, partition: int, at_ms: int) -> int:
+        """The index of a partition's first entry that came at a time or later; its end if none did.
+
+        Raises:
+            Refusal: as of `entries`.
+        """
+        record, _ = await self._partition(name, partition)
+        return (await self._read(Locate(log=log_id(record.id, partition), at_ms=at_ms))).index
 
     async def newer(self, name: str, ends: dict[int, int], limit: int) -> tuple[list[Entry], int]:
         """What has come to a stream since `ends`, at most the last `limit` of each partition.

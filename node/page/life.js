@@ -24,7 +24,7 @@ function drawRoute() {
 
 // Pages: what each shows, and what is followed for it ---------------------------------------------------
 const PAGES = {
-  overview: { text: "Overview", cards: ["tiles", "streams", "peers", "sinks", "warnings"], show: ["streams", "peers", "sinks", "warnings"] },
+  overview: { text: "Overview", cards: ["tiles", "streams", "queues", "peers", "sinks", "warnings"], show: ["streams", "queues", "peers", "sinks", "warnings"] },
   streams: { text: "Streams", cards: ["streams"], show: ["streams"] },
   links: { text: "Links", cards: ["links", "peers", "route"], show: ["links", "peers"] },
   sinks: { text: "Sinks", cards: ["sinks"], show: ["sinks"] },

@@ -183,7 +183,7 @@ function closeBrowser() {
   $("entries").hidden = true;
   $("entries").replaceChildren();
 }
-const begin = () => browser.live ? openTail() : look(/^\d{1,15}$/.test(browser.from) ? { index: browser.from } : { time: browser.from.replace(/\s+ago$/, "") });
+const begin = () => browser.live ? openTail() : look(/^\d{1,15}$/.test(browser.from) ? { index: browser.from } : { since: browser.from.replace(/\s+ago$/, "") });
 const trouble = error => {
   if (error.name === "AbortError") return;
   if (error.status === 401) { token = ""; return askToken(); }
@@ -250,7 +250,7 @@ const python = text => JSON.stringify(text);
 function copyTexts() {
   const { name, partition, filter, from, live } = browser, index = from && /^\d{1,15}$/.test(from) ? from : null;
   const time = from && !index ? from.replace(/\s+ago$/, "") : null;
-  const query = new URLSearchParams([["partition", partition], ...index ? [["index", index]] : [], ...time ? [["time", time]] : [], ...filterQuery()]);
+  const query = new URLSearchParams([["partition", partition], ...index ? [["index", index]] : [], ...time ? [["since", time]] : [], ...filterQuery()]);
   const url = live ? `${location.origin}${pathOf(name)}/tail${filterQuery().size ? `?${filterQuery()}` : ""}` : `${location.origin}${pathOf(name)}/entries?${query}`;
   const conditions = [filter.where && `(${filter.where})`, filter.key && `$key = ${python(filter.key)}`].filter(Boolean).join(" and ");
   const curl = ["curl -sN", ...entries === "token" ? ["-H \"Authorization: Bearer $(cat data/http.token)\""] : [], quoted(url)].join(" ");

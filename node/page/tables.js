@@ -53,6 +53,17 @@ const draw = {
     else remember(withBytes(o.now));
     if (shows("tiles")) drawTiles(o);
   },
+  queues(d) {
+    $("queues").hidden = !d.queues.length;
+    if (!d.queues.length) return;
+    const body = card("queues", "Work queues", "/v1/queues");
+    $("queues-count").textContent = d.queues.length;
+    drawTable(body, [["queue", q => q.queue, "name"], ["stream", q => q.stream, "m"], ["depth", q => count(q.depth), "n"],
+      ["in flight", q => count(q.in_flight), "n"], ["waiting", q => count(q.waiting), "n"],
+      ["oldest", q => q.oldest_at ? seconds(Math.max(0, now() - q.oldest_at) / 1000) : "", "n"],
+      ["done", q => count(q.done), "n"], ["dead", q => q.dead ? chip(count(q.dead), "bad") : quiet("0"), "n"],
+      ["workers", q => count(q.workers), "n"], ["held", q => q.held, "wrap"]], d.queues, q => `${q.stream} ${q.queue}`);
+  },
   streams(d) { drawStreams(d); },
   stream(d) { drawStream(d); },
   links(d) {

@@ -18,6 +18,7 @@ from rillnode.node.simulation.clients.programs import (
     Share,
     SlowReader,
 )
+from rillnode.node.simulation.clients.workers import Worker
 from rillnode.node.simulation.history import History
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import Machine, World
@@ -38,6 +39,7 @@ PREFIXES: Final = {
     "channel_users": "x",
     "nextgraph_users": "g",
     "streamr_users": "w",
+    "workers": "k",
 }
 """Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
 to the end: a client's place in the latency model is its number among all."""
@@ -149,6 +151,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "readers": plain(Reader),
         "callers": caller,
         "examiners": plain(Examiner),
+        "workers": plain(Worker),
     }
 
 

@@ -99,6 +99,7 @@ class History:
             shows may be behind what another one has shown.
         clocks_wrong: whether a clock was ever set wrongly.
         failed: how many messages the actors of each node were made to fail at.
+        jobs_done: who has done the jobs of a log's queue, by stream, partition and index.
     """
 
     now: Callable[[], float]
@@ -114,6 +115,9 @@ class History:
     nodes: dict[str, str] = field(default_factory=dict[str, str])
     clocks_wrong: bool = False
     failed: Counter[str] = field(default_factory=Counter[str])
+    jobs_done: dict[tuple[str, int, int], str] = field(
+        default_factory=dict[tuple[str, int, int], str]
+    )
     violations: list[Violation] = field(default_factory=list[Violation])
     events_count: int = 0
 

@@ -28,6 +28,7 @@ RULES: Mapping[str, str] = {
     "consumer-seam": "a consumer goes on exactly where its saved position is",
     "saved-index-lost": "a saved position never goes back, and an ending consumer saves its own",
     "saved-index-ahead": "a saved position is never past what was processed",
+    "job-again": "what a worker was told is done is done for ever, and by nobody else",
     "window-exceeded": "a slow subscriber costs its window and no more",
     "link-lost": "in quiet, no link is lost",
     "route-answer": "what comes back along a route is what was sent",

@@ -19,15 +19,17 @@ FOLLOWING: Final = "NeighboursActor"
 """Actors that follow a stream each, whether there are clients or not."""
 
 OF_CLIENTS: Final = (
-    "SubscriptionActor", "ServedActor", "ResendingActor", "StreamrConnection", "ResendActor",
+    "SubscriptionActor", "QueueActor", "ServedActor", "ResendingActor", "StreamrConnection",
+    "ResendActor",
 )  # fmt: skip
 """Actors that there are for somebody who is connected, and for nobody else."""
 
 
 def subscriptions(observed: Observation) -> int:
-    """How many subscriptions of native clients a node has."""
+    """How many subscriptions of native clients a node has, workers of queues among them."""
     found = observed.system.stats().items()
-    return sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
+    subscribed = sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
+    return subscribed + sum(one.workers for one in observed.queues)
 
 
 def leftovers(observed: Observation, sockets: int) -> Iterator[str]:

@@ -171,6 +171,8 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         nextgraph_users: Clients of the `nextgraph` listener that write one document for each node.
         streamr_users: Clients of the `streamr` listener that publish signed messages, follow, ask
             for resends and make streams.
+        workers: Workers of a queue of their stream, which say of each job that it is done, or is to
+            be given again, or nothing.
     """
 
     producers: Whole = 2
@@ -189,6 +191,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     channel_users: Whole = 0
     nextgraph_users: Whole = 0
     streamr_users: Whole = 0
+    workers: Whole = 0
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -24,6 +24,7 @@ QUICK = frozenset(
         "credit-ignored",
         "dead-nodes-kept",
         "dialled-without-pauses",
+        "done-is-not-written",
         "fewer-partitions",
         "filter-ignored",
         "first-byte-tells",

@@ -18,6 +18,7 @@ from aiohttp import web_app
 
 import contract_load
 import contract_nextgraph
+import contract_queues
 import contract_released
 import contract_shared
 import contract_sink
@@ -38,6 +39,7 @@ from contract_load import (
     add_nodes,
 )
 from contract_nextgraph import Registrar, Removed
+from contract_queues import Worked
 from contract_released import Released
 from contract_serving import Served
 from contract_shared import OTHER, TELL_SECONDS, Away, Leaving, add_shared_nodes
@@ -98,11 +100,19 @@ class Load:
         return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
 
-USUAL: Final = Load((*contract_load.ROUNDS, Served, *contract_sink.ROUNDS))
+USUAL: Final = Load((*contract_load.ROUNDS, Served, *contract_queues.ROUNDS, *contract_sink.ROUNDS))
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
 SHARED: Final = Load(
-    (Native, Ockam, Streamr, Nextgraph, *contract_nextgraph.ROUNDS, *contract_shared.ROUNDS),
+    (
+        Native,
+        Ockam,
+        Streamr,
+        Nextgraph,
+        *contract_nextgraph.ROUNDS,
+        *contract_queues.ROUNDS,
+        *contract_shared.ROUNDS,
+    ),
     shared=True,
 )
 
@@ -111,8 +121,8 @@ TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
 """All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
 ALONE: Final = (
-    Sink, Ockam, Served, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph, Registrar,
-    Channel, Overlay, Streamr, Peer,
+    Sink, Ockam, Served, Worked, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph,
+    Registrar, Channel, Overlay, Streamr, Peer,
 )  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
@@ -147,6 +157,7 @@ ROOMS: Final = {
     "links": ("core.links.",),
     "nextgraph": ("nextgraph.",),
     "ockam": ("ockam.",),
+    "queues": ("core.queues.",),
     "overlay": ("overlay.",),
     "streamr": ("streamr.",),
     "streams": (

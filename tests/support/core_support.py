@@ -12,6 +12,8 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.queues import service as queue_service
+from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.quotas import Quota, Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams import appender, index_service, service
@@ -110,6 +112,11 @@ class Core:
         appends = partial(appender.AppenderService, self.context, self.partitions)
         self.router.register(appender.ADDRESS, system.spawn(appends))
         self.router.register(b"stream_index", self.indexes)
+        queues = system.spawn(partial(queue_service.QueueService, self.context))
+        self.router.register(queue_service.ADDRESS, queues)
+        self.router.register_resolver(QUEUE_PREFIX, queue_service.queue_resolver(self.context))
+        guard, explain = queue_service.queue_guard, queue_service.explain_queue_refusal
+        self.router.register_guard(QUEUE_PREFIX, guard(self.access), explain)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access), explain_refusal)
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that

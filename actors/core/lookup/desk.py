@@ -10,6 +10,7 @@ from typing import Any, Final
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.lookup.found import ENDED, Asker, Found, Source, Wanted
+from rillnode.actors.core.lookup.queues import QueueSource
 from rillnode.actors.core.lookup.streams import IndexSource, StreamSource
 from rillnode.actors.core.lookup.table import TableSource
 from rillnode.actors.core.patterns import matcher
@@ -70,6 +71,7 @@ class LookupActor(Worker):
             TableSource(context.router, context.access, context.clock),
             StreamSource(context),
             IndexSource(context),
+            QueueSource(context),
         )
         self._open: Tally[Origin] = Tally()
         self._count = 0

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.core.lookup.found import SLICE_ITEMS, Asker, Found, Wanted, blank, shown
+from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.context import ADDRESS_PREFIX
 from rillnode.actors.engine.cell import Cell
@@ -22,13 +23,16 @@ _KINDS: Final = frozenset(
 )
 
 
+_IN_STORE: Final = (ADDRESS_PREFIX, QUEUE_PREFIX)
+"""Begin addresses of what is found in the store, whether or not it has an actor."""
+
 SLICE_ENTRIES: Final = 2_000
 """Entries of the table that are gone through in one turn: most are told apart by their addresses
 alone, in a tenth of a microsecond."""
 
 
 class TableSource:
-    """The addresses in a router's table, but for those of streams."""
+    """The addresses in a router's table, but for those of streams and queues."""
 
     kinds: frozenset[str] = _KINDS
 
@@ -39,7 +43,7 @@ class TableSource:
 
     async def find(self, address: bytes, asker: Asker) -> Found | None:
         """What is at an address."""
-        if address.startswith(ADDRESS_PREFIX):
+        if address.startswith(_IN_STORE):
             return None
         cell = self._router.lookup(address)
         if cell is None:
@@ -120,7 +124,7 @@ def _between(
         for item in items
         if (item[0] > after or after.startswith(item[0]))
         and (last is None or item[0] < last)
-        and not item[0].startswith(ADDRESS_PREFIX)
+        and not item[0].startswith(_IN_STORE)
     ]
 
 

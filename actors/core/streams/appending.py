@@ -198,8 +198,9 @@ class Appends:
         if isinstance(token, Inserted):
             kind, keys = token.request.kind, token.request.keys
             records, seen = token.request.records, token.request.seen
+            follows = token.request.follows
         else:
-            kind, keys, records, seen = EntryKind.BYTES, (), (), None
+            kind, keys, records, seen, follows = EntryKind.BYTES, (), (), None, ()
         timed = 0
         if kind is EntryKind.BYTES:
             pushed = self._context.pushed_keys(received_at, count)
@@ -216,6 +217,7 @@ class Appends:
             timed=timed,
             records=records,
             seen=seen,
+            follows=follows,
         )
 
     def _refusal(

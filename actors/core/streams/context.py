@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from rillnode.actors.core.access import Access
+from rillnode.actors.core.queues.names import Queues
 from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.followers import Followers
@@ -80,6 +81,7 @@ class StreamContext:
         followers: who is told when a log has grown.
         positions: what is known of saved positions.
         subscribers: how many follow each log.
+        queues: the work queues in use.
         actor: which actors to make for a class of them.
     """
 
@@ -96,6 +98,7 @@ class StreamContext:
     followers: Followers = field(default_factory=Followers)
     positions: KnownPositions = field(default_factory=KnownPositions)
     subscribers: Subscribers = field(default_factory=Subscribers)
+    queues: Queues = field(default_factory=Queues)
     actor: Variant = plain
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
 
 from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.answers import failed, invalid_request
 from rillnode.actors.core.streams.asked import ServiceRequest
@@ -166,6 +167,8 @@ class IndexService(Worker):
     ) -> None:
         key = SavedIndexKey(stream, partition, request.client_id)
         self._admit(asked, key)
+        if isinstance(request, _Save):
+            self._check_name(key)
         positions = self._positions
         match request:
             case SaveIndexRequest() | SavePartitionIndexRequest():
@@ -197,6 +200,17 @@ class IndexService(Worker):
             self._context.router.undelivered["refused"] += 1
             logger.info("refused", extra={"principal": principal, "stream": key.stream[:64]})
             raise not_granted("stream.unknown", principal, "pull", key.stream)
+
+    def _check_name(self, key: SavedIndexKey) -> None:
+        """See that the name of a consumer is none of a work queue that is in use.
+
+        Raises:
+            RequestError: `queue.name`.
+        """
+        queues = self._context.queues.gauges
+        if queues and queue_address(key.stream, key.client_id) in queues:
+            text = f"{key.client_id} is a work queue of {key.stream}: choose another name"
+            raise RequestError("queue.name", text)
 
     async def _list(self, asked: _Asked, request: native.ListIndexesRequest) -> None:
         allows, principal = self._context.access.allows, asked.origin.principal

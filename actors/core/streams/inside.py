@@ -29,7 +29,7 @@ class AppendEntries(Struct, frozen=True):
         keys: secondary keys, as an Append has them; those of arrival come to entries of kind BYTES
             by themselves.
         records: named values, as an Append has them.
-        seen: as an Append has it.
+        seen, follows: as an Append has them.
         token: the asker's own.
         then: what goes on with the answer in a turn of the asker, which is no message to it then.
     """
@@ -45,6 +45,7 @@ class AppendEntries(Struct, frozen=True):
     keys: Sequence[tuple[bytes, int]] = ()
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
+    follows: Sequence[tuple[str, int]] = ()
     token: object = None
     then: Then | None = None
 

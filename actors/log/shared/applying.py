@@ -14,7 +14,6 @@ store of one node a view has, among its records:
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple, Protocol, Self
@@ -32,6 +31,7 @@ from rillnode.actors.log import (
     SaveIndex,
     Trim,
     logs_of,
+    version_of,
 )
 from rillnode.actors.log.rocks.layout import LOG_KEY, LogState, utf8
 from rillnode.actors.log.shared.frames import (
@@ -136,13 +136,6 @@ class Progress(NamedTuple):
 def encode_identity(identity: bytes, shard: int, shards: int) -> bytes:
     """The row that says what a view is of."""
     return identity + _IDENTITY.pack(shard, shards)
-
-
-def version_of(value: bytes | None) -> int:
-    """The version of a named value: two that differ have another; 0: there is none."""
-    if value is None:
-        return 0
-    return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") | 1
 
 
 def check_empty(operation: BeginLog, state: LogState) -> None:
@@ -311,11 +304,12 @@ class Applier:
         """Whether an operation is still to be carried out. Raises StoreError: it must not be."""
         tables = self._tables
         match operation:
-            case Append(log=log, seen=seen):
+            case Append(log=log, seen=seen, follows=follows):
                 self._check_place(log)
                 _check_count(operation)
                 if seen is not None and seen < self._others_end(log, author):
                     raise fenced("appended to this log")
+                self._check_seen(follows)
             case Trim(log=log) | BeginLog(log=log):
                 self._check_place(log)
             case SaveIndex():
@@ -324,9 +318,7 @@ class Applier:
                     operation.index = saved
                     return False
             case PutRecords(seen=seen):
-                for name, version in seen:
-                    if version != version_of(tables.value(name)):
-                        raise fenced(f"changed {name}")
+                self._check_seen(seen)
             case PutListing(name=name, generation=generation):
                 key = LISTING_PREFIX + utf8(name)
                 known = tables.row(key)
@@ -336,6 +328,11 @@ class Applier:
             case _:
                 pass
         return True
+
+    def _check_seen(self, seen: Sequence[tuple[str, int]]) -> None:
+        for name, version in seen:
+            if version != version_of(self._tables.value(name)):
+                raise fenced(f"changed {name}")
 
     def _check_place(self, log: int) -> None:
         if log < 0 or (log >> 32) % self._shards != self._shard:

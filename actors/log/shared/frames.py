@@ -130,6 +130,7 @@ class _Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
     timed: int | None = 0
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
+    follows: Sequence[tuple[str, int]] = ()
 
 
 class _Trim(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -265,6 +266,7 @@ def _pack(operation: SharedOperation) -> _Packed:
                 one.timed,
                 one.records,
                 one.seen,
+                one.follows,
             )
         case Trim() as one:
             return _Trim(one.log, one.before, one.retention, one.now_ms, one.hold)
@@ -300,6 +302,7 @@ def _unpack(packed: _Packed) -> SharedOperation:
                 timed=one.timed,
                 records=one.records,
                 seen=one.seen,
+                follows=one.follows,
             )
         case _Trim(log, before, retention, now_ms, hold):
             return Trim(log=log, before=before, retention=retention, now_ms=now_ms, hold=hold)

@@ -1,15 +1,16 @@
 """In which shard a stream, a saved index or a named value is kept.
 
 What is decided together lies together: a partition's entries, keys and saved indexes with its
-stream, and named values that are written with its appends with their log. Where neither is said,
-named values lie in shard 0, which every node has.
+stream, and named values that are written with its appends with their log. What a work queue gives
+up goes into a stream that lies with the queue's, in one commit with where the queue stands. Where
+neither is said, named values lie in shard 0, which every node has.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
-from rillnode.actors.log.records import BESIDE_LOGS
+from rillnode.actors.log.records import BESIDE_LOGS, origin_of
 from rillnode.codecs.errors import StoreError
 
 CATALOGUE: Final = 0
@@ -40,7 +41,11 @@ class Placement:
         return stream_id % self.shards
 
     def of_stream(self, name: str) -> int:
-        """The shard of a stream by its name, and of the positions saved under that."""
+        """The shard of a stream by its name, and of the positions saved under that.
+
+        A stream of dead letters lies with its origin.
+        """
+        name = origin_of(name)
         return self._of_key(self._place(name) or name)
 
     def of_value(self, name: str) -> int:

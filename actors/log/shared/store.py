@@ -45,10 +45,11 @@ from rillnode.actors.log import (
     Trim,
     Watch,
     WriteOperation,
+    version_of,
 )
 from rillnode.actors.log.completion import closed_error, deliver, tell
 from rillnode.actors.log.rocks.format import check_copied
-from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity, version_of
+from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity
 from rillnode.actors.log.shared.catalogue import Catalogue
 from rillnode.actors.log.shared.frames import BeginLog, PutListing, SharedOperation
 from rillnode.actors.log.shared.held import Held
@@ -402,9 +403,10 @@ class SharedLogStore:
         """The shard that a write belongs into. Raises StoreError: `store.scattered`."""
         place = self.shards.place
         match operation:
-            case Append(log=log, records=records):
+            case Append(log=log, records=records, follows=follows):
                 number = place.of_log(log)
-                if records and place.of_values([name for name, _ in records]) != number:
+                beside = [name for name, _ in (*records, *follows)]
+                if beside and place.of_values(beside) != number:
                     raise StoreError(
                         "store.scattered",
                         f"values beside {log:#x} lie in another shard than it",

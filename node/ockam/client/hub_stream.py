@@ -24,7 +24,14 @@ from rillnode.codecs.routing.stream import (
     Response,
     Status,
 )
-from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, Ledger
+from rillnode.node.client.consumer import (
+    IN_FLIGHT,
+    SAVE_SECONDS,
+    Ack,
+    Consumer,
+    Ledger,
+    check_seconds,
+)
 from rillnode.node.iteration import Steps, kept
 from rillnode.node.ockam.client.hub_calls import ASK_AGAIN, HubCalls, T, Take
 from rillnode.node.ockam.client.hub_index import HubIndex
@@ -183,6 +190,7 @@ class HubStream:
             ConsumerError: `consumer.invalid`, a value that cannot be.
             RequestError, ActorError, TransportError: as it goes on, as `pull`.
         """
+        check_seconds(save_seconds)
         ledger: Ledger[HubEntry] = Ledger()
         place = partition if self.partitions > 1 else None
         position = HubIndex(self._calls, name, self.name, place)

@@ -19,6 +19,7 @@ from rillnode.actors.log import (
     PutRecord,
     PutRecords,
     PutStream,
+    Read,
     RemoveStream,
     SavedIndexKey,
     SaveIndex,
@@ -26,7 +27,10 @@ from rillnode.actors.log import (
     Watch,
     WatchRecords,
     WatchValues,
+    log_id,
+    version_of,
 )
+from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, RocksDriver, StoreDriver, append, texts, wait_until
 
@@ -181,6 +185,29 @@ def test_what_follows_from_a_value_that_is_another_by_now_is_not_written(
     fresh = PutRecords(records=[("k", b"3")], seen=[("k", seen.version), ("l", 0)])
     assert code_of(other.write(fresh)) == ""
     assert driver.read(GetRecord(key="k")).value == b"3"
+
+
+def test_an_append_that_follows_from_a_value_is_one_with_its_change(
+    driver: StoreDriver, other: StoreDriver
+) -> None:
+    stream = PutStream(record=StreamRecord(name="s"))
+    assert driver.write(stream).error is None
+    log = log_id(stream.record.id, 0)
+    key = f"{beside_log(log)}k"
+
+    def following(version: int, value: bytes) -> Append:
+        operation = append(value, log=log)
+        operation.records, operation.follows = [(key, value)], [(key, version)]
+        return operation
+
+    assert code_of(driver.write(following(0, b"1"))) == ""
+    seen = other.read(GetRecord(key=key))
+    assert seen.version == version_of(b"1")
+    assert code_of(other.write(following(0, b"no"))) == "store.fenced"
+    assert code_of(other.write(following(seen.version, b"2"))) == ""
+    assert code_of(driver.write(following(seen.version, b"no"))) == "store.fenced"
+    assert driver.read(GetRecord(key=key)).value == b"2"
+    assert driver.read(Read(log=log)).extent.next_index == 2
 
 
 def test_an_append_that_follows_from_less_than_others_have_appended_is_refused(

@@ -6,8 +6,10 @@ import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -204,6 +206,30 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
     run(node_config(tmp_path), body)
 
 
+def test_entries_are_found_by_time_and_by_condition(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        await stream.push_many([b'{"n": %d}' % number for number in range(25_000)])
+        entries = "/v1/streams/s/entries"
+        first = await document(session, f"{entries}?since=1h&limit=2")
+        assert [entry["index"] for entry in first["entries"]] == [0, 1]
+        assert (await document(session, f"{entries}?since=2099-01-01T00:00Z"))["entries"] == []
+        found = await document(session, f"{entries}?where=n%20%3E%3D%209998&limit=3")
+        assert [entry["index"] for entry in found["entries"]] == [24_997, 24_998, 24_999]
+        found = await document(session, f"{entries}?where=n%20%3E%3D%209998&index=0&limit=3")
+        assert [entry["index"] for entry in found["entries"]] == [9_998, 9_999]
+        assert found["reached"] == 10_000  # enough for one request
+        rest = await document(session, f"{entries}?where=n%20%3E%3D%209998&index=10000&limit=1")
+        assert ([entry["index"] for entry in rest["entries"]], rest["reached"]) == (
+            [10_000],
+            10_001,
+        )
+        none = await document(session, f"{entries}?where=n%20%3D%201&since=0s&index=24999")
+        assert (none["entries"], none["reached"]) == ([], 25_000)
+
+    run(node_config(tmp_path), body)
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -214,10 +240,9 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
         ("/v1/streams/s/entries?partition=-1", 400, "http.number"),
         ("/v1/streams/s/entries?index=99999999999999999999", 400, "http.number"),
         ("/v1/streams/s/entries?limit=x", 400, "http.number"),
-        ("/v1/streams/s/entries?time=yesterday", 400, "http.time"),
         ("/v1/streams/s/entries?where=mag+%3E", 400, "where.syntax"),
         ("/v1/streams/s/tail?where=mag+%3E", 400, "where.syntax"),
-        ("/v1/streams/s/lines?time=5x", 400, "http.time"),
+        ("/v1/streams/s/lines?since=5x", 400, "client.time"),
         ("/v1/streams/s/lines?partition=7", 404, "stream.partition"),
         ("/v1/streams/none/lines", 404, "stream.unknown"),
         ("/v1/streams/s/entries?before=x", 400, "http.number"),
@@ -229,6 +254,12 @@ def test_all_listed_paths_answer(tmp_path: Path) -> None:
         ("/v1/streams?search=" + "x" * 257, 400, "http.search"),
         ("/v1/events?show=nothing", 400, "http.show"),
         ("/v1/events?show=streams&sort=age", 400, "http.sort"),
+        ("/v1/streams/s/entries?since=soon", 400, "client.time"),
+        ("/v1/streams/s/entries?since=2026-01-01", 400, "client.time"),
+        ("/v1/streams/s/entries?where=a%20%3E", 400, "where.syntax"),
+        ("/v1/streams/s/entries?where=%28" + "%28" * 20 + "a", 400, "where.depth"),
+        ("/v1/streams/s/entries?since=1h&partition=7", 404, "stream.partition"),
+        ("/v1/streams/none/entries?where=a", 404, "stream.unknown"),
         ("/v1/nonsense", 404, "http.path"),
         ("/v1/route", 405, "http.method"),
     ],
@@ -364,10 +395,11 @@ def test_entries_are_looked_through_either_way(tmp_path: Path) -> None:
         assert (await shown("key=k2&limit=1"))[0] == [2_998]
         indexes, found = await shown("text=nowhere")
         assert (indexes, found["looked"], found["before"]) == ([], 3_000, 0)
-        assert (await shown("time=1h&limit=1"))[0] == [0]
-        assert (await shown("time=0s&limit=1"))[1]["entries"] == []
+        assert (await shown("since=1h&limit=1"))[0] == [0]
+        assert (await shown("since=0s&limit=1"))[1]["entries"] == []
         [entry] = await stream.pull(1_500, 1)
-        indexes, _ = await shown(f"time={entry.received_at}&limit=1")
+        came = datetime.fromtimestamp(entry.received_at / 1_000, UTC).isoformat()
+        indexes, _ = await shown(f"since={quote(came)}&limit=1")
         assert indexes[0] <= 1_500
 
         async with session.get("/v1/streams/s/lines?index=2000&where=mag+%3D+0") as answer:

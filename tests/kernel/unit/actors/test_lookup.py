@@ -146,7 +146,7 @@ def test_a_client_sees_its_own_what_its_grants_name_and_what_is_open() -> None:
         await told(core, b"app/1", Described("actor", open_to="granted"))
         await told(core, b"hidden", Described("actor", open_to="granted"))
         seen = {info.address for info in await listed(one)}
-        services = {ADDRESS, b"appender", b"stream", b"stream_index"}
+        services = {ADDRESS, b"appender", b"queues", b"stream", b"stream_index"}
         mine = {b"open", b"mine", b"app/1", b"ST_S_0_a/1", *services}
         assert {info.address for info in await listed(one)} - {b"peer"} == seen
         assert {address for address in seen if not address.startswith(b"peer ")} == mine

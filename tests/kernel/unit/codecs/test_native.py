@@ -42,6 +42,13 @@ REQUESTS: list[native.Request] = [
     native.StopServingRequest(18, b"t" * 16),
     native.AnswerRequest(17, 3, b"printed"),
     native.AnswerRequest(17, 4, None, "printer.paper", "no paper"),
+    native.WorkRequest(23, b"w" * 16, [native.JobRef(0, 7, 2)], 64, 0, 5, 30_000, True),
+    native.SettleRequest(
+        24, b"w" * 16, 3, [native.Settlement(0, 7, 2, 0), native.Settlement(0, 8, 1, 1, 500, "no")]
+    ),
+    native.DescribeQueueRequest(25),
+    native.TakeBackRequest(26, 100),
+    native.ListQueuesRequest(27, "s", "", ""),
     native.AboutRequest(19),
     native.WatchRequest(20, 30_000),
     native.StopRequest(21),
@@ -75,6 +82,14 @@ RESPONSES: list[native.Response] = [
     native.CallsResponse(
         17, [native.Call(3, "noise:00", [native.Hop(0, b"tray")], [native.Hop(1, b"h:1")], b"page")]
     ),
+    native.JobsResponse(
+        23,
+        [native.JobItem(0, 7, 2, 1_700_000_000_000, 0, b"job", b"k", b"")],
+        [native.JobRef(1, 2, 3)],
+    ),
+    native.SettledResponse(24, [1]),
+    native.TakenBackResponse(26, 3, 1, 0),
+    native.QueuesResponse(27, [native.QueueName("s", "q")], native.QueueName("s", "q")),
     native.RouteResponse(19, ROUTE),
     native.RoutesResponse(22, [ROUTE], b"\x01ST_S_0_s"),
     native.Failure(9, "stream.unknown", "no", True),
@@ -137,6 +152,48 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
     ),
     (native.RoutesResponse(22, [], b""), "0f72696c6c6e6f64655f726f75746573" "03" "16" "00" "00"),
 ]  # fmt: skip
+
+
+QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
+    (
+        native.WorkRequest(
+            23, b"0123456789abcdef", [native.JobRef(1, 300, 2)], 64, 0, 5, 500, True
+        ),
+        "0d72696c6c6e6f64655f776f726b" "1d" "17" "1030313233343536373839616263646566"
+        "01" "01ac0202" "40" "00" "05" "f403" "01",
+    ),
+    (
+        native.SettleRequest(24, b"w", 3, [native.Settlement(0, 7, 2, 1, 500, "no")], []),
+        "0f72696c6c6e6f64655f736574746c65" "11" "18" "0177" "03" "01" "00070201" "01f403" "026e6f"
+        "0100",
+    ),
+    (native.DescribeQueueRequest(25), "0e72696c6c6e6f64655f7175657565" "01" "19"),
+    (native.TakeBackRequest(26, 100), "1272696c6c6e6f64655f74616b655f6261636b" "02" "1a" "64"),
+    (
+        native.ListQueuesRequest(27, "s", "", ""),
+        "1472696c6c6e6f64655f6c6973745f717565756573" "05" "1b" "0173" "00" "00",
+    ),
+    (
+        native.JobsResponse(23, [native.JobItem(0, 7, 2, 9, 0, b"job", None, b"")], []),
+        "0d72696c6c6e6f64655f6a6f6273" "0e" "17" "01" "00070209" "00" "036a6f62" "00" "00" "00",
+    ),
+    (native.SettledResponse(24, [1]), "1072696c6c6e6f64655f736574746c6564" "03" "18" "01" "01"),
+    (
+        native.TakenBackResponse(26, 3, 1, 0),
+        "1372696c6c6e6f64655f74616b656e5f6261636b" "04" "1a" "03" "01" "00",
+    ),
+    (
+        native.QueuesResponse(27, [native.QueueName("s", "q")], None),
+        "0f72696c6c6e6f64655f717565756573" "07" "1b" "01" "0173" "0171" "00",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "expected"), QUEUE_VECTORS)
+def test_queues_are_worked_by_these_bytes(
+    message: native.Request | native.Response, expected: str
+) -> None:
+    assert native.encode(message).hex() == expected
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS)

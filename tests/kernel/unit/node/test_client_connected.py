@@ -50,6 +50,29 @@ def test_each_lost_link_is_told_and_each_new_one() -> None:
     with_client(talk)
 
 
+def test_callbacks_may_be_coroutines() -> None:
+    async def main() -> None:
+        told: list[str] = []
+
+        async def lost(reason: str) -> None:
+            await asyncio.sleep(0)
+            told.append(reason)
+
+        async def again() -> None:
+            await asyncio.sleep(0)
+            told.append("again")
+
+        far = FarEnd()
+        session = Session(far.connect, on_disconnect=lost, on_reconnect=again)
+        await session.open()
+        async with asyncio.timeout(10.0):
+            far.links[-1].close("cut")
+            await until(lambda: told == ["closed by the peer", "again"])
+            await session.close()
+
+    asyncio.run(main())
+
+
 def test_the_end_of_a_client_is_no_lost_link() -> None:
     seen: list[list[str]] = []
 

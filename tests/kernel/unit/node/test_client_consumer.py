@@ -533,6 +533,53 @@ def test_a_batch_may_be_cancelled_at_any_turn() -> None:
     with_node(talk)
 
 
+async def within_wait_for(consumer: Consumer[Entry], seconds: float) -> Entry:
+    return await asyncio.wait_for(anext(consumer), seconds)
+
+
+async def within_timeout(consumer: Consumer[Entry], seconds: float) -> Entry:
+    async with asyncio.timeout(seconds):
+        return await anext(consumer)
+
+
+async def within_next(consumer: Consumer[Entry], seconds: float) -> Entry:
+    return await consumer.next(timeout=seconds)
+
+
+@pytest.mark.parametrize("take", [within_wait_for, within_timeout, within_next])
+def test_a_timeout_of_any_kind_loses_nothing(
+    take: Callable[[Consumer[Entry], float], Awaitable[Entry]],
+) -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        random, count = Random(3), 150
+        found: list[int] = []
+        timeouts = 0
+
+        async def grow() -> None:
+            for number in range(count):
+                await asyncio.sleep(random.uniform(0.0, 0.002))
+                node.grow(1)
+                if number % 40 == 20:
+                    node.cut()
+
+        growing = asyncio.ensure_future(grow())
+        async with stream.consumer("c", save_seconds=0.005) as consumer:
+            while len(found) < count:
+                try:
+                    found.append((await take(consumer, random.uniform(0.0, 0.002))).index)
+                except TimeoutError:
+                    timeouts += 1
+            with pytest.raises(TimeoutError):
+                await take(consumer, 0.001)
+        await growing
+        assert found == list(range(count))
+        assert timeouts > 10
+        assert node.saved == {0: count}
+        assert node.saves == sorted(node.saves)
+
+    with_node(talk)
+
+
 @pytest.mark.parametrize("turns", range(8))
 def test_an_opening_may_be_cancelled(turns: int) -> None:
     async def talk(node: Node, stream: Stream, client: Client) -> None:
@@ -726,6 +773,8 @@ def test_a_client_that_is_closed_first_saves_for_its_consumers() -> None:
     ("options", "text"),
     [
         ({"max_in_flight": 0}, "max_in_flight is at least 1, not 0"),
+        ({"save_seconds": 0}, "save_seconds is more than 0, not 0"),
+        ({"save_seconds": float("nan")}, "save_seconds is more than 0, not nan"),
         ({"ack": "late"}, 'ack is "next" or "explicit", not \'late\''),
     ],
 )
@@ -734,6 +783,8 @@ def test_what_cannot_be_is_refused_at_once(options: dict[str, object], text: str
         with pytest.raises(ConsumerError) as caught:
             stream.consumer("c", **options)  # type: ignore[arg-type]
         assert (caught.value.code, caught.value.text) == ("consumer.invalid", text)
+        with pytest.raises(ConsumerError, match="a consumer has a name"):
+            stream.consumer("")
         async with stream.consumer("c") as consumer:
             with pytest.raises(ConsumerError, match="a batch has at least 1 entry, not 0"):
                 await consumer.batch(0)

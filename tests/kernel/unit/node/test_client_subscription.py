@@ -59,7 +59,7 @@ async def _take_all(data_bytes: int) -> None:
     for index in range(3 * CREDIT_BYTES // data_bytes):
         response = blocks(index, data_bytes)
         taken += len(response.blocks[0].value)
-        partition.blocks_received(response, ROUTE)
+        partition.received(response, ROUTE)
         assert [entry.index for entry in await follower.batch()] == [index]
         # What the node may not send for want of a grant is never more than one lot.
         assert 0 <= taken - sum(node.granted) < GRANT_BYTES
@@ -75,7 +75,7 @@ async def _ask_again() -> None:
     follower.follow(cast(Session, node), b"stream", 0, 0)
     partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
     for index in range(2):
-        partition.blocks_received(blocks(index, 1_000), ROUTE)
+        partition.received(blocks(index, 1_000), ROUTE)
     held = len(blocks(1, 1_000).blocks[0].value)
     await follower.batch()
     assert node.granted == []
@@ -96,7 +96,7 @@ async def _fail(code: str, closed: bool) -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
     partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
-    partition.blocks_received(blocks(0, 1_000), ROUTE)
+    partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError(code, "the node failed"))
     assert node.subscribed == [1]
     if closed:
@@ -115,7 +115,7 @@ async def _refuse() -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
     partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
-    partition.blocks_received(blocks(0, 1_000), ROUTE)
+    partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError("stream.removed", "The stream was removed"))
     assert [entry.index for entry in await follower.batch()] == [0]
     with pytest.raises(RequestError, match="removed"):
@@ -136,3 +136,24 @@ async def _too_late() -> None:
     follower.follow(session, b"stream", 0, 0)
     with pytest.raises(TransportError):
         await follower.batch()
+
+
+def test_with_a_condition_it_goes_on_where_the_node_has_looked() -> None:
+    asyncio.run(_search_on())
+
+
+async def _search_on() -> None:
+    node, follower = Node(), Follower()
+    follower.follow(cast(Session, node), b"stream", 0, 7, "mag > 5")
+    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    address, request = partition.resume()
+    assert (address, request) == (b"stream", native.FollowRequest(1, 7, CREDIT_BYTES, "mag > 5"))
+    found = blocks(9, 10).blocks
+    partition.received(native.FoundResponse(1, 0, 99, 12, found), ROUTE)
+    assert [entry.index for entry in await follower.batch()] == [9]
+    assert partition.resume()[1].index == 12
+    # Nothing has matched, and all before it may be trimmed: none of that is missed.
+    partition.received(native.FoundResponse(1, 0, 99, 90, []), ROUTE)
+    partition.received(native.FoundResponse(1, 90, 99, 99, []), ROUTE)
+    assert partition.resume()[1].index == 99
+    assert follower.skipped == 0

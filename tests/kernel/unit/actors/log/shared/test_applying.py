@@ -29,18 +29,14 @@ from rillnode.actors.log import (
     StreamRecord,
     Trim,
     log_id,
+    version_of,
 )
 from rillnode.actors.log.rocks.reads import answer
 from rillnode.actors.log.rocks.tables import Changes
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
 from rillnode.actors.log.shared import applying
-from rillnode.actors.log.shared.applying import (
-    ApplyFrame,
-    Progress,
-    encode_identity,
-    version_of,
-)
+from rillnode.actors.log.shared.applying import ApplyFrame, Progress, encode_identity
 from rillnode.actors.log.shared.frames import (
     Contents,
     PutListing,
@@ -383,6 +379,18 @@ def test_values_are_changed_by_who_has_seen_them(target: Target) -> None:
     assert target.read(GetRecord(key="w")).value == b""
     assert target.read(GetRecord(key="v")).value is None
     assert version_of(b"") != version_of(None) == 0
+
+
+def test_an_append_follows_from_values_as_well(target: Target) -> None:
+    one = version_of(b"1")
+    first = push(b"a", records=[("v", b"1")], follows=[("v", 0)])
+    late = push(b"b", records=[("v", b"x")], follows=[("v", 0)])
+    assert codes(target.frame(first, late, number=1)) == ["", "store.fenced"]
+    assert target.read(GetRecord(key="v")).value == b"1"
+    target.reopen()
+    again = push(b"b", records=[("v", b"2")], follows=[("v", one), ("w", 0)])
+    assert codes(target.frame(again, number=2)) == [""]
+    assert blocks(target) == [(0, 1), (1, 1)]
 
 
 def test_of_saved_indexes_the_highest_counts(target: Target) -> None:

@@ -40,6 +40,13 @@ def test_protocols_say_where_their_names_lie() -> None:
     assert placement.of_value("overlay/not a number/x") == CATALOGUE
 
 
+def test_dead_letters_lie_with_their_origin() -> None:
+    placement = Placement(16, (by_user,))
+    for name in ("orders", "stream-0", "user/ann/x"):
+        assert placement.of_stream(f"{name}.dead") == placement.of_stream(name)
+        assert placement.of_stream(f"{name}.dead.dead") == placement.of_stream(name)
+
+
 def test_values_of_several_shards_are_scattered() -> None:
     placement = Placement(16, (by_user,))
     assert placement.of_values([]) == CATALOGUE

@@ -1,0 +1,1204 @@
+"""A work queue: gives each entry of a stream to one worker, and takes its word on it.
+
+Everything goes in rounds. A round takes what workers have said since the last one, takes back what
+was not answered in time, chooses what is given to whom, and writes the state of the queue: one
+record, whatever the number of jobs. Only then are workers told that what they said is durable, and
+sent what they were given. So a job that a worker has is in the record with its attempt and its
+time, and a node that is killed, or another node of the same log, knows of it.
+
+Where another node has written the record since it was read, the write is refused; the round is then
+done again on what that node has left. What is given up goes into `<stream>.dead`, and in the same
+commit out of the state.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, assert_never
+
+import msgspec
+
+from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.queues.names import (
+    Gauge,
+    listed_record,
+    state_record,
+)
+from rillnode.actors.core.queues.state import (
+    OPEN_MAX,
+    Outcome,
+    Place,
+    QueueState,
+    Settings,
+    key_number,
+)
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.followers import Grown, Removed
+from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
+from rillnode.actors.core.streams.resolving import stream_cell
+from rillnode.actors.core.streams.revising import Revised, ReviseStream
+from rillnode.actors.engine.described import Described
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import (
+    DEAD_SUFFIX,
+    FindStream,
+    GetRecord,
+    LoadIndex,
+    PutRecord,
+    PutRecords,
+    Read,
+    SavedIndexKey,
+    StreamRecord,
+    log_id,
+    logs_of,
+    version_of,
+)
+from rillnode.actors.log.waiting import read, write
+from rillnode.actors.ports import TimerHandle
+from rillnode.codecs import native
+from rillnode.codecs.dead_letters import DeadLetter
+from rillnode.codecs.entries import Entry, EntryKind, decode_header, entries_of
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
+from rillnode.codecs.limits import (
+    BLOCK_BYTES_MAX,
+    CONNECTIONS_MAX,
+    NAME_BYTES_MAX,
+    QUEUE_NAME_BYTES_MAX,
+    WORK_ATTEMPTS_MAX,
+    WORK_IN_FLIGHT_MAX,
+    WORK_SECONDS_MAX,
+    WORK_SECONDS_MIN,
+    WORK_SETTLEMENTS_MAX,
+)
+from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route, WireMessage
+
+logger = logging.getLogger("rillnode.actors.core.queues.queue")
+
+TOKEN_BYTES: Final = 16
+
+GRACE_SECONDS: Final = 2.0
+"""How long a worker's jobs wait for it to come back when its link is lost."""
+
+GIVEN_MAX: Final = 256
+"""Jobs given in one round, and entries that are read for them one by one."""
+
+GIVEN_BYTES: Final = 1_048_576
+"""Data given to one worker in one round; a first job that is larger goes alone."""
+
+READ_BYTES: Final = 262_144
+AHEAD_MAX: Final = 16
+"""Of so many partitions so much is read before it is looked at."""
+
+LETTERS_MAX: Final = 256
+LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX
+"""Dead letters of one commit."""
+
+DEAD_AGAIN_SECONDS: Final = 5.0
+"""Before what cannot become dead letters is tried again."""
+
+CONGESTED_SECONDS: Final = 0.02
+"""How often it is looked whether a worker's link takes more."""
+
+RETRY_SECONDS: Final = 1.0
+"""After the store could not do something."""
+
+OTHERS_SECONDS: Final = 2.0
+"""How often workers with nothing to do have it looked for what other nodes have left."""
+
+WAKE_SECONDS_MIN: Final = 0.002
+"""Before it is looked what has become due, whatever the clock says."""
+
+OLDEST_SECONDS: Final = 1.0
+"""How often it is looked when the oldest entry came that is not settled."""
+
+TRIES_MAX: Final = 10
+"""How often a round is done again whose write was refused or has failed."""
+
+AGAIN_SECONDS_MAX: Final = 0.01
+"""Before that, where another node has written."""
+
+TAKEN_BACK_BYTES: Final = 1_048_576
+"""Of the stream of dead letters, looked at for one request."""
+
+_OUTCOMES: Final = frozenset(Outcome)
+
+_REVOKED: Final = RequestError(
+    "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
+)
+_REMOVED: Final = RequestError("stream.removed", "The stream was removed, and its queues with it")
+_STOPPED: Final = RequestError(
+    "actor.stopped", "The node has ended this queue: work anew", retryable=True
+)
+_NONE: Final = RequestError(
+    "queue.unknown", "Nobody has worked on a queue of this name: see `rillnode queue ls`"
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A worker that is connected, or was a moment ago.
+
+    Attributes:
+        id: of the worker in the state as it is in memory.
+        origin: None: its link is lost.
+        due: when it is given up then, on the monotonic clock.
+    """
+
+    token: bytes
+    request: native.WorkRequest
+    origin: Origin | None
+    return_route: Route
+    id: int = 0
+    due: float = 0.0
+
+    @property
+    def visibility_ms(self) -> int:
+        """How long it has for a job."""
+        return self.request.visibility_milliseconds
+
+
+@dataclass(slots=True, eq=False)
+class _Said:
+    """One request, from its arrival until what it says is durable, and that is told."""
+
+    origin: Origin
+    wire: WireMessage
+    request: Any
+    answer: native.Response | RillnodeError | None = None
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """A worker does not come back: what it has is given to others."""
+
+    token: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class _Letters:
+    """Dead letters that are found for who asks to have them given again."""
+
+    found: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
+    gone: int = 0
+    next_index: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Time to look what has become due."""
+
+
+Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
+
+
+class QueueActor(Worker):
+    """One queue of one stream; made by the first message to its address, ends when idle.
+
+    It ends at its first failure, too: what it had in memory is in the record, and its workers are
+    told, and ask anew.
+    """
+
+    mailbox_messages_max = 8_192
+    spare: ClassVar = {Removed: 1_024, LinkLost: CONNECTIONS_MAX, _Due: 2}
+    on_failure = "stop"
+    idle_seconds = 60.0
+    stops_when_idle = True
+    ends_when_idle = True
+    batches: ClassVar = {"_send": "deliver"}
+
+    def __init__(self, context: StreamContext, own_address: bytes, stream: str, queue: str) -> None:
+        self._context = context
+        self._own_address = own_address
+        self._stream = stream
+        self._queue = queue
+        self._record: StreamRecord | None = None
+        self._logs: list[int] = []
+        self._state: QueueState | None = None
+        self._version = 0
+        self._lasts = True
+        self._is_stored = False
+        self._members: dict[bytes, _Member] = {}
+        self._said: list[_Said | _Gone] = []
+        self._doing: Sequence[_Said | _Gone] = ()
+        self._taking: Delivery | None = None
+        self._is_running = False
+        self._more = False
+        self._ended = False
+        self._ahead: list[deque[Entry]] = []
+        self._ends: list[int] = []
+        self._turn = 0
+        self._bury_at = 0.0
+        self._dead_log = 0
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0.0
+        self._last_ms = 0
+        self._is_following = False
+        self._seen_at = 0.0
+        self._held = ""
+        self._oldest_at = 0
+        self._look_oldest_at = 0.0
+        self._dead_error = ""
+
+    def started(self) -> None:
+        """Watch the right that workers go on by."""
+        self._context.access.rights.watch(self._stream, self.address)
+
+    def handle(self, message: Message, sender: Cell | None) -> None:
+        """Take what workers say, and news of the stream; a round follows."""
+        if self._ended:
+            if isinstance(message, Delivery):
+                self._context.router.refuse("removed", message, _REMOVED)
+            return
+        match message:
+            case Delivery():
+                self._taking = message
+                for wire in message.messages:
+                    self._hear(message.origin, wire)
+                self._taking = None
+            case Grown():
+                self._more = True
+            case Removed():
+                self._remove()
+                return
+            case LinkLost(origin=origin):
+                self._lost(origin)
+            case RightsChanged():
+                self._revise()
+            case _Due():
+                self._timer = None
+                self._look()
+                self._more = True
+                past = self.system.timing.monotonic() - self._seen_at
+                if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
+                    self._state = None  # others may have left something
+            case _:
+                assert_never(message)
+        self._go_on()
+
+    def stopped(self) -> None:
+        """Tell workers and who waits for an answer; give up what is followed."""
+        context = self._context
+        for said in (*self._doing, *self._said):
+            if isinstance(said, _Said) and not said.is_told:
+                self._reply(said, _STOPPED)
+        self._doing, self._said = (), []
+        for member in tuple(self._members.values()):
+            self._dismiss(member, _STOPPED)
+        self._follow(False)
+        context.access.rights.unwatch(self._stream, self.address)
+        if context.router.table.get(self._own_address) is self.address:
+            context.router.unregister(self._own_address)
+        context.queues.gauges.pop(self._own_address, None)
+
+    def may_passivate(self) -> bool:
+        """Whether nobody works on it."""
+        return not (self._members or self._is_running or self._said)
+
+    def owes(self) -> bool:
+        """Whether something that was said is not answered yet."""
+        return bool(self._said or self._doing)
+
+    def described(self, address: bytes) -> Described | None:
+        """Nothing here: queues are looked up in the store, whether anybody is awake for them."""
+        return None
+
+    def batch_of(self) -> tuple[str, int | None]:
+        """The stream."""
+        return self._stream, None
+
+    # What is said ----------------------------------------------------------------------------
+
+    def _hear(self, origin: Origin, wire: WireMessage) -> None:
+        try:
+            request = decode_request(wire.payload, speaks_native=origin.native)
+        except CodecError as error:
+            logger.info("bad_request", extra={"code": error.code})
+            if not is_error(error):
+                self._answer(origin, wire.return_route, invalid_request(error))
+            return
+        match request:
+            case native.WorkRequest():
+                refusal = self._refusal(origin, request)
+                if refusal is not None:
+                    self._answer(origin, wire.return_route, failed(request.request_id, refusal))
+                    return
+            case native.SettleRequest() | native.DescribeQueueRequest() | native.TakeBackRequest():
+                if not self._may_pull(origin.principal):
+                    self._answer(
+                        origin, wire.return_route, failed(request.request_id, self._unknown(origin))
+                    )
+                    return
+            case native.UnsubscribeRequest(request_id=number):
+                for member in tuple(self._members.values()):
+                    if member.origin is origin and member.request.request_id == number:
+                        self._drop(member, "its worker has left")
+                return
+            case _:
+                self._answer(origin, wire.return_route, invalid_request(request))
+                return
+        self._said.append(_Said(origin, wire, request))
+
+    def _refusal(self, origin: Origin, request: native.WorkRequest) -> RequestError | None:
+        """Why somebody cannot be a worker, whatever the queue is like."""
+        if not self._may_pull(origin.principal):
+            return self._unknown(origin)
+        if (
+            not 0 < len(self._queue.encode()) <= QUEUE_NAME_BYTES_MAX
+            or len(f"{self._stream}{DEAD_SUFFIX}".encode()) > NAME_BYTES_MAX
+        ):
+            text = (
+                f"A queue has a name of 1 to {QUEUE_NAME_BYTES_MAX} bytes, and its stream one that "
+                f"leaves room for {DEAD_SUFFIX!r} within {NAME_BYTES_MAX}"
+            )
+            return RequestError("queue.name", text)
+        if len(request.worker) != TOKEN_BYTES:
+            return RequestError("queue.limit", f"A worker's token has {TOKEN_BYTES} bytes")
+        if not 0 < request.in_flight <= WORK_IN_FLIGHT_MAX:
+            text = f"A worker has 1 to {WORK_IN_FLIGHT_MAX:,} jobs in flight"
+            return RequestError("queue.limit", text)
+        if not 0 < request.attempts <= WORK_ATTEMPTS_MAX:
+            return RequestError("queue.limit", f"A queue makes 1 to {WORK_ATTEMPTS_MAX:,} attempts")
+        low, high = round(1_000 * WORK_SECONDS_MIN), round(1_000 * WORK_SECONDS_MAX)
+        if not low <= request.visibility_milliseconds <= high:
+            text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
+            return RequestError("queue.limit", text)
+        return None
+
+    def _unknown(self, origin: Origin) -> RequestError:
+        return not_granted("address.unknown", origin.principal, "pull", self._stream)
+
+    def _may_pull(self, principal: str) -> bool:
+        return self._context.access.allows(principal, "pull", self._stream)
+
+    def _lost(self, origin: Origin) -> None:
+        now = self.system.timing.monotonic()
+        for member in self._members.values():
+            if member.origin is origin:
+                member.origin, member.due = None, now + GRACE_SECONDS
+                self._wake_in(GRACE_SECONDS)
+
+    def _look(self) -> None:
+        """See which workers do not come back."""
+        now = self.system.timing.monotonic()
+        for member in tuple(self._members.values()):
+            if member.origin is None:
+                if member.due <= now:
+                    self._drop(member, "its worker was lost")
+                else:
+                    self._wake_in(member.due - now)
+
+    def _revise(self) -> None:
+        for member in tuple(self._members.values()):
+            origin = member.origin
+            if origin is not None and not self._may_pull(origin.principal):
+                self._dismiss(member, _REVOKED)
+                self._drop(member, "its worker may not go on")
+
+    def _drop(self, member: _Member, reason: str) -> None:
+        """Know a worker no more; what it has is given to others with the next round."""
+        self._members.pop(member.token, None)
+        self._unwatch(member.origin)
+        self._said.append(_Gone(member.token, reason))
+
+    def _remove(self) -> None:
+        """The stream is no more."""
+        self._ended = True
+        record = self._record
+        for said in (*self._doing, *self._said):
+            if isinstance(said, _Said) and not said.is_told:
+                self._reply(said, _REMOVED)
+        self._doing, self._said = (), []
+        for member in tuple(self._members.values()):
+            self._dismiss(member, _REMOVED)
+        if record is not None:
+            # Also what a round has written that was under way.
+            submit = self._context.store.submit
+            submit(PutRecord(key=state_record(log_id(record.id, 0), self._queue)))
+            submit(PutRecord(key=listed_record(self._stream, self._queue)))
+        self.system.exit(self.address)
+
+    # Rounds ----------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        if not self._is_running and (self._said or (self._more and self._members)):
+            self._is_running = True
+            self.begin(self._run(), self._run_ended)
+
+    def _run_ended(self, _: RillnodeError) -> None:
+        self._is_running = False
+
+    async def _run(self) -> None:
+        try:
+            while not self._ended and (self._said or (self._more and self._members)):
+                self._more = False
+                self._doing, self._said = self._said, []
+                try:
+                    await self._round(self._doing)
+                except RillnodeError as error:
+                    self._fail(self._doing, error)
+                self._doing = ()
+        finally:
+            self._is_running = False
+
+    def _fail(self, doing: Sequence[_Said | _Gone], error: RillnodeError) -> None:
+        """Nothing comes of a round; jobs of workers that are gone are found in the record again."""
+        self._state, self._more = None, False
+        logger.warning(
+            "queue_not_served",
+            extra={"stream": self._stream, "queue": self._queue, "code": error.code},
+        )
+        for said in doing:
+            if isinstance(said, _Said) and not said.is_told:
+                self._reply(said, error)
+        if error.retryable:
+            self._wake_in(RETRY_SECONDS)
+        else:
+            for member in tuple(self._members.values()):
+                self._dismiss(member, error)
+
+    async def _round(self, doing: Sequence[_Said | _Gone]) -> None:
+        """Do what was said, give what can be given, and write it down; then tell."""
+        error: RillnodeError | None = None
+        for _ in range(TRIES_MAX):
+            if self._state is None:
+                await self._load(doing)
+            state = self._state
+            assert state is not None
+            self._follow(bool(self._members) or any(map(_joins, doing)))
+            letters = {
+                id(said): await self._look_for_letters(state, said.request)
+                for said in doing
+                if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
+            }
+            now = self._context.clock.now_ms()
+            if now < self._last_ms:
+                state.look_at_clock(now)
+            self._last_ms = now
+            state.expire(now)
+            for said in doing:
+                self._do(state, said, letters, now)
+            jobs = await self._choose(state)
+            buries = bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
+            error = await self._write(state)
+            if self._ended:
+                return
+            if error is None:
+                await self._tell(state, doing, jobs)
+                return
+            self._state = None
+            if error.code == "store.fenced":
+                # Another node was first: not both at once again and again.
+                await self.sleep(self._context.entropy(1)[0] / 255 * AGAIN_SECONDS_MAX)
+            elif not buries:
+                break  # else what is to be dead waits, and the rest is written
+        assert error is not None
+        raise error
+
+    async def _load(self, doing: Sequence[_Said | _Gone]) -> None:
+        """Read the record, and where workers stand in it."""
+        context = self._context
+        find = FindStream(name=self._stream)
+        await read(context.store, find)
+        record = find.record
+        if record is None:
+            raise unknown_stream()
+        if self._record is None or self._record.id != record.id:
+            self._record = record
+            self._logs = logs_of(record.id, record.partitions)
+            self._ends = [0] * record.partitions
+        self._record = record
+        if len(self._logs) != record.partitions:
+            self._follow(False)
+            self._logs = logs_of(record.id, record.partitions)
+            self._ends = [0] * record.partitions
+        self._ahead = [deque() for _ in self._logs]
+        stored = GetRecord(key=self._state_key())
+        await read(context.store, stored)
+        self._version, self._lasts = stored.version, stored.lasts
+        if stored.value is None:
+            await self._begin_queue(doing)
+            state = QueueState.new()
+        else:
+            state = QueueState.decode(stored.value)
+        self._is_stored = stored.value is not None
+        state.look_at_clock(context.clock.now_ms())
+        state.grow(record.partitions)
+        state.changed = state.changed and not self._is_stored
+        now = context.clock.now_ms()
+        for member in self._members.values():
+            member.id = state.join(member.token, now) or 0
+        if self._lasts:
+            self._await_workers(state)
+        self._state, self._seen_at = state, self.system.timing.monotonic()
+
+    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> None:
+        """See that there can be a queue of this name, for who works on it first.
+
+        Raises:
+            RequestError: `queue.name`, `queue.unknown`.
+        """
+        if not (self._members or any(map(_joins, doing))):
+            raise _NONE
+        keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
+        loads = [LoadIndex(key=key) for key in keys]
+        await read(self._context.store, *loads)
+        saved = next((load for load in loads if load.index is not None), None)
+        if saved is not None:
+            text = (
+                f"{self._queue} is a consumer of {self._stream} already, at {saved.index}: "
+                "choose another name for the queue"
+            )
+            raise RequestError("queue.name", text)
+        assert self._record is not None
+        value = b"%d" % self._record.id
+        key = listed_record(self._stream, self._queue)
+        await write(self._context.store, PutRecord(key=key, value=value))
+
+    def _await_workers(self, state: QueueState) -> None:
+        """Wait for those that have jobs from before this actor; nobody else serves them."""
+        due = self.system.timing.monotonic() + GRACE_SECONDS
+        for number, token in tuple(state.workers):
+            if token not in self._members:
+                request = native.WorkRequest(0, token, [], 1, 0, 1, 0, False)
+                self._members[token] = _Member(token, request, None, (), number, due)
+                self._wake_in(GRACE_SECONDS)
+
+    def _state_key(self) -> str:
+        return state_record(self._logs[0], self._queue)
+
+    def _follow(self, on: bool) -> None:
+        """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
+        if on is self._is_following:
+            return
+        self._is_following = on
+        followers = self._context.followers
+        for log in self._logs:
+            if on:
+                followers.add(log, self.address)
+            else:
+                followers.remove(log, self.address)
+
+    # What was said ---------------------------------------------------------------------------
+
+    def _do(
+        self,
+        state: QueueState,
+        said: _Said | _Gone,
+        letters: dict[int, _Letters | RequestError],
+        now: int,
+    ) -> None:
+        if isinstance(said, _Gone):
+            number = state.worker_of(said.token)
+            if number is not None and said.token not in self._members:
+                state.lose(number, now, said.reason)
+            return
+        match said.request:
+            case native.WorkRequest() as request:
+                said.answer = self._join(state, said, request, now)
+            case native.SettleRequest() as request:
+                said.answer = self._settle(state, request, now)
+            case native.TakeBackRequest() as request:
+                said.answer = _take_back(state, request, letters[id(said)])
+            case _:
+                said.answer = None
+
+    def _join(
+        self, state: QueueState, said: _Said, request: native.WorkRequest, now: int
+    ) -> native.Response | RequestError:
+        settings = Settings(request.attempts, request.queue_in_flight, request.by_key)
+        if not state.set_settings(settings):
+            order = "by key" if state.settings.by_key else "in no order of keys"
+            text = f"This queue gives entries {order}: that can change once nothing of it is open"
+            return RequestError("queue.order", text)
+        number = state.join(request.worker, now)
+        if number is None:
+            return RequestError("queue.limit", "This queue has too many workers")
+        before = self._members.get(request.worker)
+        if before is not None and before.origin is not said.origin:
+            self._members.pop(request.worker)
+            self._unwatch(before.origin)
+        route = said.wire.return_route
+        member = _Member(request.worker, request, said.origin, route, number)
+        self._members[request.worker] = member
+        if said.origin.ended:
+            self._lost(said.origin)
+        else:
+            said.origin.watch(self.address)
+        holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
+        state.return_all(number, now, but=holds)
+        gone = [
+            one
+            for one in request.holds
+            if not state.holds(number, (one.partition, one.index), one.attempt)
+        ]
+        self._more = True
+        return native.JobsResponse(request.request_id, [], gone)
+
+    def _settle(
+        self, state: QueueState, request: native.SettleRequest, now: int
+    ) -> native.Response | RequestError:
+        number = state.worker_of(request.worker)
+        if number is None:
+            return native.SettledResponse(request.request_id, list(range(len(request.items))))
+        last, late = state.settled(number)
+        if not request.number:
+            return RequestError("queue.limit", "Settlements are numbered from 1")
+        if len(request.items) > WORK_SETTLEMENTS_MAX:
+            text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
+            return RequestError("queue.limit", text)
+        if request.number <= last:
+            again = list(late) if request.number == last else list(range(len(request.items)))
+            return native.SettledResponse(request.request_id, again)
+        limit = round(1_000 * WORK_SECONDS_MAX)
+        for item in request.items:  # all, before any of them is carried out
+            if item.outcome not in _OUTCOMES:
+                return RequestError("queue.limit", f"There is no outcome {item.outcome}")
+            if (item.milliseconds or 0) > limit:
+                text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
+                return RequestError("queue.limit", text)
+        refused: list[int] = []
+        for at, item in enumerate(request.items):
+            place, outcome = (item.partition, item.index), Outcome(item.outcome)
+            pause, reason = item.milliseconds, item.reason
+            if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
+                refused.append(at)
+        state.note_settled(number, request.number, refused, now)
+        if request.begun is not None:
+            begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
+            state.return_all(number, now, but=begun)
+            member = self._members.pop(request.worker, None)
+            if member is not None:
+                self._unwatch(member.origin)
+            state.lose(number, now, "its worker has left")
+            state.leave(number, now)
+            self._more = True
+        return native.SettledResponse(request.request_id, refused)
+
+    # Giving ----------------------------------------------------------------------------------
+
+    async def _choose(self, state: QueueState) -> dict[_Member, list[native.JobItem]]:
+        """Give workers what they have room for; the record says so before they get it."""
+        room = {
+            member: left
+            for member in self._members.values()
+            if (left := self._room_of(state, member)) > 0
+        }
+        capacity = min(sum(room.values()), GIVEN_MAX)
+        limit = state.settings.in_flight
+        if limit:
+            capacity = min(capacity, limit - state.given_count)
+        jobs: dict[_Member, list[native.JobItem]] = {}
+        now = self._context.clock.now_ms()
+        state.ripen(now)
+        if capacity <= 0:
+            return jobs
+        data: dict[Place, Entry] = {}
+        await self._look_at(state, capacity - state.ready_count, data)
+        state.ripen(now)
+        chosen: list[Place] = []
+        while len(chosen) < capacity and (place := state.take_ready()) is not None:
+            chosen.append(place)
+        await self._fetch(state, [place for place in chosen if place not in data], data)
+        left_bytes = dict.fromkeys(room, GIVEN_BYTES)
+        turns = deque(room)
+        for number, place in enumerate(chosen):
+            entry = data.get(place)
+            if entry is None:
+                continue  # it was trimmed
+            if not turns:
+                for one in reversed(chosen[number:]):
+                    if one in data:
+                        state.put_back(one)
+                self._more = True
+                break
+            member = turns[0]
+            attempt = state.give(place, member.id, now, member.visibility_ms)
+            jobs.setdefault(member, []).append(_job(place, attempt, entry))
+            room[member] -= 1
+            left_bytes[member] -= len(entry.data)
+            turns.popleft()
+            if room[member] and left_bytes[member] > 0:
+                turns.append(member)
+        self._more |= len(chosen) == capacity and (
+            capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
+        )
+        return jobs
+
+    def _room_of(self, state: QueueState, member: _Member) -> int:
+        """How many jobs a worker takes now."""
+        origin = member.origin
+        if origin is None or not member.id:
+            return 0
+        if origin.congested:
+            self._wake_in(CONGESTED_SECONDS)
+            return 0
+        # Half of it at a time: what one half says is written while the other is worked on.
+        most = member.request.in_flight
+        return min(most - state.given[member.id], (most + 1) // 2)
+
+    async def _look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
+        """Take so many further entries among the open ones, of all partitions in turn."""
+        count = len(self._logs)
+        idle = 0
+        while wanted > 0 and idle < count and not state.is_full:
+            partition = self._turn % count
+            self._turn += 1
+            found = await self._next_entries(state, partition)
+            idle = 0 if found else idle + 1
+            while found and wanted > 0 and not state.is_full:
+                entry = found.popleft()
+                place = partition, entry.index
+                ready = state.ready_count
+                state.look_at(partition, entry.index, key_number(entry.key))
+                state.ripen(0)
+                if state.ready_count > ready:
+                    data[place] = entry
+                    wanted -= 1
+
+    async def _next_entries(self, state: QueueState, partition: int) -> deque[Entry]:
+        """The entries of a partition that were not looked at, as far as they are read."""
+        ahead, index = self._ahead[partition], state.next_index(partition)
+        while ahead and ahead[0].index < index:
+            ahead.popleft()
+        if ahead and ahead[0].index == index:
+            return ahead
+        ahead.clear()
+        operation = Read(log=self._logs[partition], index=index, bytes_max=READ_BYTES)
+        await read(self._context.store, operation)
+        self._ends[partition] = operation.extent.next_index
+        state.pass_over(partition, operation.extent.first_index)
+        index = state.next_index(partition)
+        for block in operation.blocks:
+            ahead += entries_of(block, partition=partition, first=index)
+        if sum(map(bool, self._ahead)) > AHEAD_MAX:
+            for other, kept in enumerate(self._ahead):
+                if other != partition:
+                    kept.clear()
+        return ahead
+
+    async def _fetch(
+        self, state: QueueState, places: Sequence[Place], data: dict[Place, Entry]
+    ) -> None:
+        """Read entries that were looked at before; those that are no more are passed over."""
+        reads = {
+            place: Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
+            for place in places
+            if place[0] < len(self._logs)
+        }
+        if reads:
+            await read(self._context.store, *reads.values())
+        for place in places:
+            operation = reads.get(place)
+            entry = None if operation is None else _entry_at(operation, place)
+            if entry is None:
+                state.pass_one_over(place)
+            else:
+                data[place] = entry
+
+    # Writing ---------------------------------------------------------------------------------
+
+    async def _write(self, state: QueueState) -> RillnodeError | None:
+        """Write the record, with dead letters where there are any; return why it is not written."""
+        letters = await self._letters(state)
+        if not (state.changed or letters):
+            return None
+        stamp = int.from_bytes(self._context.entropy(8), "big")
+        for place, _, _ in letters:
+            state.bury(place)
+        value = state.encode(stamp)
+        records = [(self._state_key(), value)]
+        follows = [] if self._lasts else [(self._state_key(), self._version)]
+        error: RillnodeError | None = None
+        if letters:
+            error = await self._append_letters(letters, records, follows)
+            if error is not None and error.code != "store.fenced":
+                self._bury_at = self.system.timing.monotonic() + DEAD_AGAIN_SECONDS
+                self._dead_error = error.code
+                self._wake_in(DEAD_AGAIN_SECONDS)
+                logger.warning(
+                    "dead_letters_not_kept",
+                    extra={"stream": self._stream, "queue": self._queue, "code": error.code},
+                )
+            elif error is None:
+                self._dead_error = ""
+                self._more = True  # others were behind them
+        else:
+            put = PutRecords(records=records, seen=follows)
+            try:
+                await write(self._context.store, put)
+            except StoreError as failure:
+                error = failure
+        if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
+            error = None
+        if error is None:
+            self._is_stored = True
+            self._version = version_of(value)
+            self._seen_at = self.system.timing.monotonic()
+        return error
+
+    async def _is_written(self, stamp: int) -> bool:
+        """Whether a write that has failed is there all the same; so it is known to be, or not."""
+        found = GetRecord(key=self._state_key())
+        await read(self._context.store, found)
+        return found.value is not None and QueueState.decode(found.value).stamp == stamp
+
+    async def _letters(self, state: QueueState) -> list[tuple[Place, Entry, bytes]]:
+        """What becomes a dead letter now, with its note."""
+        if not state.dying or self.system.timing.monotonic() < self._bury_at:
+            return []
+        places = list(state.dying)[:LETTERS_MAX]
+        data: dict[Place, Entry] = {}
+        await self._fetch(state, places, data)
+        assert self._record is not None
+        letters: list[tuple[Place, Entry, bytes]] = []
+        size = 0
+        for place, entry in data.items():
+            known = state.of(place)
+            assert known is not None
+            size += len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers)
+            if letters and size > LETTERS_BYTES_MAX:
+                break
+            note = DeadLetter(
+                queue=self._queue,
+                reason=known.reason,
+                partition=place[0],
+                index=place[1],
+                attempts=known.attempts,
+                made_at=self._record.created_at,
+            )
+            letters.append((place, entry, note.encode()))
+        self._more |= len(letters) < len(state.dying)
+        return letters
+
+    async def _append_letters(
+        self,
+        letters: Sequence[tuple[Place, Entry, bytes]],
+        records: Sequence[tuple[str, bytes | None]],
+        follows: Sequence[tuple[str, int]],
+    ) -> RillnodeError | None:
+        try:
+            record = await self._dead_stream()
+        except RillnodeError as error:
+            return error
+        done, answers = Signal(), list[EntriesAppended]()
+
+        def appended(answer: EntriesAppended) -> None:
+            answers.append(answer)
+            done.set()
+
+        keys = [entry.key for _, entry, _ in letters]
+        headers = [entry.encoded_headers for _, entry, _ in letters]
+        request = AppendEntries(
+            self.address,
+            record.owner,
+            log_id(record.id, 0),
+            EntryKind.BYTES,
+            [entry.data for _, entry, _ in letters],
+            [note for _, _, note in letters],
+            keys if any(key is not None for key in keys) else (),
+            headers if any(headers) else (),
+            records=records,
+            follows=follows,
+            then=Then(self, appended, appended),
+        )
+        self.system.post(stream_cell(self._context, record.name, 0), request)
+        await done
+        return answers[0].error
+
+    async def _dead_stream(self) -> StreamRecord:
+        """The stream of dead letters, made where there is none, as its origin's owner's.
+
+        Raises:
+            RillnodeError: it cannot be made.
+        """
+        origin = self._record
+        assert origin is not None
+        name = f"{self._stream}{DEAD_SUFFIX}"
+
+        def revise(found: StreamRecord) -> StreamRecord:
+            if found.id:
+                return found
+            return msgspec.structs.replace(found, owner=origin.owner, grants=origin.grants)
+
+        service = self._context.router.lookup(b"stream")
+        if service is None:
+            raise _STOPPED
+        revised: Revised = await self.ask(service, ReviseStream(name, origin.owner, revise))
+        if revised.error is not None:
+            raise revised.error
+        assert revised.record is not None
+        return revised.record
+
+    # Telling ---------------------------------------------------------------------------------
+
+    async def _tell(
+        self,
+        state: QueueState,
+        doing: Sequence[_Said | _Gone],
+        jobs: dict[_Member, list[native.JobItem]],
+    ) -> None:
+        """All is durable: answer who has said something, and send what was given."""
+        for said in doing:
+            if not isinstance(said, _Said):
+                continue
+            if isinstance(said.request, native.DescribeQueueRequest):
+                document = await self._document(state)
+                said.answer = native.DocumentResponse(said.request.request_id, document)
+            assert said.answer is not None
+            self._reply(said, said.answer)
+        for member, items in jobs.items():
+            if member.origin is not None:
+                self._send(member, items)
+        if self.system.timing.monotonic() >= self._look_oldest_at:
+            await self._find_oldest(state)
+        self._note(state)
+        self._wake(state)
+
+    def _send(self, member: _Member, items: Sequence[native.JobItem]) -> None:
+        """Send jobs, as many in a message as the link takes."""
+        assert member.origin is not None
+        room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
+        answers: list[tuple[Route, bytes]] = []
+        together: list[native.JobItem] = []
+        size = 0
+        number = member.request.request_id
+        for item in items:
+            item_size = len(item.data) + len(item.key or b"") + len(item.headers) + 64
+            if together and size + item_size > room:
+                payload = native.encode(native.JobsResponse(number, together, []))
+                answers.append((member.return_route, payload))
+                together, size = [], 0
+            together.append(item)
+            size += item_size
+        payload = native.encode(native.JobsResponse(number, together, []))
+        answers.append((member.return_route, payload))
+        self._context.router.reply(member.origin, self._own_address, answers)
+
+    def _reply(self, said: _Said, answer: native.Response | RillnodeError) -> None:
+        if isinstance(answer, RillnodeError):
+            payload = failed(said.request.request_id, answer)
+        else:
+            payload = native.encode(answer)
+        said.is_told = True
+        self._answer(said.origin, said.wire.return_route, payload)
+
+    def _answer(self, origin: Origin, route: Route, payload: bytes) -> None:
+        self._context.router.reply(origin, self._own_address, [(route, payload)])
+
+    def _dismiss(self, member: _Member, error: RillnodeError) -> None:
+        """Tell a worker that it is none any more."""
+        self._members.pop(member.token, None)
+        if member.origin is not None and not member.origin.ended:
+            payload = failed(member.request.request_id, error)
+            self._answer(member.origin, member.return_route, payload)
+        self._unwatch(member.origin)
+
+    def _unwatch(self, origin: Origin | None) -> None:
+        if origin is not None and not any(one.origin is origin for one in self._members.values()):
+            origin.unwatch(self.address)
+
+    def _note(self, state: QueueState) -> None:
+        """Note how the queue stands, for people; and say so where it holds up."""
+        held = self._why_held(state)
+        if held and not self._held:
+            extra = {"stream": self._stream, "queue": self._queue, "why": held}
+            logger.warning("queue_held", extra=extra)
+        self._held = held
+        gauges = self._context.queues.gauges
+        gauge = gauges.get(self._own_address)
+        if gauge is None:
+            gauge = gauges[self._own_address] = Gauge(self._stream, self._queue)
+        gauge.in_flight = state.given_count
+        gauge.waiting = state.open_count - state.given_count - len(state.dying)
+        gauge.depth = self._depth(state)
+        gauge.workers = sum(one.origin is not None for one in self._members.values())
+        gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
+        gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
+
+    async def _find_oldest(self, state: QueueState) -> None:
+        """See when the oldest entry came that is not settled, and where partitions end."""
+        self._look_oldest_at = self.system.timing.monotonic() + OLDEST_SECONDS
+        reads = [
+            Read(log=log, index=state.low_mark(partition), entries_max=1, bytes_max=1)
+            for partition, log in enumerate(self._logs)
+        ]
+        await read(self._context.store, *reads)
+        self._ends = [one.extent.next_index for one in reads]
+        came = [decode_header(one.blocks[0].value).received_at for one in reads if one.blocks]
+        self._oldest_at = min(came, default=0)
+
+    def _why_held(self, state: QueueState) -> str:
+        if not state.is_full:
+            return ""
+        if state.dying and self._dead_error:
+            return f"dead letters cannot be kept ({self._dead_error})"
+        return f"{state.open_count:,} entries are open: settle some"
+
+    def _depth(self, state: QueueState) -> int:
+        ahead = (
+            max(0, end - state.next_index(partition)) for partition, end in enumerate(self._ends)
+        )
+        return state.open_count + sum(ahead)
+
+    async def _document(self, state: QueueState) -> bytes:
+        """How the queue stands, as JSON text."""
+        record = self._record
+        assert record is not None
+        await self._find_oldest(state)
+        lows = [state.low_mark(partition) for partition in range(len(self._logs))]
+        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
+        await read(self._context.store, find)
+        kept = sum(one.next_index - one.first_index for one in find.extents)
+        here = {one.token: one for one in self._members.values() if one.origin is not None}
+        self._note(state)
+        gauge = self._context.queues.gauges[self._own_address]
+        document = {
+            **{name: getattr(gauge, name) for name in gauge.__struct_fields__},
+            "dying": len(state.dying),
+            "dead_kept": kept,
+            "attempts": state.settings.attempts,
+            "in_flight_max": state.settings.in_flight,
+            "by_key": state.settings.by_key,
+            "partitions": [
+                {"partition": at, "low": low, "next": state.next_index(at), "end": end}
+                for at, (low, end) in enumerate(zip(lows, self._ends, strict=True))
+            ],
+            "with_workers": [
+                {
+                    "worker": token.hex()[:8],
+                    "principal": _principal_of(here.get(token)),
+                    "in_flight": state.given[number],
+                    "connected": token in here,
+                }
+                for number, token in state.workers_of(here)
+            ],
+        }
+        return msgspec.json.encode(document)
+
+    # Dead letters that are given again ---------------------------------------------------------
+
+    async def _look_for_letters(
+        self, state: QueueState, request: native.TakeBackRequest
+    ) -> "_Letters | RequestError":
+        try:
+            return await self._find_letters(state, request)
+        except RequestError as error:
+            return error
+
+    async def _find_letters(self, state: QueueState, request: native.TakeBackRequest) -> _Letters:
+        """The next letters of this queue that were not given again."""
+        found = _Letters(next_index=state.taken_back)
+        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
+        await read(self._context.store, find)
+        if find.record is None:
+            return found
+        end = find.extents[0].next_index
+        log = log_id(find.record.id, 0)
+        entries_max = min(request.entries_max, OPEN_MAX - state.open_count)
+        if entries_max <= 0:
+            text = f"A queue has at most {OPEN_MAX:,} open entries: settle some first"
+            raise RequestError("queue.full", text)
+        operation = Read(
+            log=log, index=state.taken_back, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
+        )
+        await read(self._context.store, operation)
+        found.next_index = min(max(found.next_index, operation.extent.first_index), end)
+        letters: list[tuple[Place, Entry]] = []
+        for block in operation.blocks:
+            for entry in entries_of(block, first=found.next_index):
+                if len(letters) >= entries_max:
+                    break
+                found.next_index = entry.index + 1
+                place = self._place_of(entry)
+                if place is not None:
+                    letters.append((place, entry))
+        reads = [
+            Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
+            for place, _ in letters
+        ]
+        if reads:
+            await read(self._context.store, *reads)
+        for (place, entry), one in zip(letters, reads, strict=True):
+            if _entry_at(one, place) is None:
+                found.gone += 1
+            else:
+                found.found.append((place, key_number(entry.key)))
+        found.left = max(0, end - found.next_index)
+        return found
+
+    def _place_of(self, entry: Entry) -> Place | None:
+        """Where the entry of a dead letter is, where that is this queue's."""
+        assert self._record is not None
+        try:
+            letter = DeadLetter.of(entry)
+        except CodecError:
+            return None  # somebody else has pushed it
+        if letter.queue != self._queue or letter.made_at != self._record.created_at:
+            return None
+        return (letter.partition, letter.index) if letter.partition < len(self._logs) else None
+
+    # Time ------------------------------------------------------------------------------------
+
+    def _wake(self, state: QueueState) -> None:
+        """See that there is a round when something becomes due."""
+        if not self._members:
+            return
+        due = state.due_at()
+        if due is not None:
+            left = (due - self._context.clock.now_ms()) / 1_000
+            self._wake_in(max(left, WAKE_SECONDS_MIN))
+        if not self._lasts:
+            self._wake_in(OTHERS_SECONDS)
+
+    def _wake_in(self, seconds: float) -> None:
+        at = self.system.timing.monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.wake_after(seconds, _Due())
+
+
+def _joins(said: _Said | _Gone) -> bool:
+    return isinstance(said, _Said) and isinstance(said.request, native.WorkRequest)
+
+
+def _principal_of(member: _Member | None) -> str:
+    return "" if member is None or member.origin is None else member.origin.principal
+
+
+def _entry_at(operation: Read, place: Place) -> Entry | None:
+    """The entry that was read, where it is there."""
+    if not operation.blocks or operation.extent.first_index > place[1]:
+        return None
+    found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
+    return found[0] if found else None
+
+
+def _job(place: Place, attempt: int, entry: Entry) -> native.JobItem:
+    return native.JobItem(
+        place[0], place[1], attempt, entry.received_at, entry.kind, entry.data, entry.pushed_key,
+        entry.encoded_headers,
+    )  # fmt: skip
+
+
+def _take_back(
+    state: QueueState, request: native.TakeBackRequest, letters: _Letters | RequestError
+) -> native.Response | RequestError:
+    if isinstance(letters, RequestError):
+        return letters
+    taken = sum(state.take_back(place, key) for place, key in letters.found)
+    if letters.next_index > state.taken_back:
+        state.taken_back, state.changed = letters.next_index, True
+    return native.TakenBackResponse(request.request_id, taken, letters.gone, letters.left)

@@ -1,0 +1,228 @@
+"""The reference of the Python interface, as Markdown: every field and method with an anchor.
+
+Names come from `__all__`; types, defaults and docstrings are read from the source, so that they
+stand here as they were written, whatever Python version makes of them.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cache
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import griffe
+
+_SIGNATURE_COLUMNS: Final = 96
+_FIELDS: Final = "\n| | type | default | |\n|---|---|---|---|\n"
+
+Object = griffe.Class | griffe.Function | griffe.Attribute
+
+
+def described(module: str, name: str, public: Mapping[type, str]) -> str:
+    """What a module's name is: its docstring, then its fields, properties and methods.
+
+    Args:
+        module: the module.
+        name: a name of its `__all__`.
+        public: the classes that stand on the page, each with its heading; what another has from
+            one of these is told there.
+    """
+    found: Any = getattr(import_module(module), name)
+    title = f"\n### {module}.{name}\n"
+    if not isinstance(found, type):
+        if not inspect.isfunction(found):
+            return f"{title}\n{_alias(found)}\n"
+        source = _source(found.__module__)[found.__qualname__]
+        return title + _function(source)
+    shown = _Shown(found, public)
+    return title + "".join(shown.parts(name))
+
+
+class _Shown:
+    """A class on the page."""
+
+    def __init__(self, shown: type, public: Mapping[type, str]) -> None:
+        line = [one for one in shown.__mro__ if one.__module__.startswith("rillnode")]
+        self._shown = shown
+        self._public = public
+        self._bases = [one for one in line if one in public and one is not shown]
+        self._own = [one for one in reversed(line) if not self._is_told(one)]
+        self._members: dict[str, Object] = {}
+        self._told: dict[str, str] = {}
+        for one in self._own:
+            for key, member in _source(one.__module__)[one.__qualname__].members.items():
+                if not key.startswith("_") and not member.is_alias:
+                    self._members[key] = member
+            self._told |= _attributes(_source(one.__module__)[one.__qualname__])
+
+    def _is_told(self, one: type) -> bool:
+        return any(issubclass(base, one) for base in self._bases)
+
+    def parts(self, name: str) -> Iterator[str]:
+        """Docstring, table of what it has, methods."""
+        source = _source(self._shown.__module__)[self._shown.__qualname__]
+        yield _prose(source, but=("attributes",))
+        rows = "".join(self._rows(name))
+        if rows:
+            yield _FIELDS + rows
+        for base in self._bases[:1]:
+            anchor = self._public[base].replace(".", "").lower()
+            yield f"\nWith all that [`{base.__name__}`](#{anchor}) has.\n"
+        for key, member in self._members.items():
+            if member.is_function and not _is_property(member):
+                yield f'\n<a id="{name}.{key}"></a>\n\n#### {name}.{key}\n' + _function(member)
+
+    def _rows(self, name: str) -> Iterator[str]:
+        fields = {
+            key: member
+            for key, member in self._members.items()
+            if _is_property(member) or (member.is_attribute and self._is_field(key, member))
+        }
+        for key in [*fields, *(one for one in self._told if one not in fields)]:
+            member = fields.get(key)
+            text = self._told.get(key, "") or (_first(member) if member is not None else "")
+            kind = _type(member)
+            # What `__init__` sets a thing to is no default of it.
+            told = isinstance(member, griffe.Attribute) and member.annotation is None
+            default = _default(member) if not told or issubclass(self._shown, Enum) else ""
+            anchor = f'<a id="{name}.{key}"></a>'
+            yield f"| {anchor}`{key}` | {_code(kind)} | {_code(default)} | {_cell(text)} |\n"
+
+    def _is_field(self, key: str, member: Object) -> bool:
+        # A plain class sets many things in its `__init__` that are nobody's business.
+        declared = any(key in vars(one).get("__annotations__", {}) for one in self._own)
+        return declared or issubclass(self._shown, Enum) or key in self._told
+
+
+@cache
+def _source(module: str) -> griffe.Module:
+    file = inspect.getsourcefile(import_module(module))
+    assert file is not None
+    code = Path(file).read_text(encoding="utf-8")
+    return griffe.visit(module, filepath=Path(file), code=code)
+
+
+def _is_property(member: Any) -> bool:
+    return bool({"property", "cached"} & set(member.labels))
+
+
+def _function(source: Any) -> str:
+    prefix = "async " if "async" in source.labels else ""
+    returns = f" -> {source.returns}" if source.returns is not None else ""
+    text = f"{prefix}{source.name}({', '.join(_parameters(source))}){returns}"
+    lines = textwrap.wrap(
+        text, _SIGNATURE_COLUMNS, subsequent_indent="    ", break_on_hyphens=False
+    )
+    return "\n```text\n" + "\n".join(lines) + "\n```\n" + _prose(source)
+
+
+def _parameters(source: Any) -> Iterator[str]:
+    """Those of a signature, as they are written, without `self`."""
+    starred = False
+    for one in source.parameters:
+        if one.name in ("self", "cls"):
+            continue
+        kind = one.kind
+        if kind is griffe.ParameterKind.var_positional:
+            starred = True
+        if kind is griffe.ParameterKind.keyword_only and not starred:
+            starred = True
+            yield "*"
+        stars = {
+            griffe.ParameterKind.var_positional: "*",
+            griffe.ParameterKind.var_keyword: "**",
+        }
+        text = f"{stars.get(kind, '')}{one.name}"
+        text += f": {one.annotation}" if one.annotation is not None else ""
+        is_starred = kind in stars
+        has_default = one.default is not None and not is_starred
+        yield f"{text} = {one.default}" if has_default else text
+
+
+def _prose(source: Any, but: tuple[str, ...] = ()) -> str:
+    """A docstring as Markdown, without sections of some kinds."""
+    parts: list[str] = []
+    for section in _sections(source):
+        kind = section.kind.value
+        if kind in but:
+            continue
+        if kind == "text":
+            parts.append(f"\n{section.value}\n")
+        elif kind in ("parameters", "attributes"):
+            parts.append("\n" + "".join(_item(f"`{one.name}`", one) for one in section.value))
+        elif kind == "raises":
+            rows = (_item(f"`{one.annotation}`", one) for one in section.value)
+            parts.append("\nRaises:\n\n" + "".join(rows))
+        elif kind in ("returns", "yields"):
+            said = " ".join(one.description for one in section.value)
+            parts.append(f"\nReturns: {_joined(said)}\n")
+        else:  # a paragraph that begins with a title of its own
+            parts.append(f"\n{section.title}: {_joined(section.value.contents)}\n")
+    return "".join(parts)
+
+
+def _sections(source: Any) -> list[Any]:
+    if source.docstring is None:
+        return []
+    return griffe.parse_google(source.docstring, warnings=False, returns_named_value=False)
+
+
+def _attributes(source: Any) -> dict[str, str]:
+    return {
+        one.name: one.description
+        for section in _sections(source)
+        if section.kind.value == "attributes"
+        for one in section.value
+    }
+
+
+def _first(member: Any) -> str:
+    """What the text of a docstring says."""
+    texts = [one.value for one in _sections(member) if one.kind.value == "text"]
+    raised = [
+        f"{one.annotation}: {one.description}"
+        for section in _sections(member)
+        if section.kind.value == "raises"
+        for one in section.value
+    ]
+    return "\n\n".join([*texts, *(f"Raises {one}" for one in raised)])
+
+
+def _type(member: Any) -> str:
+    if member is None:
+        return ""
+    kind = member.returns if member.is_function else member.annotation
+    return "" if kind is None else str(kind)
+
+
+def _default(member: Any) -> str:
+    if member is None or member.is_function or member.value is None:
+        return ""
+    return str(member.value)
+
+
+def _item(name: str, one: Any) -> str:
+    return f"- {name}: {_joined(one.description)}\n"
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _code(text: str) -> str:
+    if "|" in text:  # readers of Markdown differ in what a backslash before it is, in code
+        return f"<code>{escape(_joined(text)).replace('|', '&#124;')}</code>"
+    return f"`{_joined(text)}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    return _joined(text).replace("|", "\\|")
+
+
+def _alias(found: object) -> str:
+    """A type that stands for another."""
+    return f"Stands for `{_joined(str(found))}`.".replace("|", "\\|")

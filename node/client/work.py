@@ -1,0 +1,677 @@
+"""Work queues as a client sees them: jobs that come, and a word on each that goes back.
+
+What is said about jobs in one turn of the event loop travels together, and while that is on its way
+what is said next gathers; so a worker that is fast needs few requests. A request that has no answer
+when a link is lost is asked again on the next, and done once.
+"""
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SETTLEMENTS_MAX
+from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
+from rillnode.node.iteration import kept
+
+logger = logging.getLogger("rillnode.node.client")
+
+IN_FLIGHT: Final = 16
+"""Jobs that a worker has at a time, those that wait at the client included."""
+
+ATTEMPTS: Final = 5
+VISIBILITY_SECONDS: Final = 30.0
+
+REPEAT_SECONDS: Final = 30.0
+"""How long it is said again what the node could not write."""
+
+JOIN_SECONDS: Final = 60.0
+LEAVE_SECONDS: Final = 10.0
+
+_DONE, _RETRY, _REJECT, _EXTEND, _RELEASE = range(5)
+
+_TOKEN_BYTES: Final = 16
+
+_REASON_CHARACTERS_MAX: Final = 1_000
+"""Of a reason that is sent; a node keeps less."""
+
+Place = tuple[int, int, int]
+"""Partition, index and attempt."""
+
+
+class QueuePartition(msgspec.Struct, frozen=True):
+    """How far a queue is in one partition.
+
+    Attributes:
+        partition: its number.
+        low: all entries below it are settled.
+        next: entries from here on were not looked at yet.
+        end: the index that the next entry of the partition gets.
+    """
+
+    partition: int
+    low: int
+    next: int
+    end: int
+
+
+class QueueWorker(msgspec.Struct, frozen=True):
+    """A worker of a queue.
+
+    Attributes:
+        worker: it is told from others by.
+        principal: who it is; empty where it is not connected to this node.
+        in_flight: jobs that it has.
+        connected: whether it is connected to this node.
+    """
+
+    worker: str
+    principal: str
+    in_flight: int
+    connected: bool
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """How a work queue stands.
+
+    Attributes:
+        stream: the stream that it is of.
+        queue: its name.
+        depth: entries that are not settled.
+        in_flight: those that are with workers.
+        waiting: those that are given later: after a pause, or behind others of their key.
+        dying: those that are to become dead letters.
+        oldest_at: when the oldest came that is not settled, milliseconds since 1970; 0: there is
+            none.
+        done: entries that are done.
+        dead: those that are dead letters, and were not given again.
+        dead_kept: entries in the stream of dead letters, those of other queues included.
+        trimmed: entries that the stream did not keep long enough.
+        workers: workers that are connected to this node.
+        held: why no further entries are given; empty: they are.
+        attempts: after so many an entry is a dead letter.
+        in_flight_max: jobs that all workers together may have; 0: any number.
+        by_key: whether entries of one key are given one after the other.
+        partitions: how far it is in each.
+        with_workers: the workers, of other nodes too where they have jobs.
+    """
+
+    stream: str
+    queue: str
+    depth: int
+    in_flight: int
+    waiting: int
+    dying: int
+    oldest_at: int
+    done: int
+    dead: int
+    dead_kept: int
+    trimmed: int
+    workers: int
+    held: str
+    attempts: int
+    in_flight_max: int
+    by_key: bool
+    partitions: list[QueuePartition]
+    with_workers: list[QueueWorker]
+
+
+def late_error(place: Place) -> RequestError:
+    """The answer to a word on a job that is the worker's no more."""
+    partition, index, attempt = place
+    text = (
+        f"Attempt {attempt} at entry {index} of partition {partition} is over: it was not answered "
+        "in time and given again, or it is settled"
+    )
+    return RequestError("queue.late", text)
+
+
+class Job:
+    """An entry that a worker is to work on; it is answered once, by one of these calls.
+
+    As an async context manager it is done at the end of the block, and given again after the
+    queue's own pause where an exception leaves it: any but a cancellation, after which it is given
+    again at once. What was answered within the block stays so.
+
+        async with job:
+            await print_page(job.data)
+
+    Attributes:
+        entry: the entry, with its key and headers.
+        attempt: how often it was given to a worker, this time included: from 1.
+    """
+
+    __slots__ = ("_given", "_queue", "_worker", "attempt", "entry")
+
+    def __init__(self, queue: "WorkQueue", worker: "_Worker", given: "_Given") -> None:
+        self.entry = given.entry
+        self.attempt = given.place[2]
+        self._given = given
+        self._worker = worker
+        self._queue = queue  # which goes on to work as long as one of its jobs is in use
+
+    def __repr__(self) -> str:
+        entry = self.entry
+        return f"<Job {entry.partition}/{entry.index}, attempt {self.attempt}>"
+
+    @property
+    def data(self) -> bytes:
+        """The entry's bytes."""
+        return self.entry.data
+
+    @property
+    def key(self) -> bytes | None:
+        """The entry's key, if it has one."""
+        return self.entry.key
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The entry's headers."""
+        return self.entry.headers
+
+    @property
+    def partition(self) -> int:
+        """The partition that the entry is in."""
+        return self.entry.partition
+
+    @property
+    def index(self) -> int:
+        """The entry's place there."""
+        return self.entry.index
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether one of the calls below has answered it, other than `extend`."""
+        return not self._worker.has(self._given)
+
+    async def done(self) -> None:
+        """Say that it is done; returns once that is durable.
+
+        Raises:
+            JobLate: `queue.late`, it was not answered in time, and is another's by now, or it is
+                answered already.
+            RillnodeError: it is not known whether that is durable.
+        """
+        await self._worker.say(self._given, _DONE)
+
+    def done_nowait(self) -> asyncio.Future[None]:
+        """Say that it is done without waiting; the future is done once that is durable.
+
+        What is said in one turn of the event loop travels together. Errors as of `done`, where it
+        is answered already at once.
+        """
+        return self._worker.say(self._given, _DONE)
+
+    async def retry(self, after: float | None = None, *, reason: str = "") -> None:
+        """Have it given again, to any worker; after the last attempt it becomes a dead letter.
+
+        Args:
+            after: seconds before that; None: the queue's own pause, which is 1 s after the first
+                attempt and twice as long after each, up to 10 minutes.
+            reason: for people: a dead letter has that of its last attempt.
+
+        Raises:
+            JobLate: as of `done`.
+            QueueError: `queue.limit`, it is less than nothing or more than 12 hours.
+            RillnodeError: as of `done`.
+        """
+        await self._worker.say(self._given, _RETRY, after, reason)
+
+    async def reject(self, reason: str = "") -> None:
+        """Make it a dead letter, at once; errors as of `done`."""
+        await self._worker.say(self._given, _REJECT, reason=reason)
+
+    async def extend(self, seconds: float) -> None:
+        """Have so many seconds for it, from now on; errors as of `retry`."""
+        await self._worker.say(self._given, _EXTEND, seconds)
+
+    async def __aenter__(self) -> Self:
+        """It is there already."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Answer it, unless that was done within the block."""
+        if self.is_answered:
+            return
+        if error is None:
+            await self.done()
+            return
+        # What has failed in the block counts for more than that this comes too late.
+        with suppress(RillnodeError):
+            if isinstance(error, Exception):
+                await self.retry(reason=f"{type(error).__name__}: {error}")
+            else:
+                await self._worker.say(self._given, _RELEASE)
+
+
+class _Given(msgspec.Struct, eq=False):
+    """An entry that the node has given, for one attempt, and until when it is this worker's."""
+
+    entry: Entry
+    place: Place
+    until: float
+
+
+class _Word(NamedTuple):
+    """What was said about one job, and who is told what has become of that."""
+
+    job: _Given
+    settlement: native.Settlement
+    future: asyncio.Future[None]
+
+
+class _Asking(NamedTuple):
+    """A request that is under way."""
+
+    number: int
+    words: Sequence[_Word]
+    begun: list[native.JobRef] | None
+    until: float
+
+
+class _Worker:
+    """The part of a `WorkQueue` that its session knows, and that goes on until it is stopped."""
+
+    def __init__(
+        self,
+        session: Session,
+        address: bytes,
+        *,
+        attempts: int,
+        visibility_seconds: float,
+        in_flight: int,
+        queue_in_flight: int | None,
+        by_key: bool,
+    ) -> None:
+        self._in_flight = in_flight
+        self._session = session
+        self._address = address
+        self._attempts = attempts
+        self._visibility_seconds = visibility_seconds
+        self._queue_in_flight = queue_in_flight
+        self._by_key = by_key
+        self._token = session.messages.entropy(_TOKEN_BYTES)
+        self._id = 0
+        self._route: Route = ()
+        self.joined = False
+        self._ready: deque[_Given] = deque()
+        self._open: dict[Place, _Given] = {}
+        self._wake = asyncio.Event()
+        self._error: RillnodeError | None = None
+        self._words: list[_Word] = []
+        self._number = 0
+        self._asking: _Asking | None = None
+        self._is_gathering = False
+        self._again: asyncio.TimerHandle | None = None
+        self.stopping: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Future[None] | None = None
+
+    @property
+    def open_count(self) -> int:
+        """Jobs that are here and not answered."""
+        return len(self._open)
+
+    def begin(self) -> None:
+        """Ask to be a worker, where that was not done yet."""
+        if not self._id and self._error is None and self.stopping is None:
+            self._subscribe()
+
+    async def stop(self) -> None:
+        """Take no more jobs; those that were not answered are given to others."""
+        if self.stopping is None:
+            self._wake.set()
+            self.stopping = kept(self._stop())
+        await asyncio.shield(self.stopping)
+
+    def has(self, job: _Given) -> bool:
+        """Whether a job is this worker's, and not answered."""
+        return self._open.get(job.place) is job
+
+    def say(
+        self, job: _Given, outcome: int, seconds: float | None = None, reason: str = ""
+    ) -> asyncio.Future[None]:
+        """Say something about a job, as its calls do."""
+        place = job.place
+        if self._open.get(place) is not job:
+            raise late_error(place)
+        if seconds is not None and not 0 <= seconds <= WORK_SECONDS_MAX:
+            text = f"A pause, or more time, is 0 to {WORK_SECONDS_MAX:,.0f} s, not {seconds:g}"
+            raise RequestError("queue.limit", text)
+        milliseconds = None if seconds is None else round(1_000 * seconds)
+        item = native.Settlement(*place, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX])
+        if outcome != _EXTEND:
+            del self._open[place]
+        word = _Word(job, item, asyncio.get_running_loop().create_future())
+        self._words.append(word)
+        if self._asking is None:
+            self._send_soon()
+        return word.future
+
+    def take(self) -> _Given | None:
+        """The next job that is there, and whose time is not over."""
+        now = asyncio.get_running_loop().time()
+        while self._ready and self.joined:
+            job = self._ready.popleft()
+            if job.until > now and self.has(job):
+                return job
+            self._open.pop(job.place, None)
+        return None
+
+    async def change(self) -> None:
+        """Wait until something has come.
+
+        Raises:
+            RillnodeError: it is over.
+        """
+        if self._error is not None:
+            raise self._error
+        self._wake.clear()
+        await self._wake.wait()
+        if self._error is not None and not self._ready:
+            raise self._error
+
+    async def _stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self.joined and self._error is None:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.create_future()
+            self._send_soon()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._leaving
+        if self._id:
+            self._session.unsubscribe(self._id, self._route or (local(self._address),))
+        self._ready.clear()
+        self._open.clear()
+
+    # The node's side -------------------------------------------------------------------------
+
+    def _subscribe(self) -> None:
+        self._again = None
+        self._id = self._session.next_id()
+        self._session.subscribe(self._id, self)
+
+    def resume(self) -> tuple[bytes, native.WorkRequest]:
+        """Ask to be a worker, with what this one has already."""
+        self.joined = False
+        self._route = ()
+        saying = (*(() if self._asking is None else self._asking.words), *self._words)
+        places = {*self._open, *(word.job.place for word in saying)}
+        return self._address, native.WorkRequest(
+            self._id,
+            self._token,
+            [native.JobRef(*place) for place in places],
+            max(0, self._in_flight),
+            max(0, self._queue_in_flight or 0),
+            max(0, self._attempts),
+            max(0, round(1_000 * self._visibility_seconds)),
+            self._by_key,
+        )
+
+    def link_lost(self) -> None:
+        """Hand out nothing until the node has said what is this worker's still."""
+        self.joined = False
+
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take jobs, and what is this worker's no more."""
+        if not isinstance(response, native.JobsResponse):
+            return
+        self._route = route
+        self.joined = True
+        for gone in response.gone:
+            self._open.pop((gone.partition, gone.index, gone.attempt), None)
+        until = asyncio.get_running_loop().time() + self._visibility_seconds
+        for item in response.jobs:
+            entry = Entry(
+                item.partition,
+                item.index,
+                item.received_at,
+                EntryKind(item.kind),
+                item.data,
+                pushed_key=item.key,
+                encoded_headers=item.headers,
+            )
+            place = item.partition, item.index, item.attempt
+            job = self._open[place] = _Given(entry, place, until)
+            self._ready.append(job)
+        self._wake.set()
+
+    def failed(self, error: RillnodeError) -> None:
+        """Ask anew where the node failed, after a pause; all else ends it."""
+        self.joined = False
+        passes = error.code in PASSING or error.retryable
+        if passes and self.stopping is None and not isinstance(error, TransportError):
+            self._session.unanswered += 2
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(AGAIN_SECONDS, self._subscribe)
+            return
+        self._error = error
+        self._wake.set()
+
+    # What is said ----------------------------------------------------------------------------
+
+    def _send_soon(self) -> None:
+        waits = self._words or self._leaving is not None
+        if waits and self._asking is None and not self._is_gathering:
+            self._is_gathering = True
+            self._session.gather(self._send)
+
+    def _send(self) -> None:
+        """Send what has gathered; the last of it says that no more jobs are wanted."""
+        self._is_gathering = False
+        words, self._words = self._words[:WORK_SETTLEMENTS_MAX], self._words[WORK_SETTLEMENTS_MAX:]
+        begun: list[native.JobRef] | None = None
+        if self._leaving is not None and not self._words:
+            waiting = {job.place for job in self._ready}
+            begun = [native.JobRef(*place) for place in self._open if place not in waiting]
+        self._number += 1
+        until = asyncio.get_running_loop().time() + REPEAT_SECONDS
+        self._asking = _Asking(self._number, words, begun, until)
+        self._ask()
+
+    def _ask(self) -> None:
+        asking = self._asking
+        assert asking is not None
+        items = [word.settlement for word in asking.words]
+        number = self._session.next_id()
+        request = native.SettleRequest(number, self._token, asking.number, items, asking.begun)
+        try:
+            self._session.ask(self._address, request, self._answered)
+        except RillnodeError as error:
+            self._settled(error)
+
+    def _answered(self, response: native.Response | RillnodeError) -> None:
+        if isinstance(response, RillnodeError):
+            loop, asking = asyncio.get_running_loop(), self._asking
+            assert asking is not None
+            passes = response.code in PASSING or response.retryable
+            if passes and loop.time() < asking.until and not isinstance(response, TransportError):
+                # With its number it may be asked again, whatever has become of it.
+                loop.call_later(AGAIN_SECONDS, self._ask)
+            else:
+                self._settled(response)
+        elif isinstance(response, native.SettledResponse):
+            self._settled(None, response.late)
+        else:
+            self._settled(RequestError("client.answer", "the node gave another kind of answer"))
+
+    def _settled(self, error: RillnodeError | None, late: Sequence[int] = ()) -> None:
+        """Tell who waits what has become of their words, and send the next."""
+        asking, self._asking = self._asking, None
+        assert asking is not None
+        refused = set(late)
+        for at, word in enumerate(asking.words):
+            failure = error
+            if at in refused:
+                failure = late_error(word.job.place)
+                self._open.pop(word.job.place, None)
+            elif error is not None:
+                self._open.setdefault(word.job.place, word.job)  # it may be said again
+            if word.future.done():
+                continue  # who has waited was cancelled
+            if failure is None:
+                word.future.set_result(None)
+            else:
+                word.future.set_exception(failure)
+                word.future.exception()  # nobody has to look at it
+        if asking.begun is None:
+            self._send_soon()
+        elif self._leaving is not None and not self._leaving.done():
+            self._leaving.set_result(None)
+
+
+class WorkQueue:
+    """A worker of a queue, as `Stream.work` makes it: an async context manager with jobs in it.
+
+        async with stream.work("printing") as queue:
+            async for job in queue:
+                async with job:
+                    ...
+
+    Any wait for a job may be cancelled: the next call goes on, and no job is lost. It goes on over
+    lost links. Jobs that are asked for in several tasks are worked on side by side. At the end of
+    the `async with`, and when nothing refers to it or to a job of it any more, what was not
+    answered is given to others at once.
+
+    Attributes:
+        name: of the queue.
+        stream: of the stream.
+        in_flight: jobs that it has at a time.
+    """
+
+    def __init__(self, worker: _Worker, *, name: str, stream: str, in_flight: int) -> None:
+        self.name = name
+        self.stream = stream
+        self.in_flight = in_flight
+        self._worker = worker
+        loop = asyncio.get_running_loop()
+        self._dropped = weakref.finalize(self, _stop_dropped, loop, worker)
+        self._dropped.atexit = False
+
+    def __repr__(self) -> str:
+        worker = self._worker
+        ended = "stopped" if worker.stopping else f"{worker.open_count} in flight"
+        return f"<WorkQueue {self.name!r} of {self.stream!r}: {ended}>"
+
+    async def __aenter__(self) -> Self:
+        """Wait until the node has taken it as a worker.
+
+        Raises:
+            QueueError: `queue.name`, the name is a consumer's of this stream, or too long;
+                `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
+                keys and this asks for none, or the other way, and entries of it are open.
+            StreamUnknown: `stream.unknown`.
+            TransportError: the node has not answered in time.
+        """
+        worker = self._worker
+        worker.begin()
+        try:
+            async with asyncio.timeout(JOIN_SECONDS):
+                while not worker.joined:
+                    await worker.change()
+        except TimeoutError:
+            await self.stop()
+            text = f"the node has not answered in {JOIN_SECONDS:.0f} s"
+            raise TransportError("request.timeout", text) from None
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Job:
+        """Wait for the next job; errors as of entering it, and as `next`.
+
+        Asking for the next job says nothing about the ones before.
+        """
+        worker = self._worker
+        worker.begin()
+        while worker.stopping is None:
+            job = worker.take()
+            if job is not None:
+                return Job(self, worker, job)
+            await worker.change()
+        raise StopAsyncIteration
+
+    async def next(self, *, timeout: float | None = None) -> Job:
+        """Wait for the next job.
+
+        Args:
+            timeout: seconds; None: for ever.
+
+        Raises:
+            TimeoutError: none has come by then.
+            QueueStopped: `queue.stopped`, it was stopped.
+            StreamRemoved: `stream.removed`, and the queue with it.
+            QueueError: `queue.revoked`, the right to pull the stream has ended.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self)
+        except StopAsyncIteration:
+            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+
+    async def stop(self) -> None:
+        """Take no more jobs; those that were not answered are given to others."""
+        self._dropped.detach()
+        await self._worker.stop()
+
+
+def _stop_dropped(loop: asyncio.AbstractEventLoop, worker: _Worker) -> None:
+    """Whoever breaks out of a loop stops nothing, and its jobs would only wait for their time."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_stop_later, worker)
+
+
+def _stop_later(worker: _Worker) -> None:
+    if worker.stopping is None:
+        kept(worker.stop())
+
+
+def work_queue(
+    session: Session,
+    address: bytes,
+    *,
+    name: str,
+    stream: str,
+    attempts: int,
+    visibility_seconds: float,
+    in_flight: int,
+    queue_in_flight: int | None,
+    by_key: bool,
+) -> WorkQueue:
+    """Make a worker of a queue, as `Stream.work` says."""
+    worker = _Worker(
+        session,
+        address,
+        attempts=attempts,
+        visibility_seconds=visibility_seconds,
+        in_flight=in_flight,
+        queue_in_flight=queue_in_flight,
+        by_key=by_key,
+    )
+    return WorkQueue(worker, name=name, stream=stream, in_flight=in_flight)
