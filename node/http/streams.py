@@ -151,7 +151,7 @@ class Streams:
         self._fresh_seconds = FRESH_SECONDS
         self._ends: dict[int, int] = {}
         self._rates: dict[int, float] = {}
-        self._lags = _Lags()
+        self._lags = Lags()
         self._ages: dict[tuple[int, int], int] = {}
 
     async def listed(self, seconds: float = 0.0) -> Listed:
@@ -455,7 +455,7 @@ class Streams:
 _STORE: Final = Outside("store")
 
 
-class _Lags:
+class Lags:
     """Which consumers fall behind: those whose lag was larger each time that it was looked at."""
 
     def __init__(self) -> None:

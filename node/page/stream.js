@@ -31,10 +31,10 @@ function drawGroups(groups) {
   $("groups").hidden = !groups.length;
   if (!groups.length) return;
   const body = card("groups", "Groups", null);
-  const members = groups.flatMap(g => (g.members || []).map(m => ({ group: g.name, generation: g.generation, ...m })));
-  $("groups-count").textContent = `${groups.length} with ${members.length} members`;
-  drawTable(body, [["group", m => m.group, "name"], ["member", m => String(m.member || m.id || "").slice(0, 8), "m"], ["principal", m => whose(m.principal || ""), "m"],
-    ["partitions", m => (m.partitions || m.holds || []).join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.group} ${m.member || m.id}`);
+  const members = groups.flatMap(g => g.members.map(m => ({ group: g.name, generation: g.generation, ...m })));
+  $("groups-count").textContent = `${groups.length} with ${count(groups.reduce((sum, g) => sum + g.members_count, 0))} members`;
+  drawTable(body, [["group", m => m.group, "name"], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m"],
+    ["partitions", m => m.partitions.join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.group} ${m.id}`);
 }
 function drawPartitions(d) {
   const body = card("partitions", "Partitions", null);

@@ -332,7 +332,7 @@ def test_an_open_page_is_sent_what_it_shows(tmp_path: Path) -> None:
         path = "/v1/events?show=streams&sort=name&descending=true&limit=1&stream=b"
         async with session.get(path) as answer, asyncio.timeout(SECONDS):
             found = events(answer)
-            names = {}
+            names: dict[str, Any] = {}
             for _ in range(2):
                 name, event = await anext(found)
                 names[name] = event

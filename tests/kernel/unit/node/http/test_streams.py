@@ -1,13 +1,13 @@
 """Streams as the page lists them: which consumers fall behind, and what views there are."""
 
 from rillnode.actors.log import SavedIndexKey
-from rillnode.node.http.streams import GROWTH_SECONDS, Consumer, View, _Lags, view_of
+from rillnode.node.http.streams import GROWTH_SECONDS, Consumer, Lags, View, view_of
 
 KEY = SavedIndexKey("billing", 0, "orders")
 
 
 def test_a_lag_grows_that_is_larger_each_time() -> None:
-    lags = _Lags()
+    lags = Lags()
 
     def look(at: float, lag: int) -> bool:
         lags.compare(at, [Consumer(KEY, 0, lag)])
