@@ -19,6 +19,10 @@
     |  +- QueueError          `queue.*`
     |  |  +- JobLate          `queue.late`
     |  |  +- QueueStopped     `queue.stopped`
+    |  +- ProducerError       `producer.*`
+    |  |  +- ProducerStale    `producer.stale`
+    |  |  +- ProducerFenced   `producer.fenced`
+    |  +- GroupError          `group.*`
     |  +- QuotaError          `quota.*`
     |  +- AddressError        `address.*`
     |  |  +- AddressUnknown   `address.unknown`
@@ -191,6 +195,28 @@ class JobLate(QueueError, code="queue.late"):
 
 class QueueStopped(QueueError, code="queue.stopped"):
     """The worker was stopped: it is given no further jobs."""
+
+
+class ProducerError(RequestError, code="producer"):
+    """A producer that has a name cannot do so: `producer.*`."""
+
+
+class ProducerStale(ProducerError, code="producer.stale"):
+    """The number of what is pushed is not new; nothing of it is stored."""
+
+    @property
+    def index(self) -> int | None:
+        """The index that the number has; None: it is not known, or the number is in a gap."""
+        index = self.context.get("index")
+        return index if isinstance(index, int) else None
+
+
+class ProducerFenced(ProducerError, code="producer.fenced"):
+    """The producer's name was opened once more since: only the last one may push."""
+
+
+class GroupError(RequestError, code="group"):
+    """A group of consumers, or its name, cannot be used so: `group.*`."""
 
 
 class QuotaError(RequestError, code="quota"):

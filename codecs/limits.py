@@ -40,6 +40,16 @@ servers commonly take."""
 APPENDS_MAX: Final = 256
 """Partitions that one request appends to. Own choice: some 2 ms of a turn."""
 
+APPENDS_UNDER_WAY_MAX: Final = 32
+"""Blocks that a producer has under way to one partition: what comes meanwhile goes together. Own
+choice: a log remembers as many of each producer's, by which it knows what is sent again."""
+
+SEQUENCE_MAX: Final = 2**63 - 1
+"""A producer's numbers of entries."""
+
+PRODUCER_BYTES_MAX: Final = 128
+"""A producer's name in UTF-8, or its id. Own choice."""
+
 OPENS_MAX: Final = 100
 """Streams that one request opens. Own choice: some 2 ms of a turn."""
 
@@ -274,6 +284,20 @@ SERVED_PER_PRINCIPAL_MAX: Final = 10_000
 
 SERVED_MEMBERS_MAX: Final = 256
 """Clients that share a served address. Own choice."""
+
+FOLLOWED_MAX: Final = 5_000
+"""Partitions of streams that are followed by one pattern: half of what one link may follow."""
+
+WATCHES_PER_LINK_MAX: Final = 16
+"""Patterns of streams that one link watches for: each is asked of every stream that is opened. Own
+choice."""
+
+GROUP_MEMBERS_MAX: Final = 1_024
+"""Members of one group of consumers. Own choice: its record, of 150 kB then, is written anew with
+each that comes or goes."""
+
+GROUPS_PER_LINK_MAX: Final = 1_000
+"""Members of groups over one link. Own choice, as for subscriptions of which each has some."""
 
 CALLS_OPEN_MAX: Final = 4_096
 """Calls that one service may have open. Own choice."""

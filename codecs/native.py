@@ -14,6 +14,7 @@ to these addresses:
 |---|---|---|
 | rillnode_append | a stream | Position of the first entry, once durable |
 | rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
+| rillnode_open_producer | a stream | Producer: its epoch, and where its numbers go on |
 | rillnode_read | a stream | Blocks |
 | rillnode_locate | a stream | Position of the first entry that came at a time or later |
 | rillnode_search | a stream | Found: the entries that meet a condition, and how far it looked |
@@ -23,10 +24,16 @@ to these addresses:
 | rillnode_open, rillnode_describe | `stream` | StreamInfo |
 | rillnode_open_many | `stream` | StreamInfo of each, or why not |
 | rillnode_list | `stream` | StreamList |
+| rillnode_watch_streams | `stream` | WatchedStreams, again and again, from an address of its own |
 | rillnode_trim | `stream` | Position of the first entry kept |
 | rillnode_remove | `stream` | Done |
 | rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
 | rillnode_list_indexes | `stream_index` | IndexList |
+| rillnode_join_group | a group | Group, again and again |
+| rillnode_leave_group, rillnode_release_group | a group | Done, once others may have it |
+| rillnode_beat_group | a group | Done |
+| rillnode_save_group | a group | SavedPosition |
+| rillnode_list_groups | `stream_index` | Groups |
 | rillnode_status | `node` | Document |
 | rillnode_checkpoint | `backup` | Document: `{"path": ...}` of the store's copy |
 | rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
@@ -64,6 +71,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
+)
+from rillnode.codecs.native_messages import (
+    BeatGroupRequest as BeatGroupRequest,
 )
 from rillnode.codecs.native_messages import (
     BlockItem as BlockItem,
@@ -105,6 +115,18 @@ from rillnode.codecs.native_messages import (
     FoundResponse as FoundResponse,
 )
 from rillnode.codecs.native_messages import (
+    GroupInfo as GroupInfo,
+)
+from rillnode.codecs.native_messages import (
+    GroupMember as GroupMember,
+)
+from rillnode.codecs.native_messages import (
+    GroupResponse as GroupResponse,
+)
+from rillnode.codecs.native_messages import (
+    HeldPartition as HeldPartition,
+)
+from rillnode.codecs.native_messages import (
     Hop as Hop,
 )
 from rillnode.codecs.native_messages import (
@@ -115,6 +137,18 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     JobsResponse as JobsResponse,
+)
+from rillnode.codecs.native_messages import (
+    JoinGroupRequest as JoinGroupRequest,
+)
+from rillnode.codecs.native_messages import (
+    LeaveGroupRequest as LeaveGroupRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListGroupsRequest as ListGroupsRequest,
+)
+from rillnode.codecs.native_messages import (
+    ListGroupsResponse as ListGroupsResponse,
 )
 from rillnode.codecs.native_messages import (
     ListIndexesRequest as ListIndexesRequest,
@@ -147,6 +181,9 @@ from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
 )
 from rillnode.codecs.native_messages import (
+    OpenProducerRequest as OpenProducerRequest,
+)
+from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -159,6 +196,9 @@ from rillnode.codecs.native_messages import (
     PositionsResponse as PositionsResponse,
 )
 from rillnode.codecs.native_messages import (
+    ProducerResponse as ProducerResponse,
+)
+from rillnode.codecs.native_messages import (
     QueueName as QueueName,
 )
 from rillnode.codecs.native_messages import (
@@ -166,6 +206,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
+)
+from rillnode.codecs.native_messages import (
+    ReleaseGroupRequest as ReleaseGroupRequest,
 )
 from rillnode.codecs.native_messages import (
     RemoveRequest as RemoveRequest,
@@ -181,6 +224,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     SavedIndexResponse as SavedIndexResponse,
+)
+from rillnode.codecs.native_messages import (
+    SaveGroupRequest as SaveGroupRequest,
 )
 from rillnode.codecs.native_messages import (
     SaveIndexRequest as SaveIndexRequest,
@@ -252,6 +298,12 @@ from rillnode.codecs.native_messages import (
     UnsubscribeRequest as UnsubscribeRequest,
 )
 from rillnode.codecs.native_messages import (
+    WatchStreamsRequest as WatchStreamsRequest,
+)
+from rillnode.codecs.native_messages import (
+    WatchStreamsResponse as WatchStreamsResponse,
+)
+from rillnode.codecs.native_messages import (
     WorkRequest as WorkRequest,
 )
 from rillnode.codecs.routing.about import (
@@ -295,6 +347,7 @@ _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
+    "rillnode_open_producer": OpenProducerRequest,
     "rillnode_read": ReadRequest,
     "rillnode_locate": LocateRequest,
     "rillnode_search": SearchRequest,
@@ -306,11 +359,18 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_open_many": OpenManyRequest,
     "rillnode_describe": DescribeRequest,
     "rillnode_list": ListRequest,
+    "rillnode_watch_streams": WatchStreamsRequest,
     "rillnode_trim": TrimRequest,
     "rillnode_remove": RemoveRequest,
     "rillnode_load_index": LoadIndexRequest,
     "rillnode_save_index": SaveIndexRequest,
     "rillnode_list_indexes": ListIndexesRequest,
+    "rillnode_join_group": JoinGroupRequest,
+    "rillnode_leave_group": LeaveGroupRequest,
+    "rillnode_beat_group": BeatGroupRequest,
+    "rillnode_release_group": ReleaseGroupRequest,
+    "rillnode_save_group": SaveGroupRequest,
+    "rillnode_list_groups": ListGroupsRequest,
     "rillnode_status": StatusRequest,
     "rillnode_checkpoint": CheckpointRequest,
     "rillnode_sink_ends": SinkEndsRequest,
@@ -335,13 +395,17 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
 _RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
+    "rillnode_watched_streams": WatchStreamsResponse,
     "rillnode_opened": OpenManyResponse,
     "rillnode_position": PositionResponse,
     "rillnode_positions": PositionsResponse,
+    "rillnode_producer": ProducerResponse,
     "rillnode_blocks": BlocksResponse,
     "rillnode_found": FoundResponse,
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,
+    "rillnode_group": GroupResponse,
+    "rillnode_groups": ListGroupsResponse,
     "rillnode_document": DocumentResponse,
     "rillnode_ends": SinkEndsResponse,
     "rillnode_done": DoneResponse,
@@ -442,11 +506,13 @@ def block_budget(message_bytes_max: int, wanted: int) -> int:
 
 def failure_of(failure: Failure) -> RequestError:
     """A node's failure as the error that a caller gets."""
+    context = {} if failure.index is None else {"index": failure.index}
     return RequestError(
         failure.code,
         failure.text,
         retryable=failure.retryable,
         retry_seconds=failure.retry_milliseconds / 1_000,
+        **context,
     )
 
 

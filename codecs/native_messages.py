@@ -24,12 +24,19 @@ class AppendRequest:
         count: number of entries.
         body: the entries, as codecs/entries.py lays them out.
         flags: which columns it has beside data: keys (2), headers (4).
+        producer: who has numbered them: a name, or an id made up for a while; what is stored
+            already is answered with the index that it has. Empty: nobody.
+        epoch: of the opening of the producer's name; 0: it has none.
+        sequence: the first entry's number; those of the others follow.
     """
 
     request_id: UInt
     count: UInt
     body: bytes
     flags: UInt = 0
+    producer: bytes = b""
+    epoch: UInt = 0
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
@@ -40,14 +47,28 @@ class AppendItem:
     count: UInt
     body: bytes
     flags: UInt = 0
+    sequence: UInt = 0
 
 
 @dataclass(slots=True)
 class AppendManyRequest:
-    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself."""
+    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself.
+
+    Attributes:
+        producer: the id of who has numbered the entries of each partition; empty: nobody.
+    """
 
     request_id: UInt
     items: list[AppendItem]
+    producer: bytes = b""
+
+
+@dataclass(slots=True)
+class OpenProducerRequest:
+    """Let a producer's numbers in a partition go on; who has opened its name before is fenced."""
+
+    request_id: UInt
+    name: str
 
 
 @dataclass(slots=True)
@@ -163,6 +184,18 @@ class ListRequest:
 
 
 @dataclass(slots=True)
+class WatchStreamsRequest:
+    """Tell which streams there are whose names a pattern stands for, and of each that is made.
+
+    Answered by WatchStreamsResponses, again and again, until an UnsubscribeRequest goes to where
+    these come from. The pattern is one of grants: `*`, `?` and `[...]`.
+    """
+
+    request_id: UInt
+    pattern: str
+
+
+@dataclass(slots=True)
 class TrimRequest:
     """Drop a partition's entries below `before`."""
 
@@ -210,6 +243,75 @@ class ListIndexesRequest:
     after_stream: str
     after_partition: UInt
     after_client_id: str
+
+
+@dataclass(slots=True)
+class JoinGroupRequest:
+    """Become a member of a group of consumers; answered by a GroupResponse at each change.
+
+    Asked again with the same token over another link the member goes on with what it has.
+
+    Attributes:
+        member: a token of 16 bytes, made up for one member; whoever asks with it is the same.
+        shared: whether members share the partitions; else a single consumer has the name, which
+            takes part in nothing but that.
+    """
+
+    request_id: UInt
+    member: bytes
+    shared: bool
+
+
+@dataclass(slots=True)
+class LeaveGroupRequest:
+    """Be a member no more; what the member has others get at once."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class BeatGroupRequest:
+    """Tell that a member that has partitions is well."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class HeldPartition:
+    """A partition that a member has, since the group's generation `generation`."""
+
+    partition: UInt
+    generation: UInt
+
+
+@dataclass(slots=True)
+class ReleaseGroupRequest:
+    """Give partitions up that the group has asked for, once the positions in them are saved."""
+
+    request_id: UInt
+    member: bytes
+    partitions: list[HeldPartition]
+
+
+@dataclass(slots=True)
+class SaveGroupRequest:
+    """Save the group's position in a partition that the member has had since `generation`."""
+
+    request_id: UInt
+    member: bytes
+    partition: UInt
+    generation: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ListGroupsRequest:
+    """List the groups of a stream, or (empty) those with members at the node."""
+
+    request_id: UInt
+    stream: str
 
 
 @dataclass(slots=True)
@@ -472,11 +574,40 @@ class ListResponse:
 
 
 @dataclass(slots=True)
+class WatchStreamsResponse:
+    """Answers WatchStreamsRequest: streams that were not told of, or have more partitions now.
+
+    Attributes:
+        listed: all that there were at the beginning have been told.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    listed: bool
+
+
+@dataclass(slots=True)
 class PositionResponse:
     """Answers AppendRequest, LocateRequest and TrimRequest."""
 
     request_id: UInt
     index: UInt
+
+
+@dataclass(slots=True)
+class ProducerResponse:
+    """Answers OpenProducerRequest.
+
+    Attributes:
+        epoch: what the producer's appends have to say.
+        next_sequence: the number after its last one; 0 where there is none.
+        last_index: the index that the last one has, where that is known.
+    """
+
+    request_id: UInt
+    epoch: UInt
+    next_sequence: UInt
+    last_index: UInt | None
 
 
 @dataclass(slots=True)
@@ -536,6 +667,50 @@ class SavedIndexResponse:
 
     request_id: UInt
     index: UInt | None
+
+
+@dataclass(slots=True)
+class GroupResponse:
+    """Answers JoinGroupRequest, again and again: what a member has.
+
+    Attributes:
+        generation: counts the changes of the group: members that come and go, partitions that move.
+        held: its partitions.
+        asked: those of them that it is to give up.
+    """
+
+    request_id: UInt
+    generation: UInt
+    held: list[HeldPartition]
+    asked: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member of a group: the beginning of its token in hex, whose it is, and what it has."""
+
+    id: str
+    principal: str
+    partitions: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupInfo:
+    """A group of consumers, or a single one (not `shared`), of one stream."""
+
+    stream: str
+    name: str
+    shared: bool
+    generation: UInt
+    members: list[GroupMember]
+
+
+@dataclass(slots=True)
+class ListGroupsResponse:
+    """Answers ListGroupsRequest."""
+
+    request_id: UInt
+    groups: list[GroupInfo]
 
 
 @dataclass(slots=True)
@@ -712,6 +887,7 @@ class Failure:
     Attributes:
         retry_milliseconds: how long to wait before that; 0 where nothing tells.
         nodes: where it may be asked instead, with `store.elsewhere`.
+        index: with `producer.stale`, the one that the number has, where that is known.
     """
 
     request_id: UInt
@@ -720,6 +896,7 @@ class Failure:
     retryable: bool = False
     retry_milliseconds: UInt = 0
     nodes: list[NodeAddress] = field(default_factory=list[NodeAddress])
+    index: UInt | None = None
 
     @classmethod
     def of(cls, request_id: int, error: RillnodeError) -> Self:
@@ -727,7 +904,8 @@ class Failure:
         wait = ceil(1_000 * error.retry_seconds)
         told: Any = error.context.get("nodes", ())
         nodes = [NodeAddress(*one) for one in told]
-        return cls(request_id, error.code, error.text, error.retryable, wait, nodes)
+        index: Any = error.context.get("index") if error.code == "producer.stale" else None
+        return cls(request_id, error.code, error.text, error.retryable, wait, nodes, index)
 
 
 @dataclass(slots=True)
@@ -761,6 +939,7 @@ class PositionsResponse:
 Request = (
     AppendRequest
     | AppendManyRequest
+    | OpenProducerRequest
     | ReadRequest
     | LocateRequest
     | SearchRequest
@@ -772,11 +951,18 @@ Request = (
     | OpenManyRequest
     | DescribeRequest
     | ListRequest
+    | WatchStreamsRequest
     | TrimRequest
     | RemoveRequest
     | LoadIndexRequest
     | SaveIndexRequest
     | ListIndexesRequest
+    | JoinGroupRequest
+    | LeaveGroupRequest
+    | BeatGroupRequest
+    | ReleaseGroupRequest
+    | SaveGroupRequest
+    | ListGroupsRequest
     | StatusRequest
     | CheckpointRequest
     | SinkEndsRequest
@@ -801,13 +987,17 @@ Request = (
 Response = (
     StreamResponse
     | ListResponse
+    | WatchStreamsResponse
     | PositionResponse
     | PositionsResponse
+    | ProducerResponse
     | OpenManyResponse
     | BlocksResponse
     | FoundResponse
     | SavedIndexResponse
     | ListIndexesResponse
+    | GroupResponse
+    | ListGroupsResponse
     | DocumentResponse
     | SinkEndsResponse
     | DoneResponse

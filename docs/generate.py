@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import openapi_document
 from error_codes import ErrorCode, error_codes
 from python_reference import described
 from rillnode.codecs.errors import RequestError
@@ -345,10 +346,15 @@ PAGES: Final = {
     "errors.md": errors_page,
     "http.md": http_page,
     "metrics.md": metrics_page,
+    "openapi.json": openapi_document.page,
     "python.md": python_page,
     "simulation.md": simulation_page,
 }
 
+SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
+"""The OpenAPI document as the HTTP door has it."""
+
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
+    SERVED.write_text(openapi_document.served(), encoding="utf-8")

@@ -14,8 +14,6 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rillnode.node.spark.source import RillnodeSource
-
 
 def main() -> None:
     """Count what is new of every stream, batch by batch, and append the counts to a stream."""
@@ -26,7 +24,6 @@ def main() -> None:
     # Workers must run the interpreter that has rillnode.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName("counts").getOrCreate()
-    spark.dataSource.register(RillnodeSource)
     connection = {
         "url": arguments.url,
         "node_identity": arguments.node_identity,

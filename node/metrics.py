@@ -103,6 +103,14 @@ METRICS: Final = (
         "rillnode_queue_held", "gauge", ("queue", "stream"),
         "1 while a work queue gives no further entries, as too many are open.",
     ),
+    Described(
+        "rillnode_group_members", "gauge", ("group", "stream"),
+        "Members of a group of consumers; those of all nodes that share the log.",
+    ),
+    Described(
+        "rillnode_group_generation", "gauge", ("group", "stream"),
+        "Counts changes of a group of consumers: what moves often shows here.",
+    ),
     Described("rillnode_actors", "gauge", ("actor",), "Actors of a class."),
     Described(
         "rillnode_actor_mailbox_messages", "gauge", ("actor",), "Messages waiting in mailboxes."
@@ -331,6 +339,14 @@ class NodeMetrics:
                 for record, _ in streams
             ],
             "rillnode_subscription_lag_messages": list(lags.items()),
+            "rillnode_group_members": [
+                ((view.name, view.stream), len(view.state.members))
+                for view in self._node.consumer_groups
+            ],
+            "rillnode_group_generation": [
+                ((view.name, view.stream), view.state.generation)
+                for view in self._node.consumer_groups
+            ],
         }
 
     def _queues(self) -> dict[str, list[Sample]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 import rillnode
+from rillnode.actors.core.groups.registry import GroupView
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.queues.names import Gauge
 from rillnode.actors.core.router import Router
@@ -30,6 +31,10 @@ LostKind = Literal["actor", "thread"]
 
 LINKS_LISTED_MAX: Final = 200
 """Links in one document. Own choice: what people look through."""
+
+GROUPS_LISTED_MAX: Final = 100
+MEMBERS_LISTED_MAX: Final = 100
+"""Likewise groups of consumers, and members of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,22 @@ class Lost:
             f"the {self.kind} {self.name} {how} at {self.at} ({self.error}): see the log, and "
             "start the node anew"
         )
+
+
+def group_row(view: GroupView) -> dict[str, Any]:
+    """A group of consumers with its members, those that have come first where there are many."""
+    held = view.state.held()
+    members = [
+        {"id": one.id[:8], "principal": one.principal, "partitions": held.get(one.id, [])}
+        for one in view.state.members[:MEMBERS_LISTED_MAX]
+    ]
+    return {
+        "name": view.name,
+        "stream": view.stream,
+        "generation": view.state.generation,
+        "members_count": len(view.state.members),
+        "members": members,
+    }
 
 
 class Observation:
@@ -125,6 +146,15 @@ class Observation:
     def queues(self) -> Sequence[Gauge]:
         """The work queues in use, as they stood when something of them was last written."""
         return () if self._streams is None else tuple(self._streams.queues.gauges.values())
+
+    @property
+    def consumer_groups(self) -> Sequence[GroupView]:
+        """The groups of consumers that have members here, the first of them where there are many.
+
+        A name that single consumers use is none.
+        """
+        views = () if self._streams is None else self._streams.groups
+        return tuple(islice((view for view in views if view.state.shared), GROUPS_LISTED_MAX))
 
     @property
     def uptime_seconds(self) -> float:
@@ -276,6 +306,7 @@ class Observation:
             },
             "queues": [msgspec.to_builtins(one) for one in self.queues],
             "undelivered": dict(self.router.undelivered),
+            "groups": [group_row(view) for view in self.consumer_groups],
             "lost": [asdict(lost) for lost in self.lost],
             "actors": msgspec.to_builtins(self.system.stats()),
             "peers": parts.peers.statuses(),

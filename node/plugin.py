@@ -38,6 +38,7 @@ from rillnode.actors.log import Complete, StoreHealth, StreamRecord
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import Client
+from rillnode.node.client.session import Session
 from rillnode.node.config import Config, PlugInTable
 from rillnode.transports.tcp import TcpListener
 from rillnode.transports.web_server import WebServer
@@ -134,6 +135,8 @@ class Core:
         changed: to be told of streams that the plug-in makes or changes by itself.
         actor: which actors to make for a class of the plug-in's own.
         client: the node's client in its own process, which may do everything; from `serve` on.
+        session: likewise what a client stands on, as any principal: what that asks is granted,
+            limited and charged to the principal, as over a link of its own.
     """
 
     streams: StreamContext
@@ -145,6 +148,7 @@ class Core:
     changed: Changed
     actor: Callable[[type[Worker]], Callable[..., Worker]]
     client: Callable[[], Client]
+    session: Callable[[str], Session]
 
 
 class SimulatedPart(Protocol):

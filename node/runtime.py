@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
@@ -20,6 +20,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
 from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
@@ -64,6 +65,7 @@ from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
+from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
@@ -73,6 +75,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
+from rillnode.node.client.typed import TypedStream
 from rillnode.node.config import Config, check_config
 from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
@@ -90,6 +93,8 @@ from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.memory import connect_memory
 from rillnode.transports.web_server import WebServer
+
+T = TypeVar("T")
 
 logger = logging.getLogger("rillnode.node.runtime")
 
@@ -166,6 +171,8 @@ class Node:
         self._observed = Observation(config, self.identity, parts)
         self._entered = Entered()
         self._introduction: Cell | None = None
+        self._sessions: dict[str, Session] = {}
+        self._own_links: dict[str, ConnectionEvents] = {}
 
     @property
     def identity(self) -> str:
@@ -211,8 +218,20 @@ class Node:
         if failure is not None:
             raise failure from failure.__cause__
 
-    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+    @overload
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...
+
+    @overload
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> TypedStream[T]: ...
+
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> Stream | TypedStream[T]:
         """Open or create a stream; see `Client.stream`."""
+        if schema is not None:
+            return await self.client.stream(name, partitions=partitions, schema=schema)
         return await self.client.stream(name, partitions=partitions)
 
     async def spawn(
@@ -406,11 +425,14 @@ class Node:
 
     async def _drain(self) -> None:
         """Read nothing more, and wait until all that was read has its outcome and is synced."""
+        own = {link.cell for link in self._own_links.values()}
         for cell in self._connections():
-            if cell is not self._own_link.cell:
+            if cell not in own:
                 self._system.post(cell, Drain())
         if hasattr(self, "client"):
             await self.client.close()
+        for session in self._sessions.values():
+            await session.close()
         while True:
             await self._system.settle()
             if not self._store.pending_bytes:
@@ -437,7 +459,8 @@ class Node:
                 ended = await self._system.end_unsettled(but=self._connections())
                 logger.warning("actors_ended", extra={"actors": ended})
         if hasattr(self, "client"):
-            await self._session.close(timeout_seconds=0.0)
+            for session in self._sessions.values():
+                await session.close(timeout_seconds=0.0)
 
     def _spawn(self) -> None:
         system, router = self._system, self._router
@@ -462,8 +485,13 @@ class Node:
             system.post(retention, change)
             for plug_in in self._plug_ins:
                 guarded(plug_in.changed, change)
+            record = change.record if isinstance(change, StreamRemoved) else change
+            context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
+                context.watches.removed(record)
                 system.post(self._indexes, change)
+            else:
+                context.watches.changed(record)
 
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
@@ -491,6 +519,9 @@ class Node:
         backup = partial(BackupActor, router, self._access, self._store, copies, self._entropy)
         router.register(BACKUP_ADDRESS, system.spawn(backup))
         router.register_resolver(ADDRESS_PREFIX, stream_resolver(context))
+        router.register_resolver(GROUP_PREFIX, addresses.group_resolver(context))
+        explain_group = partial(addresses.explain_refusal, self._access)
+        router.register_guard(GROUP_PREFIX, addresses.group_guard(self._access), explain_group)
         router.register_guard(ADDRESS_PREFIX, stream_guard(self._access), explain_refusal)
         router.register(QUEUES_ADDRESS, system.spawn(partial(QueueService, context)))
         router.register_resolver(QUEUE_PREFIX, queue_resolver(context))
@@ -501,7 +532,7 @@ class Node:
         core = Core(
             streams=context, peers=self._peers, service=streams, indexes=self._indexes,
             rules=rules, holds=holds, changed=on_stream, actor=self._variants.actor,
-            client=lambda: self.client,
+            client=lambda: self.client, session=self._session_of,
         )  # fmt: skip
         for plug_in in self._plug_ins:
             plug_in.start(core)
@@ -510,19 +541,29 @@ class Node:
             system=system, access=self._access, quotas=self._quotas, rules=rules,
             streams=streams, retention=retention, plug_ins=self._plug_ins,
         )  # fmt: skip
-        self._session = Session(self._connect_memory, entropy=self._entropy)
-        self._connect_memory_now(self._session)
-        self.client = Client(self._session)
+        self._sessions.clear()
+        self._own_links.clear()
+        self.client = Client(self._session_of(NODE_PRINCIPAL))
 
-    async def _connect_memory(self, events: LinkEvents) -> object:
-        return self._connect_memory_now(events)
+    def _session_of(self, principal: str) -> Session:
+        """The session inside this process that is a principal's."""
+        session = self._sessions.get(principal)
+        if session is None:
 
-    def _connect_memory_now(self, events: LinkEvents) -> object:
-        self._own_link = ConnectionEvents(self._peers, prefix=b"MEM_")
+            async def connect(events: LinkEvents) -> object:
+                return self._connect_memory(events, principal)
+
+            session = self._sessions[principal] = Session(connect, entropy=self._entropy)
+            self._connect_memory(session, principal)
+        return session
+
+    def _connect_memory(self, events: LinkEvents, principal: str) -> object:
+        accepted = ConnectionEvents(self._peers, prefix=b"MEM_")
+        self._own_links[principal] = accepted
         return connect_memory(
             events,
-            self._own_link,
-            dialling_principal=NODE_PRINCIPAL,
+            accepted,
+            dialling_principal=principal,
             accepting_principal=NODE_PRINCIPAL,
             post=asyncio.get_running_loop().call_soon,
             clock=self._clock,

@@ -1,10 +1,12 @@
 """The aiohttp server on one address: the pages and WebSockets of an application, bounded."""
 
 import asyncio
+import json
 import logging
 import ssl
 from collections import Counter
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,6 +23,8 @@ _logger = logging.getLogger("rillnode.transports.http")
 
 _SHUTDOWN_SECONDS: Final = 2.0
 _BACKLOG: Final = 1_024
+_NO_REQUEST: Final = ("http.request", "This is no HTTP request", "see what HTTP/1.1 allows")
+_FAILED: Final = ("http.failed", "The node has failed at this", "see the node's log")
 _FROM_PEERS: Final = (HttpProcessingError, web.RequestPayloadError)
 
 
@@ -109,18 +113,16 @@ async def listen_web(
     """
     loop = asyncio.get_running_loop()
     app.middlewares.insert(0, _until_answered)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=_logger,
-        keepalive_timeout=limits.idle_close_seconds,
-        shutdown_timeout=_SHUTDOWN_SECONDS,
-    )
+    runner = web.AppRunner(app, logger=_logger, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     handler = runner.server
     assert handler is not None
     unfinished = None if group is None else group.unfinished
-    connections = HttpConnections(handler, SystemClock(loop), limits, unfinished)
+    settings: dict[str, Any] = {
+        "access_log": None, "logger": _logger, "keepalive_timeout": limits.idle_close_seconds
+    }  # fmt: skip
+    make = partial(_Requests, handler, loop=loop, **settings)
+    connections = HttpConnections(make, SystemClock(loop), limits, unfinished)
     try:
         server = await loop.create_server(
             connections,
@@ -134,6 +136,29 @@ async def listen_web(
         await runner.cleanup()
         raise bind_error(host, port, error) from error
     return WebServer(server, runner, connections, group)
+
+
+class _Requests(web.RequestHandler):
+    """The requests of one connection, as the library has them but for what is told of failures.
+
+    The library's answers repeat what was sent, which may hold what only its sender should know.
+    """
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no request, or what no handler has answered, in JSON as other errors."""
+        super().handle_error(request, status, exc)
+        code, text, step = _FAILED if status >= 500 else _NO_REQUEST
+        told = {"error": code, "status": status, "code": code, "text": text, "next": step}
+        body, media = json.dumps(told).encode(), "application/problem+json"
+        answer = web.Response(body=body, status=status, content_type=media)
+        answer.force_close()
+        return answer
 
 
 @web.middleware

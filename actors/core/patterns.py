@@ -25,6 +25,12 @@ def is_exact(pattern: str) -> bool:
     return _SPECIAL.search(pattern) is None
 
 
+def literal_prefix(pattern: str) -> str:
+    """What every name that a pattern stands for begins with."""
+    special = _SPECIAL.search(pattern)
+    return pattern if special is None else pattern[: special.start()]
+
+
 def matcher(pattern: str) -> Matches:
     """What tells whether a pattern stands for a name, for the whole of it."""
     if is_exact(pattern):

@@ -19,6 +19,10 @@ Promises of every LogStore:
 - A removal is whole: after a crash the stream is there with all that it held, or nothing of it.
 - Reads see only what is durable. They never block the caller: an answer out of the tail cache
   comes at once, any other through `complete`.
+- What a producer has numbered is stored once (`Append.producer`): an append whose numbers are
+  stored already is answered with the index that they have, also while those are under way, after
+  the store was closed, has failed or was copied, when the entries were trimmed, and whichever of
+  the others has stored them. A log knows a bounded number of producers, and each for a while.
 - Others may write, too: other nodes, whose stores have the same logs. What one was confirmed stands
   before what another appends later. A look-up says whether what it found can change so (`Lookup`);
   a watch is complete when others have done what it waits for, and stays open where nobody does,
@@ -98,7 +102,10 @@ class Operation:
 class Append(Operation):
     """Add the entries of one checked body to a log.
 
-    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`, `follows`).
+    Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`, `follows`),
+    `producer.stale` (its number is not new, and not of the same opening or not where the entries
+    of this body are; `index` of the error's context is the one that it has, where that is known),
+    `producer.fenced` (the producer's name was opened once more since).
 
     Attributes:
         received_at: in milliseconds since 1970; result: no less than that of the entry before, as
@@ -112,7 +119,15 @@ class Append(Operation):
         seen: this follows from what others have appended up to this index, and is refused where
             they have appended more; None: from nothing.
         follows: named values that this follows from, as `seen` of PutRecords has them.
+        producer: who has numbered the entries; empty: nobody.
+        epoch: of the opening of the producer's name (`OpenProducer`); 0: it has none, and is known
+            by its id.
+        sequence: the first entry's number; those of the others follow. Numbers go up, and may
+            leave gaps.
         first_index: result: index of the first entry.
+        is_double: result: it was stored before, and nothing was done. That may be news all the
+            same, as who has stored it may have been told that it failed: see `next_index`.
+        next_index: result, of a double: the index after the log's last entry.
         kept_bytes: result: data bytes that the log keeps, these included.
     """
 
@@ -127,8 +142,36 @@ class Append(Operation):
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     follows: Sequence[tuple[str, int]] = ()
+    producer: bytes = b""
+    epoch: int = 0
+    sequence: int = 0
     first_index: int = -1
+    is_double: bool = False
+    next_index: int = 0
     kept_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class OpenProducer(Operation):
+    """Let a producer's numbers in a log go on: only who has opened it last may append.
+
+    Errors: `stream.removed`.
+
+    Attributes:
+        log: the log.
+        producer: its name.
+        received_at: as an Append has it.
+        epoch: result: of this opening, higher than of those before.
+        next_sequence: result: the number after its last one; 0 where there is none.
+        last_index: result: the index that the last one has; -1 where it is not known.
+    """
+
+    log: int = 0
+    producer: bytes = b""
+    received_at: int = 0
+    epoch: int = 0
+    next_sequence: int = 0
+    last_index: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -195,12 +238,16 @@ class SaveIndex(Operation):
     The caller keeps it monotonic: one actor of a node owns each key. Where others save the same,
     the highest counts.
 
+    Errors: `store.fenced` (see `seen`).
+
     Attributes:
         index: the position; result: what is saved, which may be a higher one of others.
+        seen: as of PutRecords: named values that lie with the stream.
     """
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
     index: int = 0
+    seen: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -475,7 +522,9 @@ class WatchValues(Operation):
     changed: list[tuple[str, bytes | None]] = field(default_factory=list[tuple[str, bytes | None]])
 
 
-WriteOperation = Append | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
+WriteOperation = (
+    Append | OpenProducer | Trim | PutStream | RemoveStream | SaveIndex | PutRecord | PutRecords
+)
 ReadOperation = (
     Read
     | Locate

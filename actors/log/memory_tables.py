@@ -19,6 +19,7 @@ from rillnode.actors.log import (
     LoadIndex,
     Locate,
     LogExtent,
+    OpenProducer,
     Operation,
     PutRecord,
     PutRecords,
@@ -34,7 +35,8 @@ from rillnode.actors.log import (
     logs_of,
     removed_error,
 )
-from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.producers import numbers_for, open_producer
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.layout import (
     INDEX,
     LogState,
@@ -43,6 +45,7 @@ from rillnode.actors.log.rocks.layout import (
     pairs_of,
     put_behind,
     saved_index_key,
+    settle_double,
     split_key,
     utf8,
 )
@@ -86,6 +89,8 @@ class MemoryTables:
                 self._append(operation)
             case Trim():
                 self._trim(operation)
+            case OpenProducer(log=log):
+                open_producer(operation, self.state_of(log), self._put_record)
             case PutStream():
                 self._put_stream(operation)
             case RemoveStream():
@@ -106,6 +111,12 @@ class MemoryTables:
         self._check_there(operation.log)
         log = self._logs.get(operation.log) or _Log()
         state = log.state
+        numbers = numbers_for(operation, state)
+        if numbers is not None:
+            stored = numbers.stored(operation, state.next_index)
+            if stored is not None:
+                settle_double(operation, stored, state)
+                return
         # First all that wrong contents could make fail: a view goes on after them.
         if log.blocks:
             put_behind(operation, state.received_at)
@@ -121,6 +132,8 @@ class MemoryTables:
         )
         self._put_records(operation.records)
         self._logs[operation.log] = log
+        if numbers is not None:
+            numbers.add(operation, state.next_index, self._put_record)
         operation.first_index = state.next_index
         log.blocks.append(Block(state.next_index, value))
         log.keys += indexed
@@ -169,7 +182,8 @@ class MemoryTables:
         for log in logs_of(record.id, record.partitions):
             removed = self._logs.pop(log, None) or _Log()
             self.size -= sum(len(block.value) for block in removed.blocks)
-            beside = [key for key in self._records if key.startswith(beside_log(log))]
+            names = (beside_log(log), beside_stream(record.id))
+            beside = [key for key in self._records if key.startswith(names)]
             self._put_records([(key, None) for key in beside])
         self._indexes = {
             key: index for key, index in self._indexes.items() if key.stream != record.name
@@ -191,6 +205,9 @@ class MemoryTables:
             if value is not None:
                 self._records[key] = value
                 self.size += len(value)
+
+    def _put_record(self, name: str, value: bytes | None) -> None:
+        self._put_records([(name, value)])
 
     def _check_there(self, log: int) -> None:
         stream_id = log >> 32

@@ -16,7 +16,7 @@ def logs_of(stream_id: int, partitions: int) -> list[int]:
     return [log_id(stream_id, partition) for partition in range(partitions)]
 
 
-BESIDE_LOGS = "overlay/"
+BESIDE_LOGS = "beside/"
 """Begins the names of values that are kept beside logs, each log's under its own."""
 
 
@@ -44,6 +44,18 @@ def version_of(value: bytes | None) -> int:
     if value is None:
         return 0
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") | 1
+
+
+GROUPS = "groups/"
+"""Begins the names of what is kept of groups of consumers, by the first log of their stream."""
+
+OF_LOGS = (BESIDE_LOGS, GROUPS)
+"""What lies where a log does, by its number, and goes with it."""
+
+
+def beside_stream(stream_id: int) -> str:
+    """Begins the names of what is kept of the groups that read a stream, removed with it."""
+    return f"{GROUPS}{log_id(stream_id, 0)}/"
 
 
 FIRST_KEY = b"\1"

@@ -46,7 +46,7 @@ Records = list[tuple[str, bytes | None]]
 
 def records_prefix(log: int) -> str:
     """Begins the names of what is kept beside a log for its overlay."""
-    return beside_log(log)
+    return f"{beside_log(log)}overlay/"
 
 
 def own_prefixes(log: int) -> tuple[str, str]:

@@ -55,6 +55,11 @@ DERIVED_TABLES: Final = (
 )  # fmt: skip
 """What a sink's job may make of bronze, as its report names it; other names are not told on."""
 
+TYPED_TABLES: Final = "table/"
+"""How the names of typed tables begin, in a job's report."""
+TYPED_TABLES_MAX: Final = 100
+"""Typed tables that a report may name beside those that the configuration has."""
+
 
 class TableStatus(NamedTuple):
     """The state of one table of a sink.
@@ -112,7 +117,9 @@ class SinkStatus:
         }
 
     def _names(self) -> list[str]:
-        told = (name for name in DERIVED_TABLES if _told_of(self.report.get(name)) is not None)
+        typed = [name for name in self.report if name.startswith(TYPED_TABLES)]
+        names = (*DERIVED_TABLES, *typed[:TYPED_TABLES_MAX])
+        told = (name for name in names if _told_of(self.report.get(name)) is not None)
         return list(dict.fromkeys((*self.tables, *told)))
 
     def failing_tables(self) -> dict[str, TableStatus]:

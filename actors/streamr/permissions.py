@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.access import ANONYMOUS, EVERYBODY, Access
 from rillnode.actors.log import StreamRecord
-from rillnode.actors.streamr.sessions import API_KEY, ETHEREUM
+from rillnode.actors.streamr.sessions import ETHEREUM
+from rillnode.codecs.api_keys import API_KEY
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX
 

@@ -8,7 +8,6 @@ good for one login.
 Nothing here waits or stores: what is revoked is kept by the directory.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from rillnode.actors.core.rights import Key, Rights
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.actors.streamr.login_rate import LoginRate
 from rillnode.actors.streamr.revocations import Revocations
+from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import STREAMR_ANSWERED_CHALLENGES_MAX, STREAMR_CHALLENGE_SECONDS
 from rillnode.codecs.streamr.ethereum import parse_address, recover_address
@@ -35,7 +35,6 @@ from rillnode.codecs.streamr.session_tokens import (
 )
 
 ETHEREUM: Final = "eth:"
-API_KEY: Final = "apikey:"
 
 _KEY_BYTES: Final = 32
 
@@ -235,14 +234,6 @@ class Sessions:
         expires_at = now_ms + round(self._settings.token_seconds * 1_000)
         session = Session(self._entropy(ID_BYTES), now_ms, expires_at, principal)
         return Token(encode_token(session, key), expires_at)
-
-
-def hash_of(api_key: str) -> str:
-    """The hash that stands for an API key in the configuration: SHA-256 in hex.
-
-    Keys are 256 random bits, so that a slow hash would add nothing.
-    """
-    return hashlib.sha256(api_key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _refused() -> RequestError:

@@ -3,12 +3,13 @@
 Source: RFC 8949, section 3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rillnode.codecs.errors import CodecError
 
 CborValue = int | bytes | str | bool | None
+Value = int | bytes | str | Mapping[str, "Value"]
 
 UINT: Final = 0
 BYTES: Final = 2
@@ -52,6 +53,20 @@ def encode_array(items: Iterable[bytes]) -> bytes:
     """Encode an array of encoded items."""
     parts = list(items)
     return b"".join((encode_head(ARRAY, len(parts)), *parts))
+
+
+def encode_value(value: "Value") -> bytes:
+    """Encode a number from 0 on, bytes, a text, or a map of texts to such."""
+    match value:
+        case int():
+            return encode_head(UINT, value)
+        case str():
+            return encode_text(value)
+        case bytes():
+            return encode_head(BYTES, len(value)) + value
+        case _:
+            parts = (encode_text(name) + encode_value(one) for name, one in value.items())
+            return encode_head(MAP, len(value)) + b"".join(parts)
 
 
 def read_head(data: bytes, at: int, major: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli import (
     actor,
+    apikey,
     backup,
     bench,
     completion,
@@ -52,7 +53,8 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 
 _NOUNS = (
     init, run, status, top, stream, short, index, queue, peer, route, actor,
-    key, config, context, backup, restore, verify, store, doctor, bench, completion,
+    key, apikey, config, context, backup, restore, verify, store, doctor, bench,
+    completion,
 )  # fmt: skip
 """In the order of the help, before those of plug-ins."""
 

@@ -2,11 +2,12 @@
 
 import argparse
 
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.client import Client, GroupInfo, GroupMember
 
 
 def add(commands: Commands) -> None:
@@ -16,6 +17,8 @@ def add(commands: Commands) -> None:
         verbs, "ls", ls,
         summary="list consumers, their positions and what they have not processed yet",
         usage="[STREAM] [options]",
+        text="The members of groups stand beside the partitions that they have at the moment;\n"
+        "without STREAM those of groups with members at this node.",
         examples=["rillnode index ls", "rillnode index ls sensors --json"],
     )  # fmt: skip
     parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="of this one only")
@@ -44,6 +47,13 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     """List positions."""
     async with connected(args, terminal) as client:
         saved = await client.indexes(args.stream)
+        groups = await _groups(client, args.stream)
+    members = {
+        (group.stream, group.name, partition): member
+        for group in groups
+        for member in group.members
+        for partition in member.partitions
+    }
     rows = [
         {
             "stream": one.stream,
@@ -52,11 +62,32 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
             "index": one.index,
             "end": one.next_index,
             "lag": one.lag,
+            "member": _name(members.pop((one.stream, one.client_id, one.partition), None)),
         }
         for one in saved
     ]
+    rows += [
+        {
+            "stream": stream, "partition": partition, "client": name, "index": None, "end": None,
+            "lag": None, "member": _name(member),
+        }
+        for (stream, name, partition), member in members.items()
+    ]  # fmt: skip
     terminal.rows(rows, empty="no consumer has saved a position yet")
     return Exit.OK
+
+
+async def _groups(client: Client, stream: str) -> list[GroupInfo]:
+    """The groups of a stream, or of all; of a stream that is no more there are none."""
+    try:
+        return await client.groups(stream)
+    except StreamUnknown:
+        return []
+
+
+def _name(member: GroupMember | None) -> str | None:
+    """What a member is called: the beginning of its token, and whose it is."""
+    return None if member is None else f"{member.id} {member.principal}"
 
 
 async def get(args: argparse.Namespace, terminal: Terminal) -> int:

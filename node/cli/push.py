@@ -6,6 +6,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -229,19 +230,27 @@ def _keys(args: argparse.Namespace, reader: InputReader) -> "Callable[[bytes], K
     if not args.key_field:
         key: str | None = args.entry_key
         return lambda _: key
-    path = str(args.key_field).split(".")
+    return partial(key_in, str(args.key_field), reader)
 
-    def key_of(data: bytes) -> "Key":
-        value: object = msgspec.json.decode(data)
-        for part in path:
-            inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
-            if part not in inner:
-                text = f"line {reader.line} of the input: no field {args.key_field}"
-                raise RillnodeError("input.key", text)
-            value = inner[part]
-        return value if isinstance(value, str) else msgspec.json.encode(value)
 
-    return key_of
+def key_in(path: str, reader: InputReader, data: bytes) -> "Key":
+    """The key that a field of a JSON object holds, by the names that lead to it.
+
+    Args:
+        path: the names, with dots between them.
+        reader: where the object comes from.
+        data: the object.
+
+    Raises:
+        RillnodeError: `input.key`, there is no such field.
+    """
+    value: object = msgspec.json.decode(data)
+    for part in path.split("."):
+        inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        if part not in inner:
+            raise RillnodeError("input.key", f"line {reader.line} of the input: no field {path}")
+        value = inner[part]
+    return value if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -87,6 +87,10 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
         shown[key] = [_row(name, values, _COLUMNS[key]) for name, values in rows.items()]
     if log is not None:
         shown["views"] = log["views"]
+    shown["groups"] = [
+        {key: row[key] for key in ("name", "stream", "members_count", "generation")}
+        for row in shown.pop("groups", ())
+    ]
     shown["actors"] = [
         {
             **_row(name.rpartition(".")[2], values, _COLUMNS["actors"]),

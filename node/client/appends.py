@@ -1,14 +1,21 @@
-"""The appends of one session: to a partition's stream, or of many partitions together."""
+"""The appends of one session: to a partition's stream, or of many partitions together.
 
+The entries of each partition are numbered, so that what is asked again, over a new link or of
+another node, is not stored again: by the name of a producer, or by an id that the session makes up.
+A log remembers so many blocks of a producer as it may have under way to it.
+"""
+
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
-from rillnode.codecs.limits import APPENDS_MAX
+from rillnode.codecs.limits import APPENDS_MAX, APPENDS_UNDER_WAY_MAX
 from rillnode.node.client.messages import failure_of
 from rillnode.node.client.repeating import OnResponse
 
@@ -40,35 +47,56 @@ class Asks(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Partition:
-    """A partition that a client appends to.
+    """A partition that a client appends to, as one producer.
 
     Nothing keeps the order between the two ways, so that it changes only when nothing is under way.
 
     Attributes:
         address: of its stream's actor.
+        sequence: the number of the next entry.
+        name: of the producer; empty: it has none, and is known by the session's id.
+        epoch: of the opening of that name.
         alone: requests to that without an answer.
         together: likewise, blocks for it that went with others'.
         elsewhere: blocks for it that its node does not serve, and what came since, each with the
             number by which it is in its order; they go alone, to who does, when none is under way
             with others'. None: its node serves it.
+        waiting: who is called once when there is room for more blocks.
     """
 
     address: bytes
+    sequence: int = 0
+    name: bytes = b""
+    epoch: int = 0
     alone: int = 0
     together: int = 0
     elsewhere: "list[tuple[int, Block]] | None" = None
+    waiting: deque[Callable[[], object]] = field(default_factory=deque[Callable[[], object]])
+
+    @property
+    def room(self) -> int:
+        """How many blocks more may be under way."""
+        return APPENDS_UNDER_WAY_MAX - self.alone - self.together - len(self.elsewhere or ())
+
+    def settled(self) -> None:
+        """A block has its outcome: call who waits, where half of the room is free."""
+        if self.waiting and 2 * self.room >= APPENDS_UNDER_WAY_MAX:
+            waiting, self.waiting = self.waiting, deque()
+            for call in waiting:
+                call()
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A block to be appended to a partition, and who is told of it."""
+    """A block to be appended to a partition, the number of its first entry, and who is told."""
 
     partition: Partition
     count: int
     body: bytes
     settle: Settle
+    sequence: int
     flags: int = 0
 
 
@@ -77,11 +105,23 @@ class Appends:
 
     Args:
         session: asks the node.
+        producer: the id that it has made up.
     """
 
-    def __init__(self, session: Asks) -> None:
+    def __init__(self, session: Asks, producer: bytes) -> None:
         self._session = session
+        self._producer = producer
+        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
+        self._appended = 0
         self._gathered: list[Callable[[], Sequence[Block]]] = []
+
+    def partition(self, address: bytes) -> Partition:
+        """The partition of an address, as all that append to it by the session's id share it."""
+        partition = self._partitions.get(address)
+        if partition is None:
+            # Numbers may leave gaps, and must not come again: none is higher than this one.
+            partition = self._partitions[address] = Partition(address, self._appended)
+        return partition
 
     def gather(self, blocks: Callable[[], Sequence[Block]]) -> None:
         """Have what `blocks` gives at the end of this turn of the loop appended with all else."""
@@ -99,10 +139,11 @@ class Appends:
         together: list[Block] = []
         for block in blocks:
             to = block.partition
+            self._appended += block.count
             if to.elsewhere is not None:
                 to.elsewhere.append((self._session.next_id(), block))
                 self._send_elsewhere(to)
-            elif to.together or (partitions >= TOGETHER_MIN and not to.alone):
+            elif to.together or (partitions >= TOGETHER_MIN and not to.alone and not to.name):
                 to.together += 1
                 together.append(block)
             else:
@@ -118,17 +159,26 @@ class Appends:
         self.send(blocks, partitions=len(gathered))
 
     def _send_alone(self, block: Block) -> None:
+        to = block.partition
+
         def on_response(response: native.Response | RillnodeError) -> None:
-            block.partition.alone -= 1
+            to.alone -= 1
             if isinstance(response, native.PositionResponse):
                 block.settle(response.index)
             else:
                 block.settle(_failure(response))
+            to.settled()
 
         request = native.AppendRequest(
-            self._session.next_id(), block.count, block.body, flags=block.flags
+            self._session.next_id(),
+            block.count,
+            block.body,
+            block.flags,
+            to.name or self._producer,
+            to.epoch,
+            block.sequence,
         )
-        self._ask(block.partition.address, request, on_response)
+        self._ask(to.address, request, on_response)
 
     def _send_together(self, blocks: Sequence[Block]) -> None:
         request_id = self._session.next_id()
@@ -139,6 +189,7 @@ class Appends:
             settle(response)
             for block in blocks:
                 self._send_elsewhere(block.partition)
+                block.partition.settled()
 
         def settle(response: native.Response | RillnodeError) -> None:
             if isinstance(response, native.PositionsResponse) and len(response.indexes) == len(
@@ -161,10 +212,12 @@ class Appends:
                 block.settle(error)
 
         items = [
-            native.AppendItem(block.partition.address, block.count, block.body, flags=block.flags)
+            native.AppendItem(
+                block.partition.address, block.count, block.body, block.flags, block.sequence
+            )
             for block in blocks
         ]
-        request = native.AppendManyRequest(request_id, items)
+        request = native.AppendManyRequest(request_id, items, self._producer)
         self._ask(APPENDER, request, on_response)
 
     def _send_elsewhere(self, to: Partition) -> None:

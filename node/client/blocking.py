@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
@@ -20,21 +20,25 @@ from rillnode.codecs.times import Time
 from rillnode.node.client.client import (
     TAKE_BACK_ENTRIES,
     Client,
+    GroupInfo,
     SavedIndex,
     TakenBack,
     connect,
 )
 from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
+from rillnode.node.client.following import Followed, Following, FollowStart
+from rillnode.node.client.group import OnPartitions
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer
-from rillnode.node.client.producer import Data
+from rillnode.node.client.producer import Data, NamedProducer
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
 from rillnode.node.client.session import OnDisconnect, OnReconnect
 from rillnode.node.client.stream import Start, Stream, StreamInfo
+from rillnode.node.client.typed import BlockingTypedStream
 from rillnode.node.client.work import (
     ATTEMPTS,
     VISIBILITY_SECONDS,
@@ -45,6 +49,7 @@ from rillnode.node.client.work import (
 from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class BlockingIteration(Generic[Item]):
@@ -286,6 +291,11 @@ class BlockingConsumer(Generic[E]):
         self._loop.run(self._consumer.save())
 
     @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads; see `Consumer.partitions`."""
+        return self._consumer.partitions
+
+    @property
     def in_flight(self) -> int:
         """Entries that were handed out and do not count as processed."""
         return self._consumer.in_flight
@@ -390,6 +400,27 @@ class BlockingPusher:
         self._loop.run(self._pusher.__aexit__(kind, error, trace))
 
 
+class BlockingFollowing(BlockingIteration[Followed]):
+    """Entries of all streams of a pattern; see `Following`."""
+
+    def __init__(self, following: Following, loop: LoopThread) -> None:
+        async def one() -> tuple[Followed]:
+            return (await anext(following),)
+
+        super().__init__(loop, one, following.aclose)
+        self._following = following
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it follows at the moment; see `Following.streams`."""
+        return self._following.streams
+
+    @property
+    def position(self) -> dict[str, dict[str, int]]:
+        """Where it is in each stream; see `Following.position`."""
+        return self._following.position
+
+
 class BlockingService:
     """An address that the client serves; see `Service`. A context manager."""
 
@@ -413,6 +444,43 @@ class BlockingService:
     def stop(self, *, timeout_seconds: float = STOP_SECONDS) -> None:
         """Take no more calls, answer those that are open, and give the address up."""
         self._loop.run(self._service.stop(timeout_seconds=timeout_seconds))
+
+
+class BlockingProducer:
+    """A producer that has a name; see `NamedProducer`.
+
+    Attributes:
+        name: its name.
+        partition: where it pushes to.
+    """
+
+    def __init__(self, producer: NamedProducer, loop: LoopThread) -> None:
+        self.name = producer.name
+        self.partition = producer.partition
+        self._producer = producer
+        self._loop = loop
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest number of what is stored; None: there is nothing."""
+        return self._producer.last_sequence
+
+    @property
+    def last_index(self) -> int | None:
+        """The index that this has; None: it is not known."""
+        return self._producer.last_index
+
+    def push(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable; see `NamedProducer.push`."""
+        pushing = self._producer.push(data, sequence=sequence, key=key, headers=headers)
+        return self._loop.run(pushing)
 
 
 class BlockingStream:
@@ -459,6 +527,11 @@ class BlockingStream:
     def partition_of(self, key: Key | None) -> int:
         """The partition that entries with a key are pushed to; errors as of `Stream`."""
         return self._stream.partition_of(key)
+
+    def producer(self, name: str, *, partition: int = 0) -> "BlockingProducer":
+        """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
+        producer = self._loop.run(self._stream.producer(name, partition=partition))
+        return BlockingProducer(producer, self._loop)
 
     def pull(
         self,
@@ -514,15 +587,24 @@ class BlockingStream:
         *,
         start: Start = "start",
         partitions: Sequence[int] | None = None,
+        group: bool = False,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
         save_seconds: float = SAVE_SECONDS,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
     ) -> BlockingConsumer[Entry]:
-        """A consumer that goes on where `name` stopped; see `Stream.consumer`."""
+        """A consumer that goes on where `name` stopped; see `Stream.consumer`.
+
+        `on_assigned` and `on_revoked` are called in another thread, and must not block.
+        """
         consumer = self._stream.consumer(
             name,
             start=start,
             partitions=partitions,
+            group=group,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             ack=ack,
             max_in_flight=max_in_flight,
             save_seconds=save_seconds,
@@ -573,8 +655,21 @@ class BlockingClient:
         """Wait for what is unconfirmed, and end the link."""
         self._loop.stop(self._client.close())
 
-    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream:
+    @overload
+    def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream: ...
+
+    @overload
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> BlockingTypedStream[T]: ...
+
+    def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> BlockingStream | BlockingTypedStream[T]:
         """Open a stream, or create it."""
+        if schema is not None:
+            typed = self._client.stream(name, partitions=partitions, schema=schema)
+            return BlockingTypedStream(self._loop.run(typed), self._loop)
         stream = self._loop.run(self._client.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
 
@@ -590,6 +685,10 @@ class BlockingClient:
     def describe(self, name: str) -> StreamInfo:
         """Tell about one stream."""
         return self._loop.run(self._client.describe(name))
+
+    def follow(self, pattern: str, *, start: FollowStart = "end") -> "BlockingFollowing":
+        """Follow all streams of a pattern; see `Client.follow`."""
+        return BlockingFollowing(self._client.follow(pattern, start=start), self._loop)
 
     def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop entries below `before`."""
@@ -624,6 +723,10 @@ class BlockingClient:
     def set_index(self, client_id: str, stream: str, index: int, *, partition: int = 0) -> int:
         """Save a consumer's position."""
         return self._loop.run(self._client.set_index(client_id, stream, index, partition=partition))
+
+    def groups(self, stream: str = "") -> list[GroupInfo]:
+        """Groups of consumers; see `Client.groups`."""
+        return self._loop.run(self._client.groups(stream))
 
     def status(self) -> dict[str, Any]:
         """The node's status document."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar, overload
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -23,6 +23,7 @@ from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
 from rillnode.node.client.round_trip import round_trip
@@ -36,6 +37,7 @@ from rillnode.node.client.session import (
     Session,
 )
 from rillnode.node.client.stream import Stream, StreamInfo, describe
+from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.client.work import QueueInfo
 from rillnode.node.contexts import Context, find
 from rillnode.node.iteration import Iteration, iterate
@@ -46,6 +48,8 @@ from rillnode.transports.tcp import dial
 
 TAKE_BACK_ENTRIES: Final = 1_000
 """Dead letters that are given again by one call, where it does not say how many."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,40 @@ class TakenBack:
 
     taken: int
     gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group of consumers, or a single consumer: whose it is, and what it has.
+
+    Attributes:
+        id: tells it from others of its group.
+        principal: who it has proved to be.
+        partitions: those that it has at the moment; of a single consumer none are told.
+    """
+
+    id: str
+    principal: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group of consumers of one stream.
+
+    Attributes:
+        stream: name of the stream.
+        name: under which positions are saved.
+        shared: whether members share the partitions; else they are single consumers of one name.
+        generation: counts its changes.
+        members: in the order in which they have come; none, where nobody uses the name now.
+    """
+
+    stream: str
+    name: str
+    shared: bool
+    generation: int
+    members: list[GroupMember]
 
 
 class Closing(Protocol):
@@ -136,20 +174,34 @@ class Client(Correspondent):
         for part in tuple(self._parts):
             await part.close()
 
-    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream:
+    @overload
+    async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...
+
+    @overload
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T]
+    ) -> TypedStream[T]: ...
+
+    async def stream(
+        self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
+    ) -> Stream | TypedStream[T]:
         """Open a stream; create it, or more partitions of it, where there are less.
 
         Args:
             name: None lets the node make one up.
             partitions: how many there must be at least.
+            schema: the class that its entries are JSON of, such as a `msgspec.Struct`: what is
+                pushed is checked before it is stored.
 
         Raises:
             RequestError: `stream.unknown`, it is not there and may not be created;
                 `stream.invalid`, such a name or number is not possible.
+            ConfigError: `stream.schema`, no entries can be of that class.
         """
+        codec = None if schema is None else EntryCodec(schema)
         stream = Stream(self._session, await self._open(name or "", partitions))
         self._streams.add(stream)
-        return stream
+        return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
         request = native.OpenRequest(self._session.next_id(), name, partitions)
@@ -229,6 +281,28 @@ class Client(Correspondent):
             after = response.next_after
             if not after:
                 return
+
+    def follow(self, pattern: str, *, start: FollowStart = "end") -> Following:
+        """Follow all streams whose names a pattern stands for, those that are made later as well.
+
+            async for stream, entry in client.follow("sensors.*"):
+                ...
+
+        It is `Stream.tail` over many streams. A stream that is removed, or that this client may no
+        longer follow, ends quietly, and the others go on. It goes on over lost links.
+
+        Args:
+            pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
+                one of some.
+            start: `end`, only what comes from now on; `start`, the first entries kept; or where an
+                earlier one was, see `Following.position`. Streams that are made later, or are not
+                in that position, begin with their first entry.
+
+        Raises:
+            RequestError: `follow.invalid`, a pattern or position that cannot be; as it goes on,
+                `follow.limit`, the streams have more than 5,000 partitions together.
+        """
+        return Following(self._session, pattern, start)
 
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop a partition's entries below `before`; return the first index still kept."""
@@ -350,6 +424,32 @@ class Client(Correspondent):
             ]
             last = response.last
         return found
+
+    async def groups(self, stream: str = "") -> list[GroupInfo]:
+        """The groups of consumers of one stream, or of all streams with members at this node.
+
+        At most 500 groups, or as many as have 1,000 members together.
+
+        Raises:
+            StreamUnknown: `stream.unknown`.
+        """
+        request = native.ListGroupsRequest(self._session.next_id(), stream)
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.ListGroupsResponse):
+            raise _unexpected()
+        return [
+            GroupInfo(
+                group.stream,
+                group.name,
+                group.shared,
+                group.generation,
+                [
+                    GroupMember(one.id, one.principal, tuple(one.partitions))
+                    for one in group.members
+                ],
+            )
+            for group in response.groups
+        ]
 
     async def status(self) -> dict[str, Any]:
         """The node's status document."""

@@ -67,12 +67,14 @@ class Ledger(Generic[E]):
 
     Attributes:
         ready: entries that came and were not handed out yet.
+        freed: called when less may be in flight, as a partition is gone.
         positions: by partition, the index behind the last entry before which all are processed. It
             never goes back.
     """
 
     def __init__(self) -> None:
         self.ready: deque[E] = deque()
+        self.freed: Callable[[], object] = bool
         self.positions: dict[int, int] = {}
         self._begins: dict[int, int] = {}
         self._handed: list[E] = []  # not tracked yet: mostly all are processed together
@@ -96,9 +98,21 @@ class Ledger(Generic[E]):
         if tracked is not None:
             self._tracked_count -= sum(one is not None for one in tracked.entries.values())
         self._handed = [one for one in self._handed if one.partition != partition]
+        self.recall(partition)
+        self.freed()
+
+    def recall(self, partition: int) -> None:
+        """Forget a partition's entries that wait; those in flight stay so."""
         left = [one for one in self.ready if one.partition != partition]
         self.ready.clear()
         self.ready += left
+
+    def is_out(self, partition: int) -> bool:
+        """Whether entries of a partition are in flight."""
+        tracked = self._tracked.get(partition)
+        return any(one.partition == partition for one in self._handed) or (
+            tracked is not None and any(one is not None for one in tracked.entries.values())
+        )
 
     def hand(self) -> E:
         """Hand out the next entry that waits."""
@@ -209,6 +223,10 @@ class Saving:
         """Note what was saved before."""
         self._saved[partition] = position
 
+    def forget(self, partition: int) -> None:
+        """Know nothing of a partition any more."""
+        self._saved.pop(partition, None)
+
     def every(self, seconds: float, also: Callable[[], Awaitable[None]] | None = None) -> None:
         """Begin to save from time to time, and do something else with it."""
         self._task = asyncio.get_running_loop().create_task(self._every(seconds, also))
@@ -288,6 +306,7 @@ class Consumer(Iteration[E]):
         self._settles = ack == "next"
         self._stopped = False
         self._room = asyncio.Event()
+        ledger.freed = self._room.set
 
     def __repr__(self) -> str:
         ended = "closed" if self._closing else "stopped" if self._stopped else ""
@@ -425,6 +444,11 @@ class Consumer(Iteration[E]):
             RillnodeError: it could not be saved.
         """
         await self._feed.save()
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads; of a member of a group those that it has at the moment."""
+        return tuple(sorted(self._ledger.positions))
 
     @property
     def in_flight(self) -> int:

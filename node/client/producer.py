@@ -1,14 +1,17 @@
-"""A producer: gathers what is pushed to one partition in one turn of the loop into one append."""
+"""Producers: gather what is pushed to one partition in one turn of the loop into one append."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from rillnode.codecs import native
 from rillnode.codecs.entries import NewEntry, Run, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
-from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
 
@@ -18,17 +21,52 @@ WINDOW_BYTES: Final = 8_388_608
 Data = bytes | bytearray | memoryview
 """What an entry may be given as; what its owner may change is copied at once."""
 
+UNNUMBERED: Final = -1
+"""In the place of a number: it gets the partition's next one when it is sent."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Entries that wait to be sent, and whose numbers follow that of the first one.
+
+    Attributes:
+        keyed: those of them with a key or headers, by place.
+    """
+
+    sequence: int
+    items: list[bytes]
+    keyed: dict[int, NewEntry]
+    futures: list["asyncio.Future[int]"]
+
+    def drop(self, count: int) -> None:
+        """The first ones are sent."""
+        del self.items[:count], self.futures[:count]
+        self.keyed = {place - count: entry for place, entry in self.keyed.items() if place >= count}
+        if self.sequence != UNNUMBERED:
+            self.sequence += count
+
 
 class Producer:
-    """Pushes to one partition, in order."""
+    """Pushes to one partition, in order.
 
-    def __init__(self, session: Session, address: bytes) -> None:
+    Args:
+        session: asks the node.
+        address: of the partition.
+        partition: None: the one that the session's own id appends to.
+    """
+
+    def __init__(
+        self, session: Session, address: bytes, partition: Partition | None = None
+    ) -> None:
         self._appends = session.appends
-        self._partition = Partition(address)
+        self._partition = partition or session.appends.partition(address)
         self._loop = asyncio.get_running_loop()
+        self._sequence = UNNUMBERED
         self._items: list[bytes] = []
         self._keyed: dict[int, NewEntry] = {}  # those of them with a key or headers, by place
         self._futures: list[asyncio.Future[int]] = []
+        # What had no room, or had to be parted from these.
+        self._before: deque[_Waiting] = deque()
 
     def push(self, data: Data, keyed: NewEntry | None = None) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
@@ -44,8 +82,8 @@ class Producer:
         data = _as_bytes(data)
         _check(data)
         future: asyncio.Future[int] = self._loop.create_future()
-        if not self._items:
-            self._appends.gather(self._flush)
+        if not self._items and not self._before:
+            self._gather()
         if keyed is not None:
             self._keyed[len(self._items)] = keyed
         self._items.append(data)
@@ -64,44 +102,67 @@ class Producer:
         window = _Window()
         for block in split_items(items):
             _check(max(block, key=len))
+            await self.has_room()
             size = sum(map(len, block))
             await window.add(0, size, self._append(len(block), pack_body(block), 0))
         return (await window.settled()).get(0, 0)
 
+    async def has_room(self) -> None:
+        """Wait until a block more may be under way to the partition."""
+        while self._partition.room <= 0:
+            freed: asyncio.Future[None] = self._loop.create_future()
+            self._partition.waiting.append(partial(_free, freed))
+            await freed
+
     def append(self, run: Run) -> asyncio.Future[int]:
-        """Append one block; the future gets the index after its last entry."""
+        """Append one block, for which there is room; the future gets the index after its end."""
         return self._append(len(run.entries), *run.pack())
 
+    def _part(self) -> None:
+        """Have what was pushed so far not sent in one block with what comes."""
+        if self._items:
+            one = _Waiting(self._sequence, self._items, self._keyed, self._futures)
+            self._before.append(one)
+            self._items, self._keyed, self._futures = [], {}, []
+
+    def _gather(self) -> None:
+        """Have what waits sent at the end of this turn, or when there is room for it."""
+        if self._partition.room > 0:
+            self._appends.gather(self._flush)
+        else:
+            self._partition.waiting.append(self._gather)
+
     def _flush(self) -> list[Block]:
-        items, self._items = self._items, []
-        futures, self._futures = self._futures, []
-        if self._keyed:
-            return self._keyed_blocks(items, futures)
-        if len(items) == 1:  # as mostly, where many streams are pushed to
-            return [Block(self._partition, 1, pack_body(items), _settle_each(futures))]
+        """As much of what waits as there is room for."""
+        room, items, before = self._partition.room, self._items, self._before
+        if len(items) == 1 and room > 0 and not before and not self._keyed:
+            # As mostly, where many streams are pushed to.
+            settle = _settle_each(self._futures)
+            self._items, self._futures = [], []
+            return [self._block(1, pack_body(items), settle, 0, self._sequence)]
+        self._part()
         blocks: list[Block] = []
-        start = 0
-        for run in split_items(items):
-            settle = _settle_each(futures[start : start + len(run)])
-            blocks.append(Block(self._partition, len(run), pack_body(run), settle))
-            start += len(run)
+        while before and len(blocks) < room:
+            self._cut(before[0], blocks, room)
+            if not before[0].items:
+                before.popleft()
+        if before:
+            self._partition.waiting.append(self._gather)
         return blocks
 
-    def _keyed_blocks(
-        self, items: Sequence[bytes], futures: Sequence[asyncio.Future[int]]
-    ) -> list[Block]:
-        keyed, self._keyed = self._keyed, {}
-        blocks: list[Block] = []
-        start = 0
-        for run in split_entries(
-            keyed.get(place) or NewEntry(data) for place, data in enumerate(items)
-        ):
-            count = len(run.entries)
-            settle = _settle_each(futures[start : start + count])
-            body, flags = run.pack()
-            blocks.append(Block(self._partition, count, body, settle, flags))
-            start += count
-        return blocks
+    def _cut(self, waiting: _Waiting, blocks: list[Block], room: int) -> None:
+        """Make blocks of what waits, until they are so many; what is left stays there."""
+        done = 0
+        for count, body, flags in _packed(waiting):
+            settle = _settle_each(waiting.futures[done : done + count])
+            sequence = waiting.sequence
+            if sequence != UNNUMBERED:
+                sequence += done
+            blocks.append(self._block(count, body, settle, flags, sequence))
+            done += count
+            if len(blocks) == room:
+                break
+        waiting.drop(done)
 
     def _append(self, count: int, body: bytes, flags: int) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
@@ -114,8 +175,137 @@ class Producer:
             else:
                 future.set_result(result + count)
 
-        self._appends.send([Block(self._partition, count, body, settle, flags)])
+        self._appends.send([self._block(count, body, settle, flags, UNNUMBERED)])
         return future
+
+    def _block(self, count: int, body: bytes, settle: Settle, flags: int, sequence: int) -> Block:
+        partition = self._partition
+        if sequence == UNNUMBERED:
+            sequence = partition.sequence
+            partition.sequence = sequence + count
+        return Block(partition, count, body, settle, sequence, flags)
+
+
+class NamedProducer:
+    """A producer that has a name, and numbers its entries itself; made by `Stream.producer`.
+
+    Its numbers go on where it stopped, also in another process: what it has pushed and does not
+    know to be stored is pushed again with the same number, and not stored again. Whoever opens the
+    name later fences it: what it pushes then is refused with `producer.fenced`.
+
+    Attributes:
+        name: its name.
+        partition: where it pushes to.
+        last_sequence: the highest number of what is stored; None: there is nothing.
+        last_index: the index that this has; None: it is not known.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        address: bytes,
+        partition: int,
+        name: str,
+        opened: native.ProducerResponse,
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.last_sequence: int | None = opened.next_sequence - 1 if opened.next_sequence else None
+        self.last_index: int | None = opened.last_index
+        self._next = opened.next_sequence
+        to = Partition(address, 0, name.encode(), opened.epoch)
+        self._producer = _Numbering(session, address, to, self._stored)
+
+    async def push(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        """Push one entry; return its index once it is durable.
+
+        Args:
+            data: bytes, bytearray or memoryview.
+            sequence: its number, from 0 on; None: the one after the highest that was pushed.
+                Numbers go up, and may leave gaps. One that this object has pushed before is
+                answered with the index that it has, whatever the data.
+            key: as of `Stream.push`; it does not decide the partition.
+            headers: likewise.
+
+        Raises:
+            TypeError: `sequence` is no int, or something else of another type.
+            ProducerStale: the number was used before the producer was opened, or lies in a gap;
+                `index` is the one that it has, where that is known.
+            ProducerFenced: the name was opened once more since.
+            RequestError: `producer.sequence`, it is no number; or as of `Stream.push`.
+        """
+        return await self.push_nowait(data, sequence=sequence, key=key, headers=headers)
+
+    def push_nowait(
+        self,
+        data: Data,
+        *,
+        sequence: int | None = None,
+        key: Key | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[int]:
+        """Push one entry without waiting; the future gets its index once it is durable.
+
+        Arguments and errors are those of `push`.
+        """
+        number = _checked_number(self._next if sequence is None else sequence)
+        keyed = None if key is None and headers is None else new_entry(data, key, headers)
+        future = self._producer.push_numbered(data, keyed, number, is_new=number >= self._next)
+        self._next = max(self._next, number + 1)
+        return future
+
+    def _stored(self, number: int, index: int) -> None:
+        if self.last_sequence is None or number > self.last_sequence:
+            self.last_sequence, self.last_index = number, index
+
+
+class _Numbering(Producer):
+    """A producer of entries that come with their numbers.
+
+    Args:
+        session, address, partition: as those of `Producer`.
+        stored: told of the last number of what is stored, and its index.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        address: bytes,
+        partition: Partition,
+        stored: Callable[[int, int], None],
+    ) -> None:
+        super().__init__(session, address, partition)
+        self._stored = stored
+
+    def push_numbered(
+        self, data: Data, keyed: NewEntry | None, number: int, *, is_new: bool
+    ) -> asyncio.Future[int]:
+        """Push one entry; one that comes again is alone in its block, as a refusal is of all."""
+        data = _as_bytes(data)
+        _check(data)
+        if not is_new or number != self._sequence + len(self._items):
+            self._part()
+        if not self._items:
+            self._sequence = number
+        future = self.push(data, keyed)
+        if not is_new:
+            self._part()
+        return future
+
+    def _block(self, count: int, body: bytes, settle: Settle, flags: int, sequence: int) -> Block:
+        def settled(result: int | RillnodeError) -> None:
+            if isinstance(result, int):
+                self._stored(sequence + count - 1, result + count - 1)
+            settle(result)
+
+        return super()._block(count, body, settled, flags, sequence)
 
 
 async def push_keyed(
@@ -130,8 +320,9 @@ async def push_keyed(
     gathered = partition = 0
 
     async def send(partition: int) -> int:
-        run = runs.pop(partition)
-        await window.add(partition, run.size, producer(partition).append(run))
+        run, to = runs.pop(partition), producer(partition)
+        await to.has_room()
+        await window.add(partition, run.size, to.append(run))
         return run.size
 
     for partition, entry in entries:
@@ -194,6 +385,23 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
         raise RequestError(error.code, error.text) from None
 
 
+def _packed(waiting: _Waiting) -> Iterable[tuple[int, bytes, int]]:
+    """Blocks of what waits: number of entries, body and flags of each."""
+    if not waiting.keyed:
+        for items in split_items(waiting.items):
+            yield len(items), pack_body(items), 0
+        return
+    keyed = waiting.keyed
+    entries = (keyed.get(place) or NewEntry(data) for place, data in enumerate(waiting.items))
+    for run in split_entries(entries):
+        yield len(run.entries), *run.pack()
+
+
+def _free(freed: "asyncio.Future[None]") -> None:
+    if not freed.done():
+        freed.set_result(None)
+
+
 def _as_bytes(data: object) -> bytes:
     """The same, or a copy of what its owner may change before it is sent."""
     if isinstance(data, bytes):
@@ -211,6 +419,16 @@ def _check(data: bytes) -> None:
         raise RequestError(
             "entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes, not {len(data)}"
         )
+
+
+def _checked_number(sequence: object) -> int:
+    if not isinstance(sequence, int):
+        text = f"a producer's number is an int, not {type(sequence).__name__}"
+        raise TypeError(text)
+    if not 0 <= sequence < SEQUENCE_MAX:
+        text = f"a producer's number is from 0 to {SEQUENCE_MAX - 1}, not {sequence}"
+        raise RequestError("producer.sequence", text)
+    return sequence
 
 
 def _settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:

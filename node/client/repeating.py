@@ -33,6 +33,7 @@ _READS: Final = frozenset(
         native.ListRequest,
         native.LoadIndexRequest,
         native.ListIndexesRequest,
+        native.ListGroupsRequest,
         native.StatusRequest,
         native.SinkEndsRequest,
         native.SinkReadRequest,

@@ -1,8 +1,8 @@
 """A session: requests and subscriptions to one node, kept alive over links that come and go.
 
 There is one rule for a lost link: whatever has no answer yet is asked again on the next. An append
-whose confirm was lost may therefore be stored twice; nothing that was confirmed is ever lost. What
-a node refuses because an actor of it is busy is asked again there (see `repeating`).
+whose confirm was lost is known by its numbers (see `appends`), and has the same answer once more.
+What a node refuses because an actor of it is busy is asked again there (see `repeating`).
 """
 
 import asyncio
@@ -34,14 +34,14 @@ logger = logging.getLogger("rillnode.node.client")
 REQUEST_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0
 
+PRODUCER_BYTES: Final = 8
+"""Random bytes of the id by which a session's appends are known: a log knows some thousand."""
+
 Connect = Callable[[LinkEvents], Awaitable[object]]
 """Opens a link and tells `LinkEvents.link_opened` before it returns."""
 
 Follow = Callable[[native.NodeAddress], Connect]
 """A way to a node that another one has named: it opens links if that proves its identity."""
-
-_AGAIN: Final = (native.BlocksResponse, native.FoundResponse, native.JobsResponse)
-"""Answers that may still come when a subscription has ended."""
 
 OnDisconnect = Callable[[str], object]
 """Told that a link is lost, and why."""
@@ -49,8 +49,18 @@ OnDisconnect = Callable[[str], object]
 OnReconnect = Callable[[], object]
 """Told that there is a link again."""
 
+_AGAIN: Final = (
+    native.BlocksResponse,
+    native.FoundResponse,
+    native.GroupResponse,
+    native.JobsResponse,
+    native.WatchStreamsResponse,
+)
+"""Answers that may still come when a subscription has ended."""
+
 _OF_PARTITION: Final = (
     native.AppendRequest,
+    native.OpenProducerRequest,
     native.ReadRequest,
     native.LocateRequest,
     native.SearchRequest,
@@ -140,7 +150,7 @@ class Session:
         self._reconnecting: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None  # once closing
         self._chance = entropy(8)
-        self.appends = Appends(self)
+        self.appends = Appends(self, entropy(PRODUCER_BYTES))
         self._entropy = entropy
         self._follow = follow
         # Sessions with other nodes, by what this one has said of them; and whose partitions'
@@ -280,6 +290,14 @@ class Session:
             # Where the stream is removed meanwhile, both that and its lost address are told.
             self.unanswered += 2
             self.tell(route, native.UnsubscribeRequest(subscription_id))
+
+    def drop(self, subscription_id: int) -> None:
+        """Take nothing more for a subscription whose end its node learns otherwise."""
+        holder = self._holder(subscription_id)
+        if holder is not self:
+            holder.drop(subscription_id)
+        elif self._subscribers.pop(subscription_id, None) is not None:
+            self.unanswered += 1
 
     def tell(self, route: Route, request: native.Request) -> None:
         """Send a request that has no answer, if a link is open to the node that it is for."""
@@ -529,7 +547,8 @@ class Session:
     @property
     def _is_busy(self) -> bool:
         others = self._others.values()
-        return bool(self._pending or self.messages or any(one._is_busy for one in others))
+        busy = self._pending or self._gathering or self.messages
+        return bool(busy or any(one._is_busy for one in others))
 
     def _settle(self) -> None:
         if self._idle is not None and not self._is_busy:

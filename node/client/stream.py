@@ -14,7 +14,7 @@ from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
-from rillnode.codecs.errors import RequestError, RillnodeError, StreamRemoved
+from rillnode.codecs.errors import ConsumerError, RequestError, RillnodeError, StreamRemoved
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
@@ -23,12 +23,14 @@ from rillnode.node.client.consumer import (
     SAVE_SECONDS,
     Ack,
     Consumer,
+    Feed,
     Ledger,
     Saving,
     behind,
     check_seconds,
 )
-from rillnode.node.client.producer import Data, Producer, new_entry, push_keyed
+from rillnode.node.client.group import OnPartitions, Sharing, Single
+from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.session import Session
@@ -104,7 +106,7 @@ class Stream:
         self._session = session
         self._addresses = [partition.address for partition in info.partitions]
         self._producers: dict[int, Producer] = {}
-        self._consumers: set[Saving] = set()
+        self._consumers: set[Callable[[], Awaitable[None]]] = set()
         self._queues: WeakSet[WorkQueue] = WeakSet()
 
     def __repr__(self) -> str:
@@ -200,6 +202,27 @@ class Stream:
         if partition is not None:
             return partition
         return 0 if entry.key is None else partition_of(entry.key, self.partitions)
+
+    async def producer(self, name: str, *, partition: int = 0) -> NamedProducer:
+        """Open a producer, whose numbers go on where it stopped; others of its name are fenced.
+
+        What is pushed otherwise is numbered, too, so that nothing is stored twice while this
+        client lives. A producer with a name is for who has to know, in another process, what was
+        stored before. A partition knows 1,024 names, each for 30 days after it was used last.
+
+        Args:
+            name: 1 to 128 bytes in UTF-8; whoever may push to the stream may use it.
+            partition: its numbers are of this partition alone.
+
+        Raises:
+            RequestError: `producer.name`, or the node refuses it otherwise.
+        """
+        address = self._address(partition)
+        request = native.OpenProducerRequest(self._session.next_id(), name)
+        response = await self._session.request(address, request)
+        if not isinstance(response, native.ProducerResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return NamedProducer(self._session, address, partition, name, response)
 
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)
@@ -362,18 +385,27 @@ class Stream:
         *,
         start: Start = "start",
         partitions: Sequence[int] | None = None,
+        group: bool = False,
         ack: Ack = "next",
         max_in_flight: int = IN_FLIGHT,
         save_seconds: float = SAVE_SECONDS,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
     ) -> Consumer[Entry]:
         """A consumer that goes on where `name` stopped, and saves what is processed.
 
         Args:
-            name: under which positions are saved, one for each partition. Two consumers of one name
-                get everything each, and share the higher position.
+            name: under which positions are saved, one for each partition. It is a group's or a
+                single consumer's. Two single ones of one name get everything each, and share the
+                higher position.
             start: where partitions begin in which nothing is saved under the name yet, as for
                 `tail`; that is saved before the first entry comes.
-            partitions: which; None: all.
+            partitions: which; None: all, or those that the group gives.
+            group: the members of the group share the partitions. They move when a member comes,
+                leaves or is lost, as few as that takes: a member that is there gives a partition
+                up with its position saved, once what is in flight of it is acknowledged, or after
+                3 s; one whose link is lost is waited for 2 s. So no entry comes to two members but
+                what was not saved as processed. `Consumer.partitions` are those at the moment.
             ack: what makes an entry count as processed: `next`, when the next one is asked for,
                 whether or not one comes, or already when `Consumer.ack` says so; the entry at which
                 a loop is left comes again. `explicit`: `Consumer.ack` alone, so that entries may be
@@ -382,21 +414,37 @@ class Stream:
                 ones wait.
             save_seconds: how often positions are saved; after a crash, the entries that were
                 processed in that time come again.
+            on_assigned: called in the loop with the partitions that the group has given.
+            on_revoked: likewise with those that are no longer this member's: an `ack` of what came
+                from them is refused.
 
         Raises:
             ConsumerError: `consumer.invalid`, a value that cannot be.
+            GroupError: as it goes on: `group.name`, the name is used the other way; `group.limit`,
+                too many members; `group.revoked`, the right to consume has ended. From `save`:
+                `group.generation`, a partition is another member's by now.
             RequestError: `client.time`, see `index_at`.
             PartitionUnknown: `stream.partition`, there is none of a number.
             StreamRemoved: `stream.removed`, as it goes on: the stream is no more, and its positions
                 with it.
         """
-        chosen = self._chosen(partitions)
         check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
-        feed = _Consuming(
-            self._session, self.name, self._address, name, chosen, self._starts(start), ledger,
-            save_seconds, self._consumers,
-        )  # fmt: skip
+        feed: Feed[Entry]
+        if group:
+            if partitions is not None:
+                text = "a group gives its members partitions: none can be chosen"
+                raise ConsumerError("consumer.invalid", text)
+            feed = Sharing(
+                self._session, self.name, name, self._starts(start), ledger,
+                describe=partial(describe, self._session, self.name), save_seconds=save_seconds,
+                consumers=self._consumers, on_assigned=on_assigned, on_revoked=on_revoked,
+            )  # fmt: skip
+        else:
+            feed = _Consuming(
+                self._session, self.name, self._address, name, self._chosen(partitions),
+                self._starts(start), ledger, save_seconds, self._consumers,
+            )  # fmt: skip
         return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
     def work(
@@ -444,11 +492,11 @@ class Stream:
         return worker
 
     async def close(self) -> None:
-        """Stop workers, and save the positions of consumers that are still open."""
+        """Stop workers, save the positions of consumers that are still open, leave their groups."""
         for queue in tuple(self._queues):
             await queue.stop()
-        for saving in list(self._consumers):
-            await saving.save()
+        for finish in list(self._consumers):
+            await finish()
 
     def _following(
         self, start: Start, partitions: Sequence[int] | None, where: str
@@ -604,7 +652,7 @@ class _Consuming(_Following):
         begin: finds out where those begin in which nothing is saved.
         ledger: the consumer's.
         save_seconds: after which positions are saved.
-        consumers: what the client saves, if it is closed first.
+        consumers: what the client finishes, if it is closed first.
     """
 
     def __init__(
@@ -617,9 +665,10 @@ class _Consuming(_Following):
         begin: _Starts,
         ledger: Ledger[Entry],
         save_seconds: float,
-        consumers: set[Saving],
+        consumers: set[Callable[[], Awaitable[None]]],
     ) -> None:
         super().__init__(session, address, self._load)
+        self._single = Single(session, stream, client_id, self._follower.fail)
         self._stream = stream
         self._client_id = client_id
         self._partitions = partitions
@@ -649,12 +698,16 @@ class _Consuming(_Following):
     async def close(self) -> None:
         """End all subscriptions, and save the positions."""
         await super().close()
+        await self._finish()
+
+    async def _finish(self) -> None:
         self._saving.end()
         try:
             await self.save()
         finally:
+            await self._single.leave()
             # Not before: a client that is closed meanwhile has to save them too.
-            self._consumers.discard(self._saving)
+            self._consumers.discard(self._finish)
 
     @property
     def ready(self) -> bool:
@@ -667,6 +720,8 @@ class _Consuming(_Following):
         return behind(self._follower.ends, self._ledger.positions)
 
     async def _load(self) -> dict[int, int]:
+        self._consumers.add(self._finish)
+        await self._single.join()
         loads = [self._load_position(partition) for partition in self._partitions]
         saved = dict(zip(self._partitions, await asyncio.gather(*loads), strict=True))
         begun = await self._begin([one for one, index in saved.items() if index is None])
@@ -678,7 +733,6 @@ class _Consuming(_Following):
         await self.save()  # a consumer that ends before its first entry goes on from there, too
         await self._find_ends()
         self._saving.every(self._save_seconds, self._follow_ends)
-        self._consumers.add(self._saving)
         return starts
 
     async def _load_position(self, partition: int) -> int | None:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from rillnode.codecs import native
@@ -14,10 +16,10 @@ from rillnode.node.client.session import Session
 logger = logging.getLogger("rillnode.node.client")
 
 CREDIT_BYTES: Final = 4_194_304
-"""Bytes of blocks that a node may send ahead, for each partition."""
+"""Bytes of blocks that a node may send ahead, for each partition, where nothing else is said."""
 
-GRANT_BYTES: Final = CREDIT_BYTES // 8
-"""What was taken is granted again once it is so much, and not with each small batch."""
+GRANTS: Final = 8
+"""What was taken is granted again once it is such a part of it, and not with each small batch."""
 
 
 PASSING: Final = frozenset(("actor.busy", "actor.failed", "actor.stopped"))
@@ -41,31 +43,49 @@ class Follower:
     def __init__(self) -> None:
         self.skipped = 0
         self.ends: dict[int, int] = {}
-        self._ready: deque[tuple[_Partition, list[Entry], int]] = deque()
+        self._ready: deque[tuple[_Partition | None, list[Entry], int]] = deque()
+        self._held = False
         self._wake = asyncio.Event()
         self._error: RillnodeError | None = None
-        self._partitions: list[_Partition] = []
+        self._partitions: dict[object, _Partition] = {}
         self._closed = False
 
     def follow(
-        self, session: Session, address: bytes, partition: int, index: int, where: str = ""
-    ) -> None:
-        """Add a partition, from `index` on: its entries that meet a condition, if there is one."""
-        self._partitions.append(_Partition(self, session, address, partition, index, where))
+        self,
+        session: Session,
+        address: bytes,
+        partition: int,
+        index: int,
+        where: str = "",
+        window_bytes: int = CREDIT_BYTES,
+    ) -> object:
+        """Add a partition, from `index` on: its entries that meet a condition, if there is one.
+
+        The node sends at most `window_bytes` ahead. What is returned stands for the partition in
+        `take`, `lost` and `drop`.
+        """
+        followed = _Partition(self, session, address, partition, index, where, window_bytes)
+        self._partitions[followed] = followed
+        followed.subscribe()
+        return followed
 
     @property
     def ready(self) -> bool:
         """Whether `batch` would give something at once."""
-        return bool(self._ready)
+        return bool(self._ready) and not self._held
 
     async def batch(self) -> list[Entry]:
-        """Wait for the next entries of one partition; at least one, at most a block.
+        """Wait for the next entries of one partition; at least one, at most a block; see `take`."""
+        return (await self.take())[1]
+
+    async def take(self) -> tuple[object, list[Entry]]:
+        """The same, with the partition; None: they were given once before.
 
         Raises:
             RillnodeError: the node refused, or the session ended.
             StopAsyncIteration: it is closed.
         """
-        while not self._ready:
+        while not self._ready or self._held:
             if self._closed:
                 raise StopAsyncIteration
             if self._error is not None:
@@ -73,12 +93,35 @@ class Follower:
             self._wake.clear()
             await self._wake.wait()
         partition, entries, size = self._ready.popleft()
-        partition.grant(size)
-        return entries
+        if partition is not None:
+            partition.grant(size)
+        return partition, entries
+
+    def hold(self, back: Sequence[Entry]) -> None:
+        """Give nothing until `go_on`; what was given and is not used comes first then."""
+        self._held = True
+        runs = [(None, list(run), 0) for _, run in groupby(back, lambda one: one.partition)]
+        self._ready.extendleft(reversed(runs))
+
+    def go_on(self) -> None:
+        """Give what there is; harmless when repeated."""
+        self._held = False
+        self._wake.set()
+
+    def unfollow(self, number: int) -> None:
+        """Follow a partition no more, and forget what has come of it; harmless when repeated."""
+        for partition in [one for one in self._partitions.values() if one.number == number]:
+            self.drop(partition)
+        self.ends.pop(number, None)
+        self._ready = deque(one for one in self._ready if one[1][0].partition != number)
+
+    def drop(self, partition: object) -> None:
+        """End one subscription; what has come of it is given still."""
+        self._partitions.pop(partition).close()
 
     def close(self) -> None:
         """End all subscriptions."""
-        for partition in self._partitions:
+        for partition in self._partitions.values():
             partition.close()
         self._ready.clear()
         self._closed = True
@@ -88,6 +131,10 @@ class Follower:
         """Take a partition's next entries; `size` bytes of credit return with them."""
         self._ready.append((partition, entries, size))
         self._wake.set()
+
+    def lost(self, partition: object, error: RillnodeError) -> None:
+        """A partition's subscription is over: so is all."""
+        self.fail(error)
 
     def fail(self, error: RillnodeError) -> None:
         """End with an error, after what has already come."""
@@ -110,20 +157,22 @@ class _Partition:
         partition: int,
         index: int,
         where: str,
+        window_bytes: int,
     ) -> None:
         self._where = where
         self._follower = follower
         self._session = session
         self._address = address
-        self._partition = partition
+        self.number = partition
         self._next = index
+        self._window_bytes = window_bytes
         self._route: Route | None = None
         self._held_bytes = 0
         self._owed_bytes = 0  # taken, and not granted to the node again
         self._again: asyncio.TimerHandle | None = None
-        self._subscribe()
 
-    def _subscribe(self) -> None:
+    def subscribe(self) -> None:
+        """Ask for it."""
         self._id = self._session.next_id()
         self._session.subscribe(self._id, self)
 
@@ -132,20 +181,17 @@ class _Partition:
         self._route = None
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
-        credit = max(1, CREDIT_BYTES - self._held_bytes)
+        credit = max(1, self._window_bytes - self._held_bytes)
         if self._where:
             return self._address, native.FollowRequest(self._id, self._next, credit, self._where)
         return self._address, native.SubscribeRequest(self._id, self._next, credit)
-
-    def link_lost(self) -> None:
-        """Wait for the next link."""
 
     def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
         if not isinstance(response, native.BlocksResponse | native.FoundResponse):
             return
         self._route = route
-        self._follower.ends[self._partition] = response.next_index
+        self._follower.ends[self.number] = response.next_index
         if response.first_index > self._next:
             skipped = response.first_index - self._next
             self._follower.skipped += skipped
@@ -153,7 +199,7 @@ class _Partition:
             self._next = response.first_index
         for item in response.blocks:
             block = Block(item.first_index, item.value)
-            entries = entries_of(block, partition=self._partition, first=self._next)
+            entries = entries_of(block, partition=self.number, first=self._next)
             self._held_bytes += len(item.value)
             if entries:
                 self._next = block.next_index
@@ -163,21 +209,24 @@ class _Partition:
         if isinstance(response, native.FoundResponse):
             self._next = max(self._next, response.reached)
 
+    def link_lost(self) -> None:
+        """It goes on over the next one."""
+
     def failed(self, error: RillnodeError) -> None:
         """Follow anew where the node failed, after a pause; tell the follower of all else."""
         if error.code not in PASSING:
-            self._follower.fail(error)
+            self._follower.lost(self, error)
             return
         # What was on its way to the subscription that is over may be answered, too.
         self._session.unanswered += 2
         self._route = None
-        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._subscribe)
+        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.subscribe)
 
     def grant(self, size: int) -> None:
         """Let the node send as much again as was taken, once that is worth a message."""
         self._held_bytes -= size
         self._owed_bytes += size
-        if self._route is not None and self._owed_bytes >= GRANT_BYTES:
+        if self._route is not None and self._owed_bytes >= self._window_bytes // GRANTS:
             self._session.tell(self._route, native.CreditRequest(self._id, self._owed_bytes))
             self._owed_bytes = 0
 

@@ -1,5 +1,6 @@
 """Defines what the tables of listeners have in common."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,26 @@ from msgspec import Meta, Struct
 
 from rillnode.codecs.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 from rillnode.node.config.address import ListenAddress, parse_address
-from rillnode.node.config.kinds import Count, HostPort
+from rillnode.node.config.kinds import Count, HostPort, KeyHex, Name
+
+
+class ApiKeyTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A key of a client that holds no key pair.
+
+    `rillnode apikey new NAME` makes one and shows it once. Grants call its holder `apikey:NAME`.
+
+    Attributes:
+        name: Who holds the key.
+        hash: SHA-256 of the key, in hexadecimal.
+    """
+
+    name: Annotated[Name, Meta(examples=["dashboard"])]
+    hash: Annotated[KeyHex, Meta(examples=["00" * 32])]
+
+    @staticmethod
+    def names(tables: "Iterable[ApiKeyTable]") -> dict[str, str]:
+        """Who holds the keys, by their hashes."""
+        return {table.hash: table.name for table in tables}
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

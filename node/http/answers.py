@@ -14,6 +14,9 @@ HEADERS: Final = {
 }
 
 
+NUMBER_MAX: Final = 10**18 - 1
+
+
 class Refusal(Exception):
     """A request that is not done: status and what to do about it, for people."""
 
@@ -51,29 +54,48 @@ async def answered(
         return await handler(request)
     except Refusal as refusal:
         return refused(refusal)
-    except web.HTTPNotFound:
-        return refused(Refusal(404, "http.path", "Nothing is here: /v1 lists what there is"))
-    except web.HTTPMethodNotAllowed as error:
-        text = f"Send {' or '.join(sorted(error.allowed_methods))}"
-        answer = refused(Refusal(405, "http.method", text))
-        answer.headers["Allow"] = error.headers["Allow"]
+    except web.HTTPException as error:
+        answer = refused(refusal_of(error, "/v1 lists what there is"))
+        answer.headers.update(
+            (name, value) for name, value in error.headers.items() if name == "Allow"
+        )
         return answer
 
 
-def number(request: web.Request, name: str, default: int) -> int:
-    """A number of the query, of at most 18 digits."""
-    return number_of(request.query, name, default)
+def refusal_of(error: web.HTTPException, listed: str) -> Refusal:
+    """What the HTTP library refuses, as other refusals are told.
 
-
-def number_of(query: Mapping[str, str], name: str, default: int) -> int:
-    """A number of a query, of at most 18 digits.
+    Args:
+        error: the library's.
+        listed: where to see which paths there are.
 
     Raises:
-        Refusal: 400, it is none.
+        HTTPException: it is none of these.
+    """
+    match error:
+        case web.HTTPNotFound():
+            return Refusal(404, "http.path", f"Nothing is here: {listed}")
+        case web.HTTPMethodNotAllowed():
+            text = f"Send {' or '.join(sorted(error.allowed_methods))}"
+            return Refusal(405, "http.method", text)
+        case _:
+            raise error
+
+
+def number(request: web.Request, name: str, default: int, most: int = NUMBER_MAX) -> int:
+    """A number of the query; raises as `number_of`."""
+    return number_of(request.query, name, default, most)
+
+
+def number_of(query: Mapping[str, str], name: str, default: int, most: int = NUMBER_MAX) -> int:
+    """A number of a query.
+
+    Raises:
+        Refusal: 400, it is none, or more than `most`.
     """
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Refusal(400, "http.number", f"{name} is a number")
-    return int(text)
+    if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most:
+        return int(text)
+    raise Refusal(400, "http.number", f"{name} is a number of at most {most:,}")

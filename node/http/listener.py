@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from rillnode.node.client.client import Client
@@ -21,6 +20,7 @@ from rillnode.node.http.history import PERIOD_SECONDS, History
 from rillnode.node.http.page import Page
 from rillnode.node.http.probe import probed
 from rillnode.node.http.recent import RecentWarnings
+from rillnode.node.http.requests import json_body
 from rillnode.node.http.routes import Routes
 from rillnode.node.http.streams import LISTED_MAX, Streams, view_of
 from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
@@ -30,9 +30,6 @@ from rillnode.transports.web_server import WebServer, listen_web
 
 BODY_BYTES_MAX: Final = 4_096
 """Largest request body; only the route probe has one."""
-
-BODY_SECONDS_MAX: Final = 10.0
-"""How long it may take to come."""
 
 
 class Path(NamedTuple):
@@ -244,10 +241,8 @@ class StatusSite:
 
     async def _route(self, request: web.Request) -> web.Response:
         self._gate.check(request)
-        if request.content_type != "application/json":
-            # The only one that a foreign page cannot send without asking first.
-            raise Refusal(415, "http.type", "Send application/json")
-        asked = await _asked(request)
+        text = 'Send {"route": "peer/core;echo"}'
+        asked = await json_body(request, dict[str, str], text, BODY_BYTES_MAX)
         if self._node.state != "ready":
             raise Refusal(503, "node.state", f"The node is {self._node.state}")
         if self._probing.locked():
@@ -278,17 +273,3 @@ def _answering(make: Callable[[], Awaitable[Any]]) -> Callable[..., Awaitable[we
         return json_answer(await make())
 
     return answer
-
-
-async def _asked(request: web.Request) -> dict[str, str]:
-    """What a request's body asks for."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS_MAX):
-            return msgspec.json.decode(await request.read(), type=dict[str, str])
-    except (msgspec.DecodeError, web.RequestPayloadError):
-        raise Refusal(400, "http.body", 'Send {"route": "peer/core;echo"}') from None
-    except web.HTTPRequestEntityTooLarge:
-        text = f"A body has at most {BODY_BYTES_MAX:,} bytes"
-        raise Refusal(413, "http.too_large", text) from None
-    except TimeoutError:
-        raise Refusal(408, "http.slow", "The body did not come in time") from None

@@ -8,7 +8,7 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
     "streams": (
         "streams",
         ("name", "partitions", "next_index", "entries_per_second", "data_bytes", "subscribers",
-         "worst_lag"),
+         "members", "worst_lag"),
         "No streams yet: rillnode stream push sensors --create",
     ),
     "links": (

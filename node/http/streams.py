@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from rillnode.actors.core.groups.registry import GroupView
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.log import (
@@ -27,7 +29,7 @@ from rillnode.actors.log import (
 from rillnode.codecs.entries import Entry, decode_header, entries_of, sizes_of
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.http.answers import Refusal, number_of
-from rillnode.node.observation import Observation
+from rillnode.node.observation import Observation, group_row
 
 READ_SECONDS: Final = 10.0
 FRESH_SECONDS: Final = 0.9
@@ -178,8 +180,11 @@ class Streams:
         chosen = [one for one in listed.streams if search in one[0].name.casefold()]
         if view.sort != "name" or view.descending:
             chosen.sort(key=self._sorting(view.sort, listed), reverse=view.descending)
+        members: Counter[str] = Counter()
+        for view_of_group in self._node.consumer_groups:
+            members[view_of_group.stream] += len(view_of_group.state.members)
         rows = [
-            self._row(record, extents, listed.by_stream.get(record.name, ()))
+            self._row(record, extents, listed.by_stream.get(record.name, ()), members[record.name])
             for record, extents in chosen[view.offset : view.offset + view.limit]
         ]
         return {
@@ -219,9 +224,13 @@ class Streams:
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
         ages = await self._ages_of(record, consumers)
+        groups = [view for view in self._node.consumer_groups if view.stream == name]
+        members = _members(groups)
         subscribers = self._node.subscribers
         return {
-            **self._row(record, extents, consumers),
+            **self._row(
+                record, extents, consumers, sum(len(view.state.members) for view in groups)
+            ),
             "created_at": record.created_at,
             "retention": {
                 "seconds": record.retention.seconds,
@@ -248,10 +257,12 @@ class Streams:
                     "lag": one.lag,
                     "lag_since": ages.get(one.key),
                     "growing": self._lags.grows(one.key),
+                    "member": members.get((one.key.client_id, one.key.partition)),
                 }
                 for one in consumers
             ],
             "queues": [msgspec.to_builtins(one) for one in self._node.queues if one.stream == name],
+            "groups": [group_row(view) for view in groups],
         }
 
     async def _ages_of(
@@ -415,7 +426,11 @@ class Streams:
         self._lags.compare(after.at, after.consumers)
 
     def _row(
-        self, record: StreamRecord, extents: Sequence[LogExtent], consumers: Sequence[Consumer]
+        self,
+        record: StreamRecord,
+        extents: Sequence[LogExtent],
+        consumers: Sequence[Consumer],
+        members: int,
     ) -> dict[str, Any]:
         logs = logs_of(record.id, record.partitions)
         worst = max(consumers, key=lambda one: one.lag, default=None)
@@ -429,6 +444,7 @@ class Streams:
             "data_bytes": sum(one.data_bytes for one in extents),
             "entries_per_second": round(self._rates.get(record.id, 0.0), 2),
             "subscribers": sum(map(self._node.subscribers.of, logs)),
+            "members": members,
             "consumers": len(consumers),
             "worst_lag": worst and worst.lag,
             "worst_consumer": worst and worst.key.client_id,
@@ -475,6 +491,15 @@ class Lags:
     def grows(self, key: SavedIndexKey) -> bool:
         """Whether a consumer falls behind."""
         return self._seen.get(key, (0, 0))[1] >= GROWTHS
+
+
+def _members(groups: Iterable[GroupView]) -> dict[tuple[str, int], str]:
+    """By group and partition, the beginning of its member's id."""
+    return {
+        (view.name, partition): hold.member[:8]
+        for view in groups
+        for partition, hold in view.state.holds.items()
+    }
 
 
 def _consumers(

@@ -5,7 +5,7 @@ const limits = r => [r.seconds && `${seconds(r.seconds)}`, r.entries_max && `${c
 function drawStream(d) {
   const body = card("stream", d.name, pathOf(d.name), el("a", { href: "#/streams" }, "all streams"));
   const facts = { "per second": rate(d.entries_per_second), entries: count(d.entries), kept: bytes(d.data_bytes), partitions: count(d.partitions),
-    subscribers: count(d.subscribers), "worst lag": d.worst_lag == null ? "-" : `${count(d.worst_lag)}${d.worst_lag ? ` of ${principal(d.worst_consumer)}` : ""}${d.lag_growing ? ", growing" : ""}`,
+    subscribers: count(d.subscribers), "group members": count(d.members), "worst lag": d.worst_lag == null ? "-" : `${count(d.worst_lag)}${d.worst_lag ? ` of ${principal(d.worst_consumer)}` : ""}${d.lag_growing ? ", growing" : ""}`,
     keeps: limits(d.retention), created: date(d.created_at), owner: whose(d.owner) };
   if (!$("facts-of")) {
     body.replaceChildren(el("dl", { class: "facts-list", id: "facts-of" }), el("div", { class: "charts", id: "charts" }));
@@ -13,7 +13,7 @@ function drawStream(d) {
   }
   $("facts-of").replaceChildren(...Object.entries(facts).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   drawConsumers(d);
-  drawGroups(d.groups || []);
+  drawGroups(d.groups);
   drawPartitions(d);
   if (browser.name !== d.name || !$("entries").firstChild) openBrowser(d);
 }
@@ -25,7 +25,7 @@ function drawConsumers(d) {
   drawTable(body, [["consumer", p => whose(p.client_id), "name"], ["partition", p => count(p.partition), "n"], ["position", p => group.format(p.index), "n"],
     ["lag", p => lagging(p.lag, p.growing), "n"], ["lag in time", p => p.lag_since == null ? p.lag ? "-" : quiet("0 s") : seconds(Math.max(0, (now() - p.lag_since) / 1000)), "n"],
     ["state", p => p.growing ? chip("falls behind", "warn") : p.lag ? chip("behind") : chip("up to date", "good")],
-    ...d.groups ? [["member", p => p.member || "", "m"]] : []], positions, p => `${p.client_id} ${p.partition}`);
+    ["member", p => p.member || "", "m"]], positions, p => `${p.client_id} ${p.partition}`);
 }
 function drawGroups(groups) {
   $("groups").hidden = !groups.length;

@@ -36,6 +36,10 @@ const drawFailures = () => {
     rows.slice(0, 100), (() => { const seen = {}; return w => { const name = `${w.level} ${w.event} ${w.what} ${w.level === "link" ? "" : w.time}`; seen[name] = (seen[name] || 0) + 1; return `${name} ${seen[name]}`; }; })());
 };
 const told = w => Object.entries(w).filter(([k]) => !["time", "level", "logger", "event", "exception", "code", "advice"].includes(k)).map(([k, v]) => `${k}=${principal(String(v))}`).join(" ");
+const typedTables = sink => Object.keys(sink.tables || {}).filter(name => name.startsWith("table/")).map(name => {
+  const told = sink.report[name] || {};
+  return `${name.slice(6)} ${sink.tables[name].state}: ${count(told.rows || 0)} rows, ${count(told.rejects || 0)} rejects`;
+}).join("; ");
 const draw = {
   overview(o) {
     document.title = `${o.name} · rillnode`;
@@ -103,7 +107,7 @@ const draw = {
       ["lag", s => s.rows_behind > 10000 ? chip(count(s.rows_behind), "warn") : count(s.rows_behind), "n"], ["lag in bytes", s => bytes(s.bytes_behind || 0), "n"],
       ["last commit", s => ago(s.committed_at), "n"], ["restarts", s => s.starts > 1 ? chip(count(s.starts - 1), "warn") : quiet("0"), "n"],
       ["batch", s => count(s.report.batch), "n"], ["rows/s", s => count(s.report.rows_per_second), "n"],
-      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"]], d.sinks, s => s.name);
+      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables", typedTables, "wrap"]], d.sinks, s => s.name);
   },
   actors(d) {
     const body = card("actors", "Actors", "/v1/actors");
@@ -135,7 +139,7 @@ const columnsOfStreams = [
   ["per second", s => rated(s.entries_per_second), "n", "rate"], ["entries", s => count(s.next_index), "n", "entries"],
   ["kept", s => bytes(s.data_bytes), "n", "bytes"], ["worst lag", s => lagging(s.worst_lag, s.lag_growing), "n", "lag"],
   ["of consumer", s => s.worst_lag ? whose(s.worst_consumer || "") : quiet("-"), "m"],
-  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["owner", s => whose(s.owner), "m"],
+  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["owner", s => whose(s.owner), "m"],
 ];
 function drawStreams(d) {
   const few = page.name === "overview";

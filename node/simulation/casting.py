@@ -9,7 +9,7 @@ from rillnode.node.plugin import SimulatedPart, Spreading
 from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
-from rillnode.node.simulation.clients.producers import Producer
+from rillnode.node.simulation.clients.producers import NumberedProducer, Producer
 from rillnode.node.simulation.clients.programs import (
     Consumer,
     Follower,
@@ -25,6 +25,9 @@ from rillnode.node.simulation.world import Machine, World
 
 Cast = Callable[[Machine, str, int], Program]
 """Makes a program: its machine, the node that it talks to, its number among those of its kind."""
+
+NAMED_PART: Final = 0.3
+"""How many producers number their entries themselves, by a name."""
 
 PREFIXES: Final = {
     "producers": "p",
@@ -138,13 +141,16 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         following = names[(names.index(node) + 1) % len(names)]
         return RouteCaller(share, machine, node, through=following)
 
+    def producer(machine: Machine, node: str, number: int) -> Program:
+        is_named = share.world.network.random(f"name of {machine.name}").random() < NAMED_PART
+        kind = NumberedProducer if is_named else Producer
+        return kind(share, machine, node, shares[number], clients)
+
     def plain(kind: Callable[[Share, Machine, str], Program]) -> Cast:
         return lambda machine, node, _: kind(share, machine, node)
 
     return {
-        "producers": lambda machine, node, number: Producer(
-            share, machine, node, shares[number], clients
-        ),
+        "producers": producer,
         "followers": plain(Follower),
         "consumers": plain(Consumer),
         "slow_readers": plain(SlowReader),

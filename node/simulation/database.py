@@ -140,6 +140,10 @@ class SimulatedTables(Tables):
         """The blocks written so far, synced or not."""
         return self._database.cursors().blocks
 
+    def records_cursor(self) -> Any:
+        """Likewise the small values."""
+        return self._database.cursors().records
+
     def record(self, key: bytes) -> bytes | None:
         """A small value as written last, synced or not."""
         return self._database.record(key)

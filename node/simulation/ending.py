@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from rillnode.actors.log import StreamRecord, log_id
-from rillnode.actors.log.records import BESIDE_LOGS
+from rillnode.actors.log.records import OF_LOGS
 from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
     BLOCK_KEYS_PREFIX,
@@ -35,7 +35,7 @@ OF_STREAMS: Final = (
     STREAM_PREFIX,
     STREAM_ID_PREFIX,
     SAVED_INDEX_PREFIX,
-    record_key(BESIDE_LOGS),
+    *map(record_key, OF_LOGS),
 )
 """What the keys of small values begin with that are there for a stream."""
 

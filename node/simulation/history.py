@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -69,6 +69,9 @@ class Push(msgspec.Struct, gc=False):
         log: where it goes.
         pushed_at: when it was first tried.
         attempts: how often the application tried; the client may have sent each again by itself.
+        numbered: who has numbered it: nobody, so that it may stand as often as it was sent; its
+            client, so that it stands at most once for each attempt; or the application, by the name
+            of a producer, so that it stands once.
         index: where it stands, once confirmed.
         confirmed_at: when the producer knew.
     """
@@ -78,6 +81,7 @@ class Push(msgspec.Struct, gc=False):
     log: Log
     pushed_at: float
     attempts: int = 0
+    numbered: Literal["", "client", "name"] = ""
     index: int | None = None
     confirmed_at: float = 0.0
 

@@ -18,7 +18,9 @@ RULES: Mapping[str, str] = {
     "confirm-lost": "what was confirmed at an index stands there, whatever has crashed since",
     "unknown-entry": "a log holds what was pushed and nothing else",
     "too-many-copies": "an entry is stored once for each time that it was sent, never more",
-    "copies-merged": "entries are not deduplicated: each confirm has an index of its own",
+    "stored-twice": "what a producer has numbered is stored once, whatever is sent again",
+    "numbers-lost": "a producer that was away goes on behind all that was confirmed to it",
+    "copies-merged": "two entries are never taken for one: each confirm has an index of its own",
     "producer-order": "entries of one producer stand in the order in which it pushed them",
     "seen-lost": "what any reader has seen stays",
     "pull-gap": "a pull returns what was asked for from the first index on, without gap",
@@ -135,9 +137,13 @@ def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int])
             source = history.pushes.get(payload)
             if source is None:
                 continue
+            text = f"{source.producer} {source.number} stands {count} times in {log[0]}"
             sent = source.attempts + dials.get(source.producer.partition(".")[0], 1) - 1
-            if count > sent:
-                text = f"{source.producer} {source.number} stands {count} times in {log[0]}"
+            if source.numbered:
+                pushed = 1 if source.numbered == "name" else source.attempts
+                if count > pushed:
+                    history.broken("stored-twice", f"{text}, pushed {pushed} times")
+            elif count > sent:
                 history.broken("too-many-copies", f"{text}, sent at most {sent} times")
 
 

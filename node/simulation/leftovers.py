@@ -19,8 +19,8 @@ FOLLOWING: Final = "NeighboursActor"
 """Actors that follow a stream each, whether there are clients or not."""
 
 OF_CLIENTS: Final = (
-    "SubscriptionActor", "QueueActor", "ServedActor", "ResendingActor", "StreamrConnection",
-    "ResendActor",
+    "SubscriptionActor", "StreamWatchActor", "QueueActor", "ServedActor", "GroupActor",
+    "ResendingActor", "StreamrConnection", "ResendActor",
 )  # fmt: skip
 """Actors that there are for somebody who is connected, and for nobody else."""
 

@@ -46,8 +46,8 @@ class BatchBuilder:
     rows: int = 0
     data_bytes: int = 0
     _streams: dict[str, int] = field(default_factory=dict[str, int])
-    _pieces: list[tuple[int, int, int, int, int, int]] = field(
-        default_factory=list[tuple[int, int, int, int, int, int]]
+    _pieces: list[tuple[int, int, int, int, int, int, int]] = field(
+        default_factory=list[tuple[int, int, int, int, int, int, int]]
     )
     _data: "list[_Part]" = field(default_factory=list["_Part"])
     _metas: "list[_Part]" = field(default_factory=list["_Part"])
@@ -55,8 +55,19 @@ class BatchBuilder:
     _headers: "list[_Part]" = field(default_factory=list["_Part"])
     _gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    def add_block(self, stream: str, partition: int, block: Block, start: int, until: int) -> None:
+    def add_block(
+        self,
+        stream: str,
+        partition: int,
+        block: Block,
+        start: int,
+        until: int,
+        *,
+        created_at: int = 0,
+    ) -> None:
         """Add the entries of `block` with `start <= index < until`; at least one must be.
+
+        `created_at` tells when the stream was created, ms since 1970; 0 where nobody knows.
 
         Raises:
             CodecError: the block's lengths do not add up, or its kind is unknown.
@@ -96,12 +107,13 @@ class BatchBuilder:
             raise CodecError(
                 "entries.lengths", "block lengths do not add up to its size", offset=len(value)
             )
-        self._add_piece(
-            stream, partition, block.first_index + low, high - low, header.received_at, header.kind
-        )
+        numbers = (block.first_index + low, high - low, header.received_at, int(header.kind))
+        self._add_piece(stream, partition, created_at, *numbers)
         self.data_bytes += len(self._data[-1].data)
 
-    def add_gap(self, stream: str, partition: int, start: int, until: int) -> None:
+    def add_gap(
+        self, stream: str, partition: int, start: int, until: int, *, created_at: int = 0
+    ) -> None:
         """Add one row that says that entries `start <= index < until` are lost.
 
         An empty range stands for what a stream still had when it was removed: nobody knows. The
@@ -109,12 +121,12 @@ class BatchBuilder:
         """
         self._gaps.append((self.rows, until if until > start else 0))
         self._data.append(_Part(self.rows, np.zeros(1, np.uint32), memoryview(b""), None))
-        self._add_piece(stream, partition, start, 1, 0, GAP_KIND)
+        self._add_piece(stream, partition, created_at, start, 1, 0, GAP_KIND)
 
     def finish(self) -> pa.RecordBatch:
         """The batch of what was collected; the builder is done with."""
-        pieces: _Int64s = np.array(self._pieces, np.int64).reshape(-1, 6)
-        names, partitions, firsts, counts, received_at, kinds = pieces.T
+        pieces: _Int64s = np.array(self._pieces, np.int64).reshape(-1, 7)
+        names, partitions, created_at, firsts, counts, received_at, kinds = pieces.T
         total = self.rows
         before: _Int64s = np.cumsum(counts) - counts
         lengths = np.concatenate([np.zeros(0, np.uint32), *(part.lengths for part in self._data)])
@@ -133,6 +145,10 @@ class BatchBuilder:
             "kind": _KINDS.take(pa.array(np.repeat(kinds, counts))),
             "data": _binary(lengths, [part.data for part in self._data], is_gap),
         }
+        if created_at.any():
+            created = np.repeat(created_at * 1000, counts)
+            kind = BRONZE_SCHEMA.field("created_at").type
+            arrays["created_at"] = pa.array(created, mask=created == 0).cast(kind)
         if not _WITHOUT_METADATA.issuperset(kinds.tolist()):
             arrays.update(_metadata(np.repeat(kinds, counts), arrays["data"]))
         if self._metas:
@@ -157,10 +173,17 @@ class BatchBuilder:
         )
 
     def _add_piece(
-        self, stream: str, partition: int, first: int, count: int, received_at: int, kind: int
+        self,
+        stream: str,
+        partition: int,
+        created_at: int,
+        first: int,
+        count: int,
+        received_at: int,
+        kind: int,
     ) -> None:
         name = self._streams.setdefault(stream, len(self._streams))
-        self._pieces.append((name, partition, first, count, received_at, kind))
+        self._pieces.append((name, partition, created_at, first, count, received_at, kind))
         self.rows += count
 
     def _sparse(self, parts: "list[_Part]") -> pa.Array:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
@@ -15,6 +16,14 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.typed.schemas import (
+    STREAM,
+    Evolve,
+    Reject,
+    SchemaSource,
+    load_schema,
+    place_of,
+)
 
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
@@ -143,9 +152,132 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         return replace(self, spark=sinks)
 
 
+class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Delta table with the columns of a schema, made of what a Spark sink has landed.
+
+    Attributes:
+        name: What it is called. Default: the last part of `dir`.
+        streams: Patterns of the streams that are landed in it, of those that its sink has.
+        dir: Directory of the table, or its URL in an object store. Entries that do not fit lie
+            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream.
+        schema: The application's msgspec class, as `module:Class`, or the file of a JSON Schema.
+        columns: The columns themselves, in place of `schema`.
+        evolve: What is done about fields that the schema does not have. `add`: they become
+            columns. `widen`: so do they, and whole numbers become floating-point ones where such
+            come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
+        reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
+            `pause`: the table waits.
+        sink: The Spark sink that makes it. Left out where there is one.
+    """
+
+    table: ClassVar[str] = "table"
+    plug_in: ClassVar[str] = "spark"
+    repeated: ClassVar[bool] = True
+
+    name: Annotated[Name | None, Meta(examples=["readings"])] = None
+    streams: Annotated[
+        tuple[Name, ...],
+        Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
+    ]
+    dir: Annotated[TableLocation, Meta(examples=["data/readings"])]
+    # A class's name is no path, and a path is relative to the file.
+    schema: Annotated[
+        Location | None,
+        Meta(
+            title='a class such as "app.events:Reading", or the file of a JSON Schema',
+            examples=["app.events:Reading"],
+        ),
+    ] = None
+    columns: Annotated[
+        dict[str, Any], Meta(title='a table of columns such as { id = "int", temp = "float?" }')
+    ] = field(default_factory=dict[str, Any])
+    evolve: Evolve = "add"
+    reject: Reject = "table"
+    sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        parts = [one for one in self.dir.split("/") if one and STREAM not in one]
+        return self.name or (parts[-1] if parts else "")
+
+    @property
+    def source(self) -> SchemaSource:
+        """Where its schema comes from."""
+        return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with typed tables, each by itself and beside the others."""
+        sinks = sinks_of(config).spark
+        taken: dict[str, Location] = {}
+        for at, sink in enumerate(sinks):
+            for key in ("table_dir", "silver_dir", "gold_dir"):
+                if (place := getattr(sink, key)) is not None:
+                    taken[f"sink.spark[{at}].{key}"] = place
+        names: dict[str, int] = {}
+        for at, one in enumerate(config.each(cls)):
+            path: KeyPath = ("table", at)
+            for position, pattern in enumerate(one.streams):
+                yield from unfit_pattern((*path, "streams", position), pattern)
+            yield from one._sink_problems(path, sinks)
+            yield from one._schema_problems(path)
+            if (other := names.setdefault(one.called, at)) != at:
+                text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
+                yield Problem((*path, "name"), "config.conflict", text)
+            mine = {f"table[{at}].dir": one.dir}
+            if STREAM in one.dir:
+                # Any stream may come, and have the name of what lies beside it.
+                mine = {f"table[{at}].dir": Location(place_of(one.dir))}
+            else:
+                mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
+            for place in mine.values():
+                for owner, other_place in taken.items():
+                    if place.overlaps(other_place):
+                        text = f"must lie apart from {owner}, {other_place}"
+                        yield Problem((*path, "dir"), "config.conflict", text)
+            taken |= mine
+
+    def _sink_problems(self, path: KeyPath, sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+        names = [one.name for one in sinks]
+        if not names:
+            text = "needs a [[sink.spark]], which lands what it is made of"
+            yield Problem((*path, "sink"), "config.missing", text)
+        elif not self.sink and len(names) > 1:
+            text = f"missing: name the sink that makes it: {', '.join(names)}"
+            yield Problem((*path, "sink"), "config.missing", text)
+        elif self.sink and self.sink not in names:
+            text = f"no [[sink.spark]] is named {self.sink!r}; there is {', '.join(names)}"
+            yield Problem((*path, "sink"), "config.value", text)
+
+    def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
+        if (self.schema is None) == (not self.columns):
+            text = (
+                "missing: give schema or columns; `rillnode table infer STREAM` prints what "
+                "entries have"
+                if self.schema is None
+                else "give schema or columns, not both"
+            )
+            code = "config.missing" if self.schema is None else "config.conflict"
+            yield Problem((*path, "schema"), code, text)
+            return
+        # Only the sink's job loads what belongs to an application.
+        if not self.source.class_name:
+            try:
+                load_schema(self.source)
+            except ConfigError as error:
+                key = "columns" if self.columns else "schema"
+                yield Problem((*path, key), error.code, error.text)
+
+
 def sinks_of(config: Config) -> SinkTables:
     """The sinks of a configuration; none where it has no such table."""
     return config.table(SinkTables) or SinkTables()
+
+
+def tables_of(config: Config, sink: str) -> tuple[TypedTable, ...]:
+    """The typed tables that a sink makes."""
+    return tuple(one for one in config.each(TypedTable) if one.sink in (None, sink))
 
 
 def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:

@@ -1,7 +1,8 @@
 """Decodes rows of bronze to rows of silver, or says why it cannot.
 
 An entry never stops the pipeline: what cannot be decoded becomes a row that has its bytes and the
-reason. Entries of kind `bytes` belong to nobody's protocol, so that nothing about them is wrong.
+reason. Entries of kind `bytes` belong to nobody's protocol, so that nothing about them is wrong but
+JSON that breaks off.
 """
 
 from typing import Any, Final, NamedTuple
@@ -106,7 +107,12 @@ def _decode_bytes(data: bytes) -> Decoded:
         text = data.decode()
     except UnicodeDecodeError:
         return Decoded(format="binary", data=data)
-    return Decoded(format="json" if _is_json(text) else "text", content=text)
+    if _is_json(text):
+        return Decoded(format="json", content=text)
+    # Plain clients push what they like; but who begins an object or a list has meant JSON.
+    broken = text.lstrip().startswith(("{", "["))
+    why = "the content begins as JSON does, and is none" if broken else None
+    return Decoded(format="text", content=text, error=why)
 
 
 def _decode_streamr(data: bytes) -> Decoded:

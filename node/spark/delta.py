@@ -76,7 +76,13 @@ class DeltaSink(DataSource):
 
 
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes files in tasks and commits them in the driver."""
+    """Writes files in tasks and commits them in the driver.
+
+    Attributes:
+        notes_position: whether batches without rows are committed, too, to say how far they came.
+    """
+
+    notes_position = False
 
     def __init__(self, table: str, checkpoint: str, schema_json: str) -> None:
         self._table = table
@@ -97,7 +103,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             ConfigError: the table has other columns.
         """
         files = self.files(messages)
-        if not files and not self.positions(batchId):
+        if not files and not self.notes_position:
             return
         with committing(self._table):
             self._commit(files, batchId)
@@ -115,11 +121,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """The files that a batch which failed leaves behind."""
         return [file.name for file in self.files(messages)]
 
-    def positions(self, batch_id: int) -> list[Transaction]:
-        """How far a batch has come in what it was made of, for its transaction to say.
-
-        A writer that says so commits batches without rows, too.
-        """
+    def positions(
+        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
+    ) -> list[Transaction]:
+        """How far a batch has come in what it was made of, for its transaction to say."""
         return []
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -148,7 +153,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(app_id, batch_id), *self.positions(batch_id)],
+                app_transactions=[
+                    Transaction(app_id, batch_id),
+                    *self.positions(batch_id, table, files),
+                ],
                 custom_metadata={"batch": _summary(app_id, batch_id, files)},
             ),
         )
@@ -169,10 +177,7 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
     try:
         table = DeltaTable(location)
     except TableNotFoundError:
-        properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
-        DeltaTable.create(location, schema, mode="ignore", configuration=properties)
-        sync_log(location, -1, 0)
-        table = DeltaTable(location)
+        table = create_table(location, schema)
     before = table.version()
     if upgrade_table(table, schema):
         sync_log(location, before, table.version())
@@ -180,6 +185,14 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
         upgrade_statistics(location)
         table.update_incremental()
     return table
+
+
+def create_table(location: str, schema: Schema) -> DeltaTable:
+    """A new table, or the one that somebody else has just made."""
+    properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
+    DeltaTable.create(location, schema, mode="ignore", configuration=properties)
+    sync_log(location, -1, 0)
+    return DeltaTable(location)
 
 
 def upgrade_statistics(location: str) -> str | None:

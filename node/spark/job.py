@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -36,9 +36,23 @@ from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
 from rillnode.node.spark.session import open_session
 from rillnode.node.spark.source import save
+from rillnode.node.spark.typed.query import on_spark
+from rillnode.node.spark.typed.tables import TypedTables
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.25
+
+
+class _Made(NamedTuple):
+    """The tables that the job makes of bronze."""
+
+    derived: Derived | None
+    typed: TypedTables | None
+
+    def report(self) -> dict[str, dict[str, object]]:
+        """The state of every table."""
+        parts = [one.report() for one in (self.derived, self.typed) if one is not None]
+        return {name: part for one in parts for name, part in one.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,10 +111,20 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
             query = _start_query(session, config, drain_file, available_now=available_now)
             tables = config.derived
             derived = None if tables is None else Derived(session, tables, drain_file)
-            _follow(query, config, stop, drain_file, None if available_now else derived)
-            if derived and available_now and not stop.is_set():
+            typed = TypedTables(
+                config.typed,
+                absolute(config.table_dir),
+                on_spark(session),
+                tasks_max=session.sparkContext.defaultParallelism,
+                trigger_seconds=config.trigger_seconds,
+            )
+            made = _Made(derived, typed)
+            _follow(query, config, stop, drain_file, None if available_now else made)
+            if available_now and not stop.is_set():
                 drain_file.unlink(missing_ok=True)  # it has ended bronze's query
-                derived.run_once()
+                if derived:
+                    derived.run_once()
+                typed.run_once()
     finally:
         session.stop()
         drain_file.unlink(missing_ok=True)
@@ -137,13 +161,16 @@ def _follow(
     config: JobConfig,
     stop: threading.Event,
     drain_file: Path,
-    derived: Derived | None,
+    made: _Made | None,
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
-    reporter = _Reporter(query, config, derived)
+    derived = None if made is None else made.derived
+    reporter = _Reporter(query, config, made or _Made(None, None))
     maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
     if derived is not None:
         derived.start()
+    if made is not None and made.typed is not None:
+        made.typed.start()
     while query.isActive and not stop.wait(_POLL_SECONDS):
         reporter.step()
         present = reporter.table.open()
@@ -158,6 +185,8 @@ def _follow(
         _drain(query, deadline)
     if derived is not None:
         derived.finish(deadline)
+    if made is not None and made.typed is not None:
+        made.typed.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
 
@@ -176,11 +205,11 @@ class _Reporter:
     idle stream's last batch would never count as read.
     """
 
-    def __init__(self, query: StreamingQuery, config: JobConfig, derived: Derived | None) -> None:
+    def __init__(self, query: StreamingQuery, config: JobConfig, made: _Made) -> None:
         self.table = Table(absolute(config.table_dir), query.id)
         self._query = query
         self._config = config
-        self._derived = derived
+        self._made = made
         self._batch: Batch | None = None
         self._lag_at = 0.0
         self._parts: dict[str, dict[str, object]] = {}
@@ -192,12 +221,14 @@ class _Reporter:
         if progress is None:
             return
         batch = read_progress(progress)
-        parts = self._derived.report() if self._derived is not None else {}
+        parts = self._made.report()
         if (batch, parts) == (self._batch, self._parts):
             return
         if batch != self._batch:
             self._take(batch)
         report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
+        present = self.table.open()
+        report["entries_lost_total"] = 0 if present is None else landing.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
             print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
         ask(self._config.client_options, lambda client: client.report({**report, **parts}))
@@ -209,8 +240,8 @@ class _Reporter:
             save(self._config.client_options, batch.end)
 
     def _watch_lag(self) -> None:
-        tables = self._config.derived
-        if self._derived is None or tables is None or time.monotonic() < self._lag_at:
+        tables, derived = self._config.derived, self._made.derived
+        if derived is None or tables is None or time.monotonic() < self._lag_at:
             return
         self._lag_at = time.monotonic() + LAG_SECONDS
         committed, ends = ask(
@@ -218,7 +249,7 @@ class _Reporter:
         )
         if self._batch is not None:  # what was carried in files is not saved at the node
             committed = {**committed, tables.consumer: self._batch.end.positions}
-        self._derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
+        derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
 
 
 if __name__ == "__main__":

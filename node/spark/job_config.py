@@ -9,6 +9,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.typed.schemas import Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -54,6 +55,40 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return (self.silver_dir, *gold)
 
 
+class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A typed table, for the job that makes it.
+
+    Attributes:
+        name: what it is called.
+        streams: patterns of the streams that are landed.
+        dir: directory or URI of the table; `{stream}` in it makes one for each stream.
+        source: where the schema comes from.
+        evolve: what is done about what the schema does not have.
+        reject: what is done about an entry that does not fit.
+        batch_rows_max: rows of a step, about.
+        compact_commits: small files are merged after this many commits; 0 never.
+    """
+
+    name: str
+    streams: tuple[str, ...]
+    dir: str
+    source: SchemaSource
+    evolve: Evolve = "add"
+    reject: Reject = "table"
+    batch_rows_max: Positive = 100_000
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+
+    @property
+    def place(self) -> str:
+        """A directory or URI that has to be writable."""
+        return place_of(self.dir)
+
+    @property
+    def rejects(self) -> str:
+        """Directory or URI of the rejects."""
+        return f"{self.dir}_rejects"
+
+
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job's configuration; file names are absolute or relative to where the job starts.
 
@@ -76,6 +111,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             entries were trimmed before they were read.
         compact_commits: small files are merged after this many commits; 0 never.
         derived: the tables that are made of this one, null for none.
+        typed: the typed tables that are made of this one.
         client: `module:function` that connects to the node; empty for rillnode's own.
         settings: further Spark settings.
     """
@@ -94,13 +130,16 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     fail_on_data_loss: bool = False
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
     derived: DerivedConfig | None = None
+    typed: tuple[TypedConfig, ...] = ()
     client: str = ""
     settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
-        return (self.table_dir, *(self.derived.locations if self.derived is not None else ()))
+        derived = self.derived.locations if self.derived is not None else ()
+        typed = (one.place for one in self.typed)
+        return (self.table_dir, *derived, *typed)
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -9,25 +9,34 @@ gives Spark one row, which names the file; the writer adds the files that a micr
 one transaction. So an entry costs no more than its way from the socket into Parquet.
 
 Offsets, tasks and the rule of the transaction are those of the formats `rillnode` and
-`rillnode-delta`, whose checkpoints these queries share. A file that a failed task has written is in
-no transaction; readers do not see it, and the table's maintenance removes it.
+`rillnode-delta`, whose checkpoints these queries share. The transaction also says how far it has
+come in each partition: a query without a checkpoint goes on from there. A file that a failed task
+has written is in no transaction; readers do not see it, and the table's maintenance removes it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from deltalake import DeltaTable, Transaction
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import LongType, StringType, StructType
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.offsets import Key, Positions
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.source import RangeStreamReader, SourceOptions
 from rillnode.node.spark.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
 
 FORMAT: Final = "rillnode-landing"
+_LOST: Final = "rillnode.entries_lost"
+"""As what a bronze table's transactions count lost entries."""
+_TABLE: Final = "the checkpoint of a landing"
 
 _FILE_COLUMNS: Final = (
     Column("name", pa.string(), StringType()),
@@ -78,12 +87,47 @@ class Landing(DataSource):
         return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
 
 
+def entries_lost(table: DeltaTable) -> int:
+    """How many entries a bronze table has rows of kind `gap` in place of, as far as is known."""
+    return table.transaction_version(_LOST) or 0
+
+
+def landed_until(table: DeltaTable, start: Offset) -> Offset:
+    """An offset, moved on to where a bronze table has its partitions already."""
+    positions = dict(start.positions)
+    for (stream, partition), index in start.positions.items():
+        if stream in start.created:
+            key = (stream, partition)
+            found = table.transaction_version(_place(key, start.created[stream]))
+            positions[key] = index if found is None else max(index, found)
+    return start._replace(positions=positions)
+
+
+def _place(key: Key, created_at: int) -> str:
+    """A partition as the table's transactions name it; a stream made anew is another one."""
+    stream, partition = key
+    return f"{stream}/{partition}/{created_at}"
+
+
 class LandingReader(RangeStreamReader):
     """Plans as the plain source does; a task's rows are the files that it has written."""
 
     def __init__(self, options: SourceOptions, table: str) -> None:
         super().__init__(options)
         self._table = table
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts: where the table says that it ends.
+
+        A partition of which it says nothing is read from the first entry that is kept.
+        """
+        first = super().initialOffset()
+        table = open_table(self._table)
+        return (
+            first
+            if table is None
+            else landed_until(table, Offset.from_json(first, _TABLE)).to_json()
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write one task's range; each file is durable when its row is given."""
@@ -92,7 +136,25 @@ class LandingReader(RangeStreamReader):
 
 
 class LandingWriter(DeltaStreamWriter):
-    """Commits files that are written already."""
+    """Commits files that are written already; its transactions tell how far they reach."""
+
+    def positions(
+        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
+    ) -> list[Transaction]:
+        """The end of the batch in each partition that it has come further in, and what was lost."""
+        until = Offset.from_json(batch_offset(self._checkpoint, batch_id), _TABLE)
+        before: Positions = {}
+        if batch_id:
+            before = Offset.from_json(
+                batch_offset(self._checkpoint, batch_id - 1), _TABLE
+            ).positions
+        ends = [
+            Transaction(_place(key, until.created[key[0]]), index)
+            for key, index in until.positions.items()
+            if key[0] in until.created and before.get(key) != index
+        ]
+        lost = sum(file.entries_lost for file in files)
+        return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
     def write(  # type: ignore[override]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.node.plugin import Described, Sample
 
 METRICS: Final = (
@@ -13,6 +12,10 @@ METRICS: Final = (
     Described("rillnode_spark_batch_rows", "gauge", ("sink",), "Rows of the newest batch."),
     Described("rillnode_spark_batch_seconds", "gauge", ("sink",), "Time that batch took."),
     Described("rillnode_spark_rows_behind", "gauge", ("sink",), "Entries not yet in the table."),
+    Described(
+        "rillnode_spark_entries_lost_total", "counter", ("sink",),
+        "Entries that were trimmed before a sink could land them; its table names them.",
+    ),
     Described(
         "rillnode_spark_table_rows_behind", "gauge", ("sink", "table"),
         "Rows of bronze that silver or a gold table has not taken in.",
@@ -29,6 +32,13 @@ METRICS: Final = (
     Described(
         "rillnode_spark_table_state", "gauge", ("sink", "state", "table"),
         "1 for the state that a table is in; 0 for running, failed and waiting where it is not.",
+    ),
+    Described(
+        "rillnode_spark_table_rows", "gauge", ("sink", "table"), "Rows of a typed table.",
+    ),
+    Described(
+        "rillnode_spark_table_rejects", "gauge", ("sink", "table"),
+        "Entries among the rejects of a typed table, which did not fit its schema.",
     ),
     Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
     Described(
@@ -56,7 +66,7 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         found: list[tuple[tuple[str, str], Any]] = [
             ((name, table), one["report"].get(table))
             for (name,), one in sinks
-            for table in DERIVED_TABLES
+            for table in one["tables"]
         ]
         values = [
             (names, cast("dict[str, Any]", one).get(key))
@@ -75,8 +85,11 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_batch_rows": reported("rows"),
         "rillnode_spark_batch_seconds": reported("seconds"),
         "rillnode_spark_rows_behind": [(name, one["rows_behind"]) for name, one in sinks],
+        "rillnode_spark_entries_lost_total": reported("entries_lost_total"),
         "rillnode_spark_table_rows_behind": of_tables("rows_behind"),
         "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
+        "rillnode_spark_table_rows": of_tables("rows"),
+        "rillnode_spark_table_rejects": of_tables("rejects"),
         "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
         "rillnode_spark_table_state": [
             ((name, state, table), state == now["state"])

@@ -78,7 +78,8 @@ def describe_file(table: str, name: str) -> TableFile:
     system, root = filesystem(table)
     path = f"{root}/{name}"
     with pq.ParquetFile(path, filesystem=system) as parquet:
-        figures = _Figures(ranged_columns(parquet.schema_arrow))
+        schema = parquet.schema_arrow
+        figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
         for batch in parquet.iter_batches(columns=_present(parquet, figures.wanted)):
             figures.add(pa.Table.from_batches([batch]))
     return figures.file(name, system.get_file_info(path).size)
@@ -98,6 +99,11 @@ def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
         for batch in parquet.iter_batches(columns=_present(parquet, columns)):
             statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
     return statistics.to_json()
+
+
+def is_typed(schema: pa.Schema) -> bool:
+    """Whether files have the columns of people's own, whose names and types may be any."""
+    return "_stream" in schema.names
 
 
 def _present(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[str]:
@@ -131,11 +137,13 @@ class _OpenFile:
         self._path = f"{root}/{self._name}"
         self._stream = system.open_output_stream(self._path)
         # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
-        short = [name for name in _SHORT_TEXTS if name in schema.names]
+        short: list[str] | bool = [name for name in _SHORT_TEXTS if name in schema.names]
+        if is_typed(schema):
+            short = True
         self._writer = pq.ParquetWriter(
             self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
         )
-        self._figures = _Figures(ranged_columns(schema))
+        self._figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
 
     @property
     def written_bytes(self) -> int:
@@ -158,10 +166,16 @@ class _OpenFile:
 
 
 class _Figures:
-    """What is counted of a file's rows."""
+    """What is counted of a file's rows.
 
-    def __init__(self, ranged: Sequence[str]) -> None:
-        self.wanted = (*ranged, "data", "gap_until")
+    Args:
+        ranged: columns whose range is told.
+        entries: whether `data` and `gap_until` are those of entries, where they are there.
+    """
+
+    def __init__(self, ranged: Sequence[str], *, entries: bool) -> None:
+        self._entries = entries
+        self.wanted = (*ranged, *(("data", "gap_until") if entries else ()))
         self._statistics = FileStatistics(ranged)
         self._data_bytes = 0
         self._entries_lost = 0
@@ -169,6 +183,8 @@ class _Figures:
     def add(self, rows: pa.Table) -> None:
         """Count some rows."""
         self._statistics.add(rows)
+        if not self._entries:
+            return
         if "data" in rows.column_names:
             self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
         if "gap_until" in rows.column_names:

@@ -8,13 +8,17 @@ one from the other.
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.codecs.errors import TransportError
 from rillnode.node.spark.explaining import explain, first_line
 from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.verify import damaged_versions
 
+_OF_A_LOG: Final = "Kernel error"
+"""How errors of delta-rs begin that are about a table's log; they do not say which table's."""
 _PROBE: Final = "_reachable"
 """Readers of Delta tables pass over names that begin so. One name, so that none are left."""
 _PROBE_BYTES: Final = bytes(65_536)
@@ -46,6 +50,9 @@ def explain_end(error: BaseException, locations: Iterable[str]) -> tuple[str, in
             check_places(locations)
         except TransportError as away:
             return str(away), PASSING_CODE
+        if _OF_A_LOG in str(error):
+            damaged = chain.from_iterable(map(damaged_versions, locations))
+            return next((f"{one} [spark.damaged]" for one in damaged), text), code
     return text, code
 
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,10 +21,10 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
-from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
+from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
+from rillnode.node.spark.job_config import DerivedConfig, JobConfig, TypedConfig, save_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
@@ -69,7 +69,8 @@ def launcher(
         if isinstance(table, FilesSink):
             job = export_config(table, identity, address, key_file, work_dir)
         else:
-            job = job_config(table, identity, address, key_file, work_dir)
+            typed = [typed_config(one, table) for one in tables_of(config, sink)]
+            job = job_config(table, identity, address, key_file, work_dir, typed)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
@@ -79,7 +80,12 @@ def launcher(
 
 
 def job_config(
-    table: SparkSink, identity: str, address: str, key_file: Path, work_dir: Path
+    table: SparkSink,
+    identity: str,
+    address: str,
+    key_file: Path,
+    work_dir: Path,
+    typed: Sequence[TypedConfig] = (),
 ) -> JobConfig:
     """A Spark sink's job's configuration, from the node's."""
     return JobConfig(
@@ -95,6 +101,7 @@ def job_config(
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
         derived=derived_config(table),
+        typed=tuple(typed),
     )
 
 
@@ -135,6 +142,19 @@ def derived_config(table: SparkSink) -> DerivedConfig | None:
         duplicate_seconds=table.duplicate_seconds,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
+    )
+
+
+def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
+    """A typed table of a sink's job, from the node's configuration."""
+    return TypedConfig(
+        name=table.called,
+        streams=table.streams,
+        dir=absolute(table.dir),
+        source=table.source,
+        evolve=table.evolve,
+        reject=table.reject,
+        batch_rows_max=sink.batch_rows_max,
     )
 
 

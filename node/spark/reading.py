@@ -38,14 +38,19 @@ def read_ranges(
         if part.gap:
             if fail_on_data_loss:
                 raise data_loss(part)
-            builder.add_gap(part.stream, part.partition, part.start, part.until)
+            builder.add_gap(*_place(part), created_at=part.created_at)
         for block in blocks:
-            builder.add_block(part.stream, part.partition, block, part.start, part.until)
+            stream, partition, start, until = _place(part)
+            builder.add_block(stream, partition, block, start, until, created_at=part.created_at)
             if builder.data_bytes >= BATCH_BYTES_MAX or builder.rows >= BATCH_ROWS_MAX:
                 yield builder.finish()
                 builder = BatchBuilder()
     if builder.rows:
         yield builder.finish()
+
+
+def _place(part: Range) -> tuple[str, int, int, int]:
+    return part.stream, part.partition, part.start, part.until
 
 
 def ahead(source: Generator[_Item, None, None]) -> Generator[_Item, None, None]:

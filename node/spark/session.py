@@ -13,7 +13,6 @@ from rillnode.node.spark.java import java_home
 from rillnode.node.spark.landing import Landing
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS
 from rillnode.node.spark.silver import Silver
-from rillnode.node.spark.source import RillnodeSource
 from rillnode.node.spark.worker_python import worker_python
 
 SETTINGS: Final = {
@@ -94,7 +93,6 @@ def open_session(
             os.environ["PYSPARK_PYTHON"] = worker_python(work_dir)
             chosen |= LOCAL_SETTINGS
     session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
-    session.dataSource.register(RillnodeSource)
     session.dataSource.register(Landing)
     session.dataSource.register(DeltaSink)
     session.dataSource.register(Silver)

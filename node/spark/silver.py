@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import Transaction
+from deltalake import DeltaTable, Transaction
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -221,6 +221,8 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class SilverWriter(DeltaStreamWriter):
     """Commits the rows whose keys come back; its transactions tell the position in bronze."""
 
+    notes_position = True
+
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
     # nothing of what a writer hands on to its commit.
     def write(  # type: ignore[override]
@@ -238,7 +240,9 @@ class SilverWriter(DeltaStreamWriter):
         names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
         return sorted(names)
 
-    def positions(self, batch_id: int) -> list[Transaction]:
+    def positions(
+        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
+    ) -> list[Transaction]:
         """The position in bronze that the batch ends at."""
         return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
 

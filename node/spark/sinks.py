@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.spark.sink_job import BRONZE, DERIVED_TABLES, SinkStatus, no_start
+from rillnode.actors.spark.sink_job import (
+    BRONZE,
+    DERIVED_TABLES,
+    TYPED_TABLES,
+    SinkStatus,
+    no_start,
+)
 from rillnode.actors.spark.spark_sink import SinkPorts, SinkSettings, SparkSinkActor, StopSink
 from rillnode.codecs.keys import Identity
+from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of
+from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of, tables_of
 from rillnode.node.spark.installed import require_spark
 from rillnode.node.spark.metrics import METRICS, samples
 
@@ -58,7 +65,8 @@ class Sinks(PlugIn):
                 hold_bytes_max=table.hold_bytes_max,
                 external=isinstance(table, SparkSink) and table.external,
             )
-            status = self._statuses[name] = SinkStatus(tables=table_names(table))
+            names = (*table_names(table), *typed_names(host.config, name))
+            status = self._statuses[name] = SinkStatus(tables=names)
             self._cells[name] = context.system.spawn(
                 partial(actor, context, settings, ports, status)
             )
@@ -156,3 +164,8 @@ def table_names(sink: SparkSink | FilesSink) -> tuple[str, ...]:
     if sink.silver_dir is None:
         return (BRONZE,)
     return (BRONZE, *DERIVED_TABLES[: None if sink.gold_dir is not None else 1])
+
+
+def typed_names(config: Config, sink: str) -> tuple[str, ...]:
+    """The typed tables that a sink makes, called as in its job's report."""
+    return tuple(f"{TYPED_TABLES}{one.called}" for one in tables_of(config, sink))

@@ -20,7 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-_RANGED: Final = ("stream", "partition", "index", "received_at", "minute")
+_RANGED: Final = (
+    *("stream", "partition", "index", "received_at", "minute"),
+    *("_stream", "_partition", "_index", "_received_at"),
+)
 """Columns by whose range readers look for rows."""
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 

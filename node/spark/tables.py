@@ -69,6 +69,9 @@ BRONZE_COLUMNS: Final = (
     # What the entry is about, as its producer or its protocol says; null where neither does.
     Column("key", pa.binary(), BinaryType()),
     Column("headers", pa.map_(pa.string(), pa.binary()), MapType(StringType(), BinaryType())),
+    # When the stream was created: of two streams that had one name, one after the other, it tells
+    # which the entry was in.
+    Column("created_at", _TIMESTAMP, TimestampType()),
 )
 
 BRONZE_SCHEMA: Final = arrow_schema(BRONZE_COLUMNS)

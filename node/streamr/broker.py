@@ -31,9 +31,10 @@ from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout
 from rillnode.node.config import Config
+from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.keys.files import read_secret, write_secret
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
-from rillnode.node.streamr.config import ApiKeyTable, StreamrListener, ethereum_key_file
+from rillnode.node.streamr.config import StreamrListener, ethereum_key_file
 from rillnode.node.streamr.rest import PREFIX, Rest, add_routes
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import origin_check
@@ -108,7 +109,7 @@ class Streamr(PlugIn):
             token_key=self._token_key,
             token_seconds=self._table.session_seconds,
             logins_per_minute=self._table.logins_per_minute,
-            api_keys=_names_by_hash(self._table.apikeys),
+            api_keys=ApiKeyTable.names(self._table.apikeys),
         )
         sessions = self._sessions = Sessions(
             settings, streams.clock, self._entropy, streams.access.rights
@@ -144,7 +145,7 @@ class Streamr(PlugIn):
         table, asked = old.table(StreamrListener), new.table(StreamrListener)
         if table is None or asked is None or table.apikeys == asked.apikeys:
             return old
-        self._sessions.set_api_keys(_names_by_hash(asked.apikeys))
+        self._sessions.set_api_keys(ApiKeyTable.names(asked.apikeys))
         return old.having(replace(table, apikeys=asked.apikeys))
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
@@ -228,10 +229,6 @@ class Streamr(PlugIn):
         app = web.Application(middlewares=[origin_check(origins)])
         app.router.add_get(f"{PREFIX}/ws", connect)
         return app
-
-
-def _names_by_hash(tables: Sequence[ApiKeyTable]) -> dict[str, str]:
-    return {table.hash: table.name for table in tables}
 
 
 def _read_or_make_key(path: Path, secret: bytes) -> EthereumKey:

@@ -4,29 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from rillnode.codecs.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
-from rillnode.node.config.kinds import Count, HostPort, KeyHex, Name, Seconds
-from rillnode.node.config.listener_tables import WebListener
+from rillnode.node.config.kinds import Count, HostPort, Name, Seconds
+from rillnode.node.config.listener_tables import ApiKeyTable, WebListener
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name
 from rillnode.node.config.tables import Config
-
-
-class ApiKeyTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A key that Streamr clients log in with in place of an Ethereum key.
-
-    `rillnode apikey new NAME` makes one and shows it once. Grants call its holder `apikey:NAME`.
-
-    Attributes:
-        name: Who holds the key.
-        hash: SHA-256 of the key, in hexadecimal.
-    """
-
-    name: Annotated[Name, Meta(examples=["dashboard"])]
-    hash: Annotated[KeyHex, Meta(examples=["00" * 32])]
 
 
 class StreamrListener(
@@ -44,7 +30,7 @@ class StreamrListener(
         logins_per_minute: Login requests taken from one remote address; a login has two.
         origins: Origins of web pages that may use the listener, WebSocket and REST interface, from
             within browsers; `*` means all. Programs have no origin and need none.
-        apikeys: API keys.
+        apikeys: API keys that clients log in with in place of Ethereum keys.
     """
 
     table: ClassVar[str] = "streamr"

@@ -19,7 +19,7 @@ from ockam_worker import LEVELS, Level, ebins
 from ports import free_address
 
 EXAMPLES = ROOT / "examples"
-KINDS = (".py", ".js", ".ipynb", ".exs")
+KINDS = (".py", ".js", ".ipynb", ".exs", ".html")
 
 
 def run(script: str, *arguments: str | Path) -> list[str]:

@@ -22,6 +22,7 @@ import contract_queues
 import contract_released
 import contract_shared
 import contract_sink
+from contract_groups import Grouped, Patterned
 from contract_load import (
     MEMBER,
     NODE,
@@ -100,7 +101,12 @@ class Load:
         return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
 
-USUAL: Final = Load((*contract_load.ROUNDS, Served, *contract_queues.ROUNDS, *contract_sink.ROUNDS))
+USUAL: Final = Load(
+    (
+        *contract_load.ROUNDS, Served, Grouped, Patterned, *contract_queues.ROUNDS,
+        *contract_sink.ROUNDS,
+    )
+)  # fmt: skip
 RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
 MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
 SHARED: Final = Load(
@@ -109,6 +115,7 @@ SHARED: Final = Load(
         Ockam,
         Streamr,
         Nextgraph,
+        Grouped,
         *contract_nextgraph.ROUNDS,
         *contract_queues.ROUNDS,
         *contract_shared.ROUNDS,
@@ -121,8 +128,8 @@ TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
 """All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
 ALONE: Final = (
-    Sink, Ockam, Served, Worked, Hub, Released, Native, Stopped, Operator, Removed, Nextgraph,
-    Registrar, Channel, Overlay, Streamr, Peer,
+    Sink, Ockam, Served, Grouped, Patterned, Worked, Hub, Released, Native, Stopped, Operator,
+    Removed, Nextgraph, Registrar, Channel, Overlay, Streamr, Peer,
 )  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
@@ -144,6 +151,7 @@ FURTHER: Final = (
     Load((Leaving,), shared=True),
     Load((Registrar,), shared=True),
     Load((Native,), shared=True),
+    Load((Grouped,), shared=True),
     Load((Removed,), shared=True),
     Load((Nextgraph,), shared=True),
 )
@@ -162,6 +170,7 @@ ROOMS: Final = {
     "streamr": ("streamr.",),
     "streams": (
         "core.backup.",
+        "core.groups.",
         "core.introduction.",
         "core.lookup.",
         "core.status.",

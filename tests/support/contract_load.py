@@ -6,6 +6,7 @@ outcome within `OUTCOME_SECONDS`, an error too; what was confirmed to it is ther
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -328,6 +329,7 @@ class Native(Round):
                 await self.ask("follow", following)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+        await self._push_by_name(stream, followed, data)
         await self.once("pull", followed.pull(0))
         await self.once("describe", other.describe("events"))
         await self.once("list", other.streams())
@@ -379,6 +381,17 @@ class Native(Round):
         if await self.once("push to several", stream.push(entry)) is not None:
             self.confirmed.append(entry)
 
+    async def _push_by_name(self, stream: Stream, followed: Stream, data: bytes) -> None:
+        """Push with a number, and once more after its producer was opened at another place."""
+        entry = data + b" by name"
+        producer = await self.once("open a producer", stream.producer("load"))
+        if producer is None:
+            return
+        if await self.once("push by name", producer.push(entry, sequence=self.number)) is not None:
+            self.confirmed.append(entry)
+            again = await self.once("open it again", followed.producer("load"))
+            assert again is None or again.last_sequence == self.number, "a number is forgotten"
+
     async def _use(self, client: Client, own: Stream, there: Stream) -> None:
         """Push to a stream, follow it, and remove it; its actor leaves."""
         async with there.batches(start="end") as batches:
@@ -393,11 +406,14 @@ class Native(Round):
 
     async def check(self) -> None:
         async with await self.network.client(self.second) as client:
-            found: set[bytes] = set()
+            found: Counter[bytes] = Counter()
             for name in ("events", *SEVERAL):
                 stream = await client.stream(name)
-                found |= {bytes(entry.data) for entry in await stream.pull(0, 1_000)}
-            assert set(self.confirmed) <= found, "what was confirmed is lost"
+                found += Counter(bytes(entry.data) for entry in await stream.pull(0, 1_000))
+            assert found.keys() >= set(self.confirmed), "what was confirmed is lost"
+            pushed = set(self.confirmed)
+            doubled = [entry for entry, count in found.items() if count > 1 and entry in pushed]
+            assert not doubled, "what was sent again is stored twice"
             self.saved(await client.get_index("n", "events") or 0)
             await asyncio.sleep(2 * SWEEP_SECONDS)
             kept = (await client.describe("limited")).partitions[0]

@@ -35,7 +35,7 @@ class Served(Round):
         address = f"alone-{self.number}"
         service = await self.ask("serve", client.serve(address, lambda one: one.payload))
         await self._call(other, address)
-        self._revise(self.network.running(NODE))
+        revise(self.network.running(NODE), self.number)
         cut(client)
         await asyncio.sleep(AGAIN_SECONDS)
         await self._call(other, address)
@@ -64,15 +64,16 @@ class Served(Round):
         answer = await self.once("call", calling)
         assert answer is None or answer.payload == payload
 
-    def _revise(self, node: Node) -> None:
-        """Take a right of somebody else back: all that goes on by one looks again."""
-        grants = node.config.grants
-        one = GrantTable(who=f"noise:{self.number:064x}", addresses="x", may=("send",))
-        node.reload(replace(node.config, grants=(*grants, one)))
-        node.reload(replace(node.config, grants=grants))
-
     async def check(self) -> None:
         pass  # nothing is kept of it
+
+
+def revise(node: Node, number: int) -> None:
+    """Take a right of somebody else back: all that goes on by one looks again."""
+    grants = node.config.grants
+    one = GrantTable(who=f"noise:{number:064x}", streams="x", addresses="x", may=("pull", "send"))
+    node.reload(replace(node.config, grants=(*grants, one)))
+    node.reload(replace(node.config, grants=grants))
 
 
 def cut(client: Client) -> None:

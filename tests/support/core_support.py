@@ -12,6 +12,7 @@ from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.queues import service as queue_service
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.quotas import Quota, Quotas
@@ -36,6 +37,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Lookup, Operation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
+from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.routing import stream as ockam
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
@@ -99,8 +101,13 @@ class Core:
             system.post(retention, change)
             for told in self.changes:
                 told(change)
+            record = change.record if isinstance(change, StreamRemoved) else change
+            self.context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
+                self.context.watches.removed(record)
                 system.post(self.indexes, change)
+            else:
+                self.context.watches.changed(record)
 
         system.spawn(partial(StoreFollower, self.context, on_stream))
         streams = system.spawn(
@@ -118,6 +125,9 @@ class Core:
         guard, explain = queue_service.queue_guard, queue_service.explain_queue_refusal
         self.router.register_guard(QUEUE_PREFIX, guard(self.access), explain)
         self.router.register_resolver(ADDRESS_PREFIX, stream_resolver(self.context))
+        self.router.register_resolver(GROUP_PREFIX, addresses.group_resolver(self.context))
+        explain_group = partial(addresses.explain_refusal, self.access)
+        self.router.register_guard(GROUP_PREFIX, addresses.group_guard(self.access), explain_group)
         self.router.register_guard(ADDRESS_PREFIX, stream_guard(self.access), explain_refusal)
         for prefix in (ADDRESS_PREFIX, service.ADDRESSES[0]):  # all services' begin with that
             self.router.register_refusal(prefix, not_done)

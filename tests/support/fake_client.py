@@ -15,7 +15,7 @@ from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Answer, PartitionInfo, SavedIndex, StreamInfo
+from rillnode.node.client import Answer, GroupInfo, PartitionInfo, SavedIndex, StreamInfo
 from rillnode.node.client.stream import Start
 
 RECEIVED_AT = 1_800_000_000_250
@@ -127,6 +127,7 @@ class FakeClient:
     positions: dict[tuple[str, str, int], int] = field(
         default_factory=dict[tuple[str, str, int], int]
     )
+    consumer_groups: list[GroupInfo] = field(default_factory=list[GroupInfo])
     failure: BaseException | None = None
     on_disconnect: Callable[[str], object] | None = None
     on_reconnect: Callable[[], object] | None = None
@@ -200,6 +201,10 @@ class FakeClient:
             for (client, name, partition), index in self.positions.items()
             if stream in ("", name)
         ]
+
+    async def groups(self, stream: str = "") -> list[GroupInfo]:
+        self._check()
+        return [one for one in self.consumer_groups if stream in ("", one.stream)]
 
     async def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
         self._check()

@@ -166,7 +166,7 @@ def removed_keys_stay(patch: pytest.MonkeyPatch) -> None:
 
 def removed_chains_stay(patch: pytest.MonkeyPatch) -> None:
     """What an overlay keeps beside the logs of a stream stays when the stream is removed."""
-    patch.setattr(commit, "beside_log_range", always((b"x", b"x")))
+    patch.setattr(commit, "records_range", always((b"x", b"x")))
 
 
 def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:

@@ -151,11 +151,13 @@ def positions_go_back(patch: pytest.MonkeyPatch) -> None:
     """A lesser position is saved as it is asked for."""
     settle = Positions._settle
 
-    async def obedient(self: Positions, key: Any, line: Any, index: Any, looked: int) -> Any:
+    async def obedient(
+        self: Positions, key: Any, line: Any, index: Any, looked: int, seen: Any
+    ) -> Any:
         if index is not None:
             position = self._known.of(key)
             position.known, position.index = True, None
-        return await settle(self, key, line, index, looked)
+        return await settle(self, key, line, index, looked, seen)
 
     patch.setattr(Positions, "_settle", obedient)
 

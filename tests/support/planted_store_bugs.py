@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always
+from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.rocks import layout, logs, reads
 from rillnode.actors.log.rocks.commit import GroupCommit
 from rillnode.actors.log.rocks.tail import TailCache
@@ -161,6 +162,34 @@ def last_entry_unread(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reads, "load_state", short)
 
 
+def doubles_stored(patch: pytest.MonkeyPatch) -> None:
+    """What a producer sends again is stored again."""
+    patch.setattr(Numbers, "stored", always(None))
+
+
+def numbers_not_loaded(patch: pytest.MonkeyPatch) -> None:
+    """What producers have numbered is forgotten when the store is opened."""
+    patch.setattr(Numbers, "load", always(None))
+
+
+def numbers_not_written(patch: pytest.MonkeyPatch) -> None:
+    """Where a producer's entries begin is not written down."""
+    patch.setattr(GroupCommit, "_put_record", always(None))
+
+
+def openings_count_from_the_last(patch: pytest.MonkeyPatch) -> None:
+    """A name goes on where it was opened last, and not where it has stopped."""
+    note = Numbers.open
+
+    def careless(self: Numbers, opening: Any, index: int, put: Any) -> None:
+        known = self._named.get(opening.producer)
+        if known is not None and known is not self._open:
+            known.next = known.since
+        note(self, opening, index, put)
+
+    patch.setattr(Numbers, "open", careless)
+
+
 def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     name = patch.__name__.replace("_", "-")
     return Planted(name, patch, rules, store="rocks", **more)
@@ -182,4 +211,8 @@ PLANTED_STORE = (
     _planted(trims_not_stored, "trimmed"),
     _planted(end_of_a_trimmed_log, "pull-short", "confirm-lost"),
     _planted(last_entry_unread, "pull-short"),
+    _planted(doubles_stored, "stored-twice"),
+    _planted(numbers_not_loaded, "stored-twice", "numbers-lost"),
+    _planted(numbers_not_written, "stored-twice", "numbers-lost"),
+    _planted(openings_count_from_the_last, "numbers-lost", faults=("kill_client",)),
 )

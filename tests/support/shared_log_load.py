@@ -1,8 +1,8 @@
 """Producers and consumers at several nodes of one log, and the proof of what they were promised.
 
-Producers change the node when one fails them, and push again what was not confirmed: so an entry is
-there at least once when it was confirmed, and at most as often as it was tried. Consumers read each
-partition from its beginning, also at changing nodes.
+Producers change the node when one fails them, and go on under their name behind what the next node
+says is stored: so an entry is there once when it was confirmed, and at most once if not. Consumers
+read each partition from its beginning, also at changing nodes.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ class Record:
     """A record of one producer's pushes, and of their confirms.
 
     Attributes:
-        tries: how often each number was pushed.
-        confirms: index by number, as first confirmed.
+        tried: the numbers that were pushed.
+        confirms: index by number.
     """
 
     partition: int
-    tries: dict[int, int] = field(default_factory=dict[int, int])
+    tried: set[int] = field(default_factory=set[int])
     confirms: dict[int, int] = field(default_factory=dict[int, int])
 
 
@@ -107,7 +107,7 @@ class Load:
         for number, record in enumerate(self._records):
             _check_producer(number, record, logs[record.partition])
         entries = {data for log in logs for data in log}
-        tried = {_entry(n, one) for n, rec in enumerate(self._records) for one in rec.tries}
+        tried = {_entry(n, one) for n, rec in enumerate(self._records) for one in rec.tried}
         assert entries <= tried, "an entry is there that nobody pushed"
 
     async def _same_logs(self) -> list[list[bytes]]:
@@ -164,26 +164,27 @@ class Load:
     # Producers and consumers -----------------------------------------------------------------
 
     async def _produce(self, number: int, record: Record) -> None:
-        at, first = number, 0
+        at = number
         while not self._stop.is_set():
             with _bearable():
                 async with connected(self._nodes[at % len(self._nodes)]) as client:
-                    first = await self._push(client, number, record, first)
+                    await self._push(client, number, record)
             at += 1
             await asyncio.sleep(0.1)
 
-    async def _push(self, client: Client, number: int, record: Record, first: int) -> int:
-        """Push until something fails, or the end; returns the first number not confirmed."""
+    async def _push(self, client: Client, number: int, record: Record) -> None:
+        """Push behind what is stored until something fails, or the end."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             stream = await client.stream(STREAM)
-        failed = False
+            producer = await stream.producer(f"p{number}", partition=record.partition)
+        failed, first = False, 0 if producer.last_sequence is None else producer.last_sequence + 1
+        assert first > max(record.confirms, default=-1), "what was confirmed is forgotten"
         while not (failed or self._stop.is_set()):
             numbers = range(first, first + TOGETHER)
             pushed: list[asyncio.Future[int]] = []
             for one in numbers:
-                record.tries[one] = record.tries.get(one, 0) + 1
-                data = _entry(number, one)
-                pushed.append(stream.push_nowait(data, partition=record.partition))
+                record.tried.add(one)
+                pushed.append(producer.push_nowait(_entry(number, one), sequence=one))
             await asyncio.wait(pushed, timeout=PATIENCE_SECONDS)
             last = -1
             for one, future in zip(numbers, pushed, strict=True):
@@ -194,16 +195,14 @@ class Load:
                 if error is None:
                     assert future.result() > last, "the order of one producer's pushes"
                     last = future.result()
-                    record.confirms.setdefault(one, last)
+                    record.confirms[one] = last
                 elif isinstance(error, RillnodeError) and error.code not in NEVER:
                     failed = True
                 else:
                     raise error
-            while first in record.confirms:
-                first += 1
+            first += TOGETHER
             if self._pause_seconds:
                 await asyncio.sleep(self._pause_seconds)
-        return first
 
     async def _consume(self, at: int, partition: int, seen: list[bytes]) -> None:
         while True:
@@ -249,9 +248,7 @@ def _check_producer(number: int, record: Record, log: list[bytes]) -> None:
     counts = Counter(log)
     for one, index in record.confirms.items():
         assert log[index] == _entry(number, one), "a confirmed entry is lost"
-    for one, tries in record.tries.items():
-        times = counts[_entry(number, one)]
-        assert times <= tries, "an entry is there more often than it was pushed"
+    assert all(counts[_entry(number, one)] <= 1 for one in record.tried), "an entry is there twice"
 
 
 @contextmanager

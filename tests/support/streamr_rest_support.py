@@ -13,8 +13,9 @@ from yarl import URL
 from nodes import node_config
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import Config, GrantTable
+from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.runtime import Node
-from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
+from rillnode.node.streamr.config import StreamrListener
 
 ALICE = EthereumKey(b"\1" * 32)
 BOB = EthereumKey(b"\2" * 32)

@@ -18,7 +18,8 @@ from rillnode.actors.streamr.context import Relays, StreamrContext
 from rillnode.actors.streamr.fanout import Audience
 from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.relay import RelayActor
-from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
+from rillnode.actors.streamr.sessions import Sessions, SessionSettings
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.message import encode_message

@@ -72,10 +72,14 @@ def filters_of(rows: pa.Table) -> Iterator[Filter]:
 
 def plain_rows(location: str) -> pa.Table:
     """All rows, without any filter and without statistics."""
-    table = DeltaTable(location)
+    return rows_of(DeltaTable(location))
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    """All rows of one version of a table."""
     schema = pa.schema(table.schema().to_arrow())
     batches = [batch for uri in table.file_uris() for batch in pq.ParquetFile(uri).iter_batches()]
-    return pa.Table.from_batches([conform(batch, schema) for batch in batches])
+    return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema)
 
 
 Reader = Callable[[Filter], int]

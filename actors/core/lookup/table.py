@@ -19,7 +19,18 @@ _SECRET: Final = re.compile(rb"(.*_)?[0-9a-f]{16}(/.*)?", re.DOTALL)
 """Addresses that nobody can guess: to know one is the right to send to it, so none is told."""
 
 _KINDS: Final = frozenset(
-    ("subscription", "link", "peer", "sink", "actor", "served", "alias", "channel", "service")
+    (
+        "subscription",
+        "link",
+        "peer",
+        "sink",
+        "actor",
+        "served",
+        "group",
+        "alias",
+        "channel",
+        "service",
+    )
 )
 
 

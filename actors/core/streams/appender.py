@@ -264,7 +264,7 @@ class AppenderActor(Worker):
                 error = failures.get(item.address)
                 gathered.note(number, -1, error or self._refusal(item.address))
                 continue
-            append = known.part(gathered, number, item, self._principal)
+            append = known.part(gathered, number, item, request.producer, self._principal)
             if append is not None:
                 appends.append(append)
         if not appends:

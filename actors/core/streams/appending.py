@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.answers import failed
-from rillnode.actors.core.streams.asked import Answers, NativeAppend, Pushes
+from rillnode.actors.core.streams.asked import Answers, NativeAppend, Opening, Pushes
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.inside import AppendEntries
-from rillnode.actors.log import Append, StreamRecord
+from rillnode.actors.log import Append, OpenProducer, StreamRecord
 from rillnode.codecs import native
 from rillnode.codecs.entries import (
     FLAGS_PUSHED,
@@ -26,6 +26,7 @@ from rillnode.codecs.entries import (
     split_items,
 )
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.limits import PRODUCER_BYTES_MAX, SEQUENCE_MAX
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.routing.stream import PushRequest
 
@@ -133,25 +134,66 @@ class Appends:
         """What appends a native client's block; None where that is refused, and told why."""
         try:
             _check_pushed(request)
-        except CodecError as error:
+            if request.producer:
+                _check_numbers(request.producer, request.epoch, request.sequence, request.count)
+        except (CodecError, RequestError) as error:
             answers.append((return_route, failed(request.request_id, error)))
             return None
         token = NativeAppend(origin, return_route, request.request_id, self._owner)
-        return self._append(
+        append = self._append(
             request.count, request.body, token, origin.principal, flags=request.flags
         )
+        if append is not None and request.producer:
+            append.producer, append.epoch = request.producer, request.epoch
+            append.sequence = request.sequence
+        return append
 
     def part(
-        self, gathered: Gathered, number: int, item: native.AppendItem, principal: str
+        self,
+        gathered: Gathered,
+        number: int,
+        item: native.AppendItem,
+        producer: bytes,
+        principal: str,
     ) -> Append | None:
         """What appends an item of many; None where that is refused, and noted."""
         try:
             _check_pushed(item)
-        except CodecError as error:
+            if producer:
+                _check_numbers(producer, 0, item.sequence, item.count)
+        except (CodecError, RequestError) as error:
             gathered.note(number, -1, error)
             return None
         token = Part(gathered, number, self, self._owner)
-        return self._append(item.count, item.body, token, principal, flags=item.flags)
+        append = self._append(item.count, item.body, token, principal, flags=item.flags)
+        if append is not None:
+            append.producer, append.sequence = producer, item.sequence
+        return append
+
+    def opening(
+        self,
+        origin: Origin,
+        return_route: Route,
+        request: native.OpenProducerRequest,
+        answers: Answers,
+    ) -> OpenProducer | None:
+        """What opens a producer's name; None where that is refused, and told why."""
+        name = request.name.encode()
+        if not 0 < len(name) <= PRODUCER_BYTES_MAX:
+            error = _bad_name(f"1 to {PRODUCER_BYTES_MAX} bytes in UTF-8, not {len(name)}")
+            answers.append((return_route, failed(request.request_id, error)))
+            return None
+        token = Opening(origin, return_route, request.request_id)
+        now = self._context.clock.now_ms()
+        return OpenProducer(token=token, log=self._log, producer=name, received_at=now)
+
+    def opened(self, operation: OpenProducer) -> None:
+        """Answer an opening that is complete; harmless when repeated."""
+        asked: Opening | None
+        asked, operation.token = operation.token, None
+        if asked is not None:
+            answer = (asked.return_route, asked.answer(operation))
+            self._context.router.reply(asked.origin, self._own_address, [answer])
 
     def inserted(self, request: AppendEntries) -> Append | None:
         """What appends that which another actor has sent; None where that is refused, and told."""
@@ -170,7 +212,9 @@ class Appends:
             return
         context, error = self._context, operation.error
         self._answer(asked, operation.first_index, error)
-        if error is None:
+        if error is None and operation.is_double:
+            context.followers.grown(operation.log, operation.next_index)
+        elif error is None:
             context.followers.grown(operation.log, operation.first_index + operation.count)
             context.appended.entries += operation.count
             context.appended.block_bytes += len(operation.body)
@@ -242,6 +286,23 @@ class Appends:
         else:
             answers = token.answers(first_index, error)
             self._context.router.reply(token.origin, self._own_address, answers)
+
+
+def _check_numbers(producer: bytes, epoch: int, sequence: int, count: int) -> None:
+    """Check what a client says of its numbers.
+
+    Raises:
+        RequestError: `producer.name`, `producer.sequence`.
+    """
+    if len(producer) > PRODUCER_BYTES_MAX:
+        raise _bad_name(f"at most {PRODUCER_BYTES_MAX} bytes, not {len(producer)}")
+    if sequence > SEQUENCE_MAX - count or epoch > SEQUENCE_MAX:
+        text = f"A producer's numbers end before {SEQUENCE_MAX}: {sequence} is too large"
+        raise RequestError("producer.sequence", text)
+
+
+def _bad_name(has: str) -> RequestError:
+    return RequestError("producer.name", f"A producer's name has {has}")
 
 
 def _check_pushed(request: native.AppendRequest | native.AppendItem) -> None:

@@ -12,7 +12,7 @@ from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed
 from rillnode.actors.core.streams.searching import search
-from rillnode.actors.log import Locate, Read
+from rillnode.actors.log import Locate, OpenProducer, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import Route, WireMessage
@@ -37,6 +37,7 @@ NEEDS: Final[Mapping[type, Verb]] = {
     native.FollowRequest: "subscribe",
     native.UnsubscribeRequest: "subscribe",
     native.AppendRequest: "push",
+    native.OpenProducerRequest: "push",
 }
 """What somebody must be granted who asks for it."""
 
@@ -100,6 +101,24 @@ class NativeAppend(Struct, frozen=True):
             response = native.PositionResponse(self.request_id, first_index)
             payload = native.encode(response)
         return [(self.return_route, payload)]
+
+
+class Opening(Struct, frozen=True):
+    """A native client's opening of a producer's name."""
+
+    origin: Origin
+    return_route: Route
+    request_id: int
+
+    def answer(self, operation: OpenProducer) -> bytes:
+        """Where its numbers go on."""
+        if operation.error is not None:
+            return failed(self.request_id, operation.error)
+        last = operation.last_index
+        response = native.ProducerResponse(
+            self.request_id, operation.epoch, operation.next_sequence, last if last >= 0 else None
+        )
+        return native.encode(response)
 
 
 class NativeRead(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from rillnode.actors.core.access import Access
+from rillnode.actors.core.groups.registry import Groups
 from rillnode.actors.core.queues.names import Queues
 from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.router import Router
@@ -15,6 +16,7 @@ from rillnode.actors.core.streams.followers import Followers
 from rillnode.actors.core.streams.index import KnownPositions
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.subscribers import Subscribers
+from rillnode.actors.core.streams.watches import StreamWatches
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Variant, plain
 from rillnode.actors.log import LogStore, StreamRecord, logs_of
@@ -82,6 +84,8 @@ class StreamContext:
         positions: what is known of saved positions.
         subscribers: how many follow each log.
         queues: the work queues in use.
+        watches: who is told of streams that are made.
+        groups: the groups of consumers that have members here.
         actor: which actors to make for a class of them.
     """
 
@@ -99,6 +103,8 @@ class StreamContext:
     positions: KnownPositions = field(default_factory=KnownPositions)
     subscribers: Subscribers = field(default_factory=Subscribers)
     queues: Queues = field(default_factory=Queues)
+    watches: StreamWatches = field(default_factory=StreamWatches)
+    groups: Groups = field(default_factory=Groups)
     actor: Variant = plain
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ writes. Where the store fails, it fails for all who had asked by then.
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,10 @@ logger = logging.getLogger("rillnode.actors.core.streams.index")
 KNOWN_MAX: Final = 10_000
 """Positions that are known without a look; above it those not asked for for longest are forgotten.
 Own choice."""
+
+
+Seen = Sequence[tuple[str, int]]
+"""Named values that a position follows from, and their versions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,15 +152,22 @@ class Positions:
         """
         return await self._ask(key, 0, anew=True)
 
-    async def save(self, key: SavedIndexKey, index: int) -> int | None:
+    async def save(self, key: SavedIndexKey, index: int, seen: Seen = ()) -> int | None:
         """Save a position unless a higher one is saved; return what is durably saved then.
+
+        Args:
+            key: whose, and where.
+            index: the position.
+            seen: what it follows from, as of SaveIndex.
 
         Raises:
             StoreError: it was not saved.
         """
-        return await self._ask(key, index, anew=False)
+        return await self._ask(key, index, anew=False, seen=seen)
 
-    async def _ask(self, key: SavedIndexKey, index: int | None, *, anew: bool) -> int | None:
+    async def _ask(
+        self, key: SavedIndexKey, index: int | None, *, anew: bool, seen: Seen = ()
+    ) -> int | None:
         line = self._lines.setdefault(key, _Line())
         line.asking += 1
         line.asked += 1
@@ -170,9 +182,10 @@ class Positions:
                         error.code, error.text, retryable=error.retryable, **error.context
                     )
                 try:
-                    return await self._settle(key, line, index, number if anew else 0)
+                    return await self._settle(key, line, index, number if anew else 0, seen)
                 except StoreError as error:
-                    line.error, line.failed = error, line.tried
+                    if error.code != "store.fenced":  # which is nobody else's fault
+                        line.error, line.failed = error, line.tried
                     raise
         finally:
             line.wanted.pop(number, None)
@@ -181,7 +194,7 @@ class Positions:
                 del self._lines[key]
 
     async def _settle(
-        self, key: SavedIndexKey, line: _Line, index: int | None, looked: int
+        self, key: SavedIndexKey, line: _Line, index: int | None, looked: int, seen: Seen
     ) -> int | None:
         while True:
             position = self._known.of(key)
@@ -190,7 +203,7 @@ class Positions:
             elif index is None or (position.index is not None and index <= position.index):
                 return position.index
             else:
-                return await self._save(key, line, position)
+                return await self._save(key, line, position, seen)
 
     async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
         line.tried = line.looked = line.asked
@@ -200,12 +213,12 @@ class Positions:
         if position.changes == changes:
             position.known, position.index, position.lasts = True, load.index, load.lasts
 
-    async def _save(self, key: SavedIndexKey, line: _Line, position: _Position) -> int:
+    async def _save(self, key: SavedIndexKey, line: _Line, position: _Position, seen: Seen) -> int:
         line.tried = line.asked
         index = max(position.highest, *line.wanted.values())
         position.highest = index
         position.saves += 1
-        save = SaveIndex(token=position, key=key, index=index)
+        save = SaveIndex(token=position, key=key, index=index, seen=seen)
         await write(self._store, save, done=_saved)
         return max(index, position.index or 0)
 

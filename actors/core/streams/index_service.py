@@ -9,18 +9,23 @@ import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
+from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Delivery
+from rillnode.actors.core.groups.state import GroupState
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.core.refusals import not_granted
-from rillnode.actors.core.streams.answers import failed, invalid_request
+from rillnode.actors.core.streams.answers import failed, invalid_request, unknown_stream
 from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
-from rillnode.actors.core.streams.index import Positions
+from rillnode.actors.core.streams.index import Positions, Seen
 from rillnode.actors.core.streams.listing import Page
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import ListIndexes, SavedIndexKey, StoreHealth
+from rillnode.actors.log import FindStream, ListIndexes, ListRecords, SavedIndexKey, StoreHealth
+from rillnode.actors.log.records import beside_stream
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -44,6 +49,9 @@ ADDRESSES = (b"stream_index", b"stream_index_service", b"stream_kafka_index")
 """Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these
 are in guides and examples until 2024."""
 
+GROUP_RECORDS = 500
+"""Records of groups of one stream that are read for one answer."""
+
 PAGE_INDEXES = 100
 """Saved positions read from the store, and looked through, in one turn."""
 
@@ -53,10 +61,15 @@ _Save = SaveIndexRequest | SavePartitionIndexRequest | native.SaveIndexRequest
 
 @dataclass(frozen=True, slots=True)
 class AskPosition:
-    """Load (`index` None) or save a position; an `ask` of the index service returns a Position."""
+    """Load (`index` None) or save a position; an `ask` of the index service returns a Position.
+
+    Attributes:
+        seen: what a save follows from, as of SaveIndex.
+    """
 
     key: SavedIndexKey
     index: int | None = None
+    seen: Seen = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,10 @@ class _Asked(ServiceRequest):
         """Answer why it was not done, as far as its protocol can say it."""
         match self.request:
             case (
-                native.LoadIndexRequest() | native.SaveIndexRequest() | native.ListIndexesRequest()
+                native.LoadIndexRequest()
+                | native.SaveIndexRequest()
+                | native.ListIndexesRequest()
+                | native.ListGroupsRequest()
             ) as request:
                 self.reply(failed(request.request_id, error))
             case GetIndexRequest() | GetPartitionIndexRequest() as request:
@@ -129,7 +145,8 @@ class IndexService(Worker):
     async def _answer(self, message: AskPosition, sender: Cell | None) -> None:
         key, index, positions = message.key, message.index, self._positions
         try:
-            saved = await (positions.get(key) if index is None else positions.save(key, index))
+            saving = None if index is None else positions.save(key, index, message.seen)
+            saved = await (saving or positions.get(key))
             position = Position(saved)
         except RillnodeError as error:
             position = Position(error=error)
@@ -152,6 +169,10 @@ class IndexService(Worker):
                 await self._position(asked, request, request.stream, request.partition)
             case native.ListIndexesRequest():
                 await self._list(asked, request)
+            case native.ListGroupsRequest(stream=stream):
+                groups = await (self._groups_of(asked, stream) if stream else self._groups(asked))
+                response = native.ListGroupsResponse(request.request_id, groups)
+                asked.reply(native.encode(response))
             case _:
                 self._malformed(asked, request)
 
@@ -169,6 +190,7 @@ class IndexService(Worker):
         self._admit(asked, key)
         if isinstance(request, _Save):
             self._check_name(key)
+            self._check_single(key)
         positions = self._positions
         match request:
             case SaveIndexRequest() | SavePartitionIndexRequest():
@@ -212,6 +234,51 @@ class IndexService(Worker):
             text = f"{key.client_id} is a work queue of {key.stream}: choose another name"
             raise RequestError("queue.name", text)
 
+    def _check_single(self, key: SavedIndexKey) -> None:
+        """See that no group saves this position by itself.
+
+        Raises:
+            RequestError: `group.in_use`.
+        """
+        view = self._context.groups.of(key.stream, key.client_id)
+        if view is not None and view.state.shared:
+            text = "Members of a group share this name: they alone save its positions"
+            raise RequestError("group.in_use", text)
+
+    async def _groups_of(self, asked: _Asked, stream: str) -> list[native.GroupInfo]:
+        """The groups of a stream, whichever nodes their members are at."""
+        self._admit(asked, SavedIndexKey(stream, 0, ""))
+        find = FindStream(name=stream)
+        await read(self._context.store, find)
+        if find.record is None:
+            raise unknown_stream()
+        look = ListRecords(prefix=beside_stream(find.record.id), limit=GROUP_RECORDS)
+        await read(self._context.store, look)
+        groups = Page[native.GroupInfo]()
+        for key, value in look.records:
+            name, state = unquote(key.rpartition("/")[2]), GroupState.decode(value)
+            if look.lasts:
+                # Members of before the node's last start are told of no more.
+                view = self._context.groups.of(stream, name)
+                members = () if view is None else view.state.members
+                state = replace(state, members=members)
+            groups.take([_group_info(stream, name, state)], _members_of)
+        return groups.items
+
+    async def _groups(self, asked: _Asked) -> list[native.GroupInfo]:
+        """The groups with members at this node."""
+        allows, principal = self._context.access.allows, asked.origin.principal
+        groups = Page[native.GroupInfo]()
+        groups.take(
+            (
+                _group_info(view.stream, view.name, view.state)
+                for view in self._context.groups
+                if allows(principal, "pull", view.stream)
+            ),
+            _members_of,
+        )
+        return groups.items
+
     async def _list(self, asked: _Asked, request: native.ListIndexesRequest) -> None:
         allows, principal = self._context.access.allows, asked.origin.principal
         answer, more, after = Page[native.SavedIndex](), True, None
@@ -232,6 +299,18 @@ class IndexService(Worker):
         last = answer.items[-1] if answer.full else None
         response = native.ListIndexesResponse(request.request_id, answer.items, last)
         asked.reply(native.encode(response))
+
+
+def _group_info(stream: str, name: str, state: GroupState) -> native.GroupInfo:
+    held = state.held()
+    members = [
+        native.GroupMember(one.id[:8], one.principal, held.get(one.id, [])) for one in state.members
+    ]
+    return native.GroupInfo(stream, name, state.shared, state.generation, members)
+
+
+def _members_of(info: native.GroupInfo) -> int:
+    return len(info.members)
 
 
 def _told(request: GetIndexRequest | GetPartitionIndexRequest, index: int | None) -> bytes:

@@ -32,13 +32,19 @@ from rillnode.actors.core.streams.listing import Page
 from rillnode.actors.core.streams.records import Changed, Found, Named, Records, Wanted
 from rillnode.actors.core.streams.revising import EnsureStream, Revised, ReviseStream
 from rillnode.actors.core.streams.rules import RESERVED_PREFIX, StreamRules
+from rillnode.actors.core.streams.watching import StreamWatchActor, check_pattern
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import ListStreams, Retention, StreamRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.limits import NAME_BYTES_MAX, OPENS_MAX, PARTITIONS_MAX
+from rillnode.codecs.limits import (
+    NAME_BYTES_MAX,
+    OPENS_MAX,
+    PARTITIONS_MAX,
+    WATCHES_PER_LINK_MAX,
+)
 from rillnode.codecs.requests import decode_service_request
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.stream import CreatePartitionedRequest, CreateRequest
@@ -127,6 +133,8 @@ class StreamService(Worker):
             case stream_admin.AdminRequest(command=command):
                 self._admit(ask, command.stream_name, "admin", "admin")
                 await self._administer(ask, command)
+            case native.WatchStreamsRequest():
+                self._watch(ask, ask.request)
             case native.ListRequest():
                 await self._list(ask, ask.request)
             case _:
@@ -217,6 +225,20 @@ class StreamService(Worker):
         if partition >= record.partitions:
             raise RequestError("stream.partition", "The stream has no such partition")
         return await stream.trim(record, partition, before)
+
+    def _watch(self, ask: _Ask, request: native.WatchStreamsRequest) -> None:
+        """Have the asker told of streams of a pattern, from an actor of its own."""
+        check_pattern(request.pattern)
+        origin, links = ask.origin, self._context.watches.links
+        if links[origin.account] >= WATCHES_PER_LINK_MAX:
+            text = f"A link follows at most {WATCHES_PER_LINK_MAX} patterns of streams"
+            raise RequestError("subscription.limit", text)
+        if origin.ended:
+            return
+        links[origin.account] += 1
+        make = self._context.actor(StreamWatchActor)
+        actor = partial(make, self._context, origin, ask.wire.return_route, request)
+        origin.attach(self.system.spawn(actor))
 
     async def _list(self, ask: _Ask, request: native.ListRequest) -> None:
         verbs, principal = self._context.access.verbs, ask.origin.principal

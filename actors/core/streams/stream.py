@@ -5,7 +5,8 @@ before it serves that message; others wait in the mailbox meanwhile. Where there
 nobody is told more than of any unknown address, and the actor goes again.
 
 All pushes of one mailbox turn become one append; they are confirmed when the store has made them
-durable. Entries are never deduplicated by request id: a publisher that sends twice is stored twice.
+durable. What a native client's producer has numbered is stored once (`actors/log/producers.py`);
+nothing is known again by its request id: another publisher that sends twice is stored twice.
 """
 
 import logging
@@ -32,6 +33,7 @@ from rillnode.actors.log import (
     Append,
     FindStream,
     Locate,
+    OpenProducer,
     Read,
     StreamRecord,
     log_id,
@@ -271,6 +273,8 @@ class StreamActor(Worker):
                 self._issue(self._reading().pull(origin, return_route, request, answers))
             case native.ReadRequest():
                 self._issue(self._reading().blocks(origin, return_route, request))
+            case native.OpenProducerRequest():
+                self._open(self._appends.opening(origin, return_route, request, answers))
             case native.SearchRequest():
                 self._issue(self._reading().matching(origin, return_route, request, answers))
             case native.LocateRequest():
@@ -288,8 +292,19 @@ class StreamActor(Worker):
 
     def _appended(self, append: Append) -> None:
         self._appends.settle(append)
-        error = append.error
-        if error is not None and error.code == "stream.removed" and append.log == self._log:
+        self._written(append)
+
+    def _open(self, opening: OpenProducer | None) -> None:
+        if opening is not None:
+            self._context.store.submit(self.then(opening, self._opened, self._appends.opened))
+
+    def _opened(self, opening: OpenProducer) -> None:
+        self._appends.opened(opening)
+        self._written(opening)
+
+    def _written(self, operation: Append | OpenProducer) -> None:
+        error = operation.error
+        if error is not None and error.code == "stream.removed" and operation.log == self._log:
             self._forget()
 
     def _issue(self, operation: Read | Locate | None) -> None:

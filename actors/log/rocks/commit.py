@@ -6,6 +6,7 @@ from typing import Final
 
 from rillnode.actors.log import (
     Append,
+    OpenProducer,
     Operation,
     PutRecord,
     PutRecords,
@@ -17,6 +18,8 @@ from rillnode.actors.log import (
     logs_of,
     removed_error,
 )
+from rillnode.actors.log.producers import numbers_for, open_producer
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, make_checkpoint
 from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
@@ -25,7 +28,6 @@ from rillnode.actors.log.rocks.layout import (
     NEXT_STREAM_KEY,
     NUMBER,
     LogState,
-    beside_log_range,
     block_keys_key,
     decode_keys,
     decode_record,
@@ -35,8 +37,10 @@ from rillnode.actors.log.rocks.layout import (
     logs_range,
     put_behind,
     record_key,
+    records_range,
     saved_index_key,
     saved_index_range,
+    settle_double,
     stream_id_key,
     stream_key,
     utf8,
@@ -121,6 +125,9 @@ class GroupCommit:
             self._put(key, INDEX.pack(operation.index))
         elif isinstance(operation, Trim):
             self._trim(operation)
+        elif isinstance(operation, OpenProducer):
+            open_producer(operation, self._state(operation.log), self._put_record)
+            self._logs.noted += 1
         elif isinstance(operation, PutStream):
             self._put_stream(operation)
         elif isinstance(operation, RemoveStream):
@@ -138,6 +145,12 @@ class GroupCommit:
         log, body = operation.log, operation.body
         state = self._state(log)
         first_index = state.next_index
+        numbers = numbers_for(operation, state)
+        if numbers is not None:
+            stored = numbers.stored(operation, first_index)
+            if stored is not None:
+                settle_double(operation, stored, state)
+                return
         # First all that wrong contents could make fail: a view goes on after them.
         if first_index > state.first_index:
             put_behind(operation, state.received_at)
@@ -157,6 +170,9 @@ class GroupCommit:
         puts.append((BLOCK_KEY.pack(log, first_index), value, self._tables.blocks))
         if indexed:
             self._put_keys(log, indexed, first_index)
+        if numbers is not None:
+            numbers.add(operation, first_index, self._put_record)
+            self._logs.noted += 1
         operation.first_index = first_index
         state.next_index = first_index + operation.count
         state.next_position += size
@@ -253,13 +269,14 @@ class GroupCommit:
             self._trimmed_bytes += state.next_position - state.first_position
             self._logs.forget(log)
             self._removed.append(log)
-            self._changes.ranges.append((*beside_log_range(log), self._tables.records))
+            self._changes.ranges.append((*records_range(beside_log(log)), self._tables.records))
         tables, changes = self._tables, self._changes
         logs = logs_range(record.id)
         changes.ranges += [
             (*logs, tables.blocks),
             (*logs, tables.keys),
             (*saved_index_range(record.name), tables.records),
+            (*records_range(beside_stream(record.id)), tables.records),
         ]
         self._put(stream_key(record.name), None)
         self._put(stream_id_key(record.id), None)
@@ -293,6 +310,9 @@ class GroupCommit:
         # Every name first: a wrong one must leave nothing of the others.
         for key, value in [(record_key(key), value) for key, value in records]:
             self._put(key, value)
+
+    def _put_record(self, name: str, value: bytes | None) -> None:
+        self._put(record_key(name), value)
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         self._changes.puts.append((key, value, self._tables.records))

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
-from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.producers import Numbers
 from rillnode.codecs.errors import StoreError
 
 Change = tuple[bytes, bytes | None]
@@ -65,6 +65,7 @@ class LogState:
 
     Attributes:
         received_at: when the last entry came; of a log without entries it says nothing.
+        numbers: what its producers have numbered; None: nothing.
     """
 
     first_index: int = 0
@@ -72,6 +73,7 @@ class LogState:
     first_position: int = 0
     next_position: int = 0
     received_at: int = 0
+    numbers: Numbers | None = None
 
     def extent(self) -> LogExtent:
         """The state as users of the store see it."""
@@ -105,6 +107,13 @@ def put_behind(append: Append, last: int) -> None:
     end = INDEX.pack(last)
     timed = [(key[: -INDEX.size] + end, offset) for key, offset in append.keys[at:]]
     append.keys = [*append.keys[:at], *timed]
+
+
+def settle_double(append: Append, index: int, state: LogState) -> None:
+    """Set the results of an append that its log has already, at an index."""
+    append.first_index, append.is_double = index, True
+    append.next_index = state.next_index
+    append.kept_bytes = state.next_position - state.first_position
 
 
 def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
@@ -189,9 +198,9 @@ def logs_range(stream_id: int) -> tuple[bytes, bytes]:
     return NUMBER.pack(stream_id), NUMBER.pack(stream_id + 1)
 
 
-def beside_log_range(log: int) -> tuple[bytes, bytes]:
-    """The same of the values that are kept beside a log."""
-    prefix = record_key(beside_log(log))
+def records_range(begin: str) -> tuple[bytes, bytes]:
+    """The same of the named values whose names begin so."""
+    prefix = record_key(begin)
     return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
 
 

@@ -1,10 +1,12 @@
 """The writer's knowledge of where each log ends, and how to find a log's blocks."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from rocksdict import RdictIter
 
-from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState
+from rillnode.actors.log.producers import Numbers, rows_prefix
+from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState, record_key
 from rillnode.actors.log.rocks.tables import Tables
 from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, sizes_of
 from rillnode.codecs.errors import StoreError
@@ -12,17 +14,26 @@ from rillnode.codecs.errors import StoreError
 _BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
 
 
+NOTED_MAX: Final = 131_072
+"""Runs of producers that are kept in memory, some 50 MB. Own choice."""
+
+
 class LogTable:
     """States of the logs in use, as they are once everything planned is written.
 
     A log that is not known is read from the database. There are two generations: when the young
     one is full it becomes the old one, and what has not been used since then is forgotten. So
-    idle logs cost nothing beyond a bounded number of them, and no use is recorded one by one.
+    idle logs cost nothing beyond a bounded number of them, and no use is recorded one by one. Where
+    producers have begun too many runs all logs are forgotten, as those in use may have them.
+
+    Attributes:
+        noted: so many runs were begun, or loaded, since.
     """
 
     def __init__(self, tables: Tables, logs_max: int) -> None:
         self._tables = tables
         self._logs_max = logs_max
+        self.noted = 0
         self._young: dict[int, LogState] = {}
         self._old: dict[int, LogState] = {}
 
@@ -41,7 +52,12 @@ class LogTable:
     def load(self, log: int) -> LogState:
         """The same of a log that is not in use yet."""
         # Not with a cursor kept: it would step over all that was written since it was made.
-        state = self._young[log] = load_state(self._tables.blocks_cursor(), log)
+        state = load_state(self._tables.blocks_cursor(), log)
+        rows = _values(self._tables.records_cursor(), record_key(rows_prefix(log)))
+        numbers = state.numbers = Numbers.load(rows, state.next_index)
+        if numbers is not None:
+            self.noted += numbers.runs
+        self._young[log] = state
         return state
 
     def forget(self, log: int) -> None:
@@ -51,7 +67,9 @@ class LogTable:
 
     def age(self) -> None:
         """Forget idle logs where there are too many; only between groups, when all is written."""
-        if len(self._young) > self._logs_max:
+        if self.noted > NOTED_MAX:
+            self.noted, self._young, self._old = 0, {}, {}
+        elif len(self._young) > self._logs_max:
             self._old = self._young
             self._young = {}
 
@@ -78,6 +96,14 @@ def load_state(cursor: RdictIter, log: int) -> LogState:
         state.received_at = header.received_at
         return state
     return LogState(0, block.next_index, 0, end, header.received_at)
+
+
+def _values(cursor: RdictIter, prefix: bytes) -> Iterator[bytes]:
+    """The values of the rows whose keys begin so."""
+    key = seek(cursor, prefix)
+    while key is not None and key.startswith(prefix):
+        yield cursor.value()
+        key = step(cursor)
 
 
 def block_at(cursor: RdictIter, log: int, index: int) -> Block:

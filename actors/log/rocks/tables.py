@@ -57,7 +57,8 @@ class Tuning:
         wal_bytes_max: log that is replayed at a start after a crash.
         cache_bytes: RocksDB's own cache; larger reads rely on the operating system's.
         tail_bytes_max: recently appended blocks kept for readers.
-        logs_max: logs whose ends are kept in memory (twice as many at most, 250 bytes each).
+        logs_max: logs whose ends are kept in memory (twice as many at most, 250 bytes each, and
+            700 for a producer).
         readers: reader threads. Two, so that a look-up does not wait for a long range read.
         reads_max: reads that may wait for them.
         compression: of tables on disk.
@@ -123,6 +124,10 @@ class Tables:
     def blocks_cursor(self) -> RdictIter:
         """The blocks written so far, synced or not."""
         return self._blocks.iter()
+
+    def records_cursor(self) -> RdictIter:
+        """Likewise the small values."""
+        return self._records.iter()
 
     def record(self, key: bytes) -> bytes | None:
         """A small value as written last, synced or not."""

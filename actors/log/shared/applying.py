@@ -23,6 +23,7 @@ import msgspec
 
 from rillnode.actors.log import (
     Append,
+    OpenProducer,
     Operation,
     PutRecords,
     PutStream,
@@ -290,7 +291,8 @@ class Applier:
             operation.error = StoreError("store.void", f"it cannot be carried out ({error})")
         else:
             if isinstance(operation, Append):
-                self._note_author(operation, author)
+                if not operation.is_double:
+                    self._note_author(operation, author)
             elif isinstance(operation, RemoveStream) and operation.record is not None:
                 for log in logs_of(operation.record.id, operation.record.partitions):
                     self._authors.pop(log, None)
@@ -310,9 +312,10 @@ class Applier:
                 if seen is not None and seen < self._others_end(log, author):
                     raise fenced("appended to this log")
                 self._check_seen(follows)
-            case Trim(log=log) | BeginLog(log=log):
+            case Trim(log=log) | BeginLog(log=log) | OpenProducer(log=log):
                 self._check_place(log)
-            case SaveIndex():
+            case SaveIndex(seen=seen):
+                self._check_seen(seen)
                 saved = tables.saved_index(operation.key)
                 if saved is not None and saved >= operation.index:
                     operation.index = saved
@@ -383,6 +386,8 @@ def _result_of(operation: Operation) -> bytes:
     match operation:
         case Append(first_index=index) | SaveIndex(index=index):
             return _NUMBER.pack(index)
+        case OpenProducer(epoch=epoch):
+            return _NUMBER.pack(epoch)
         case Trim(extent=extent):
             return _NUMBER.pack(extent.first_index)
         case PutStream(record=record):

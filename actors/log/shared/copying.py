@@ -30,7 +30,7 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.copying import Piece
 from rillnode.actors.log.nodes import NODES
-from rillnode.actors.log.records import BESIDE_LOGS, beside_log
+from rillnode.actors.log.records import OF_LOGS
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.layout import (
     COPY_KEY,
@@ -73,7 +73,7 @@ _OF_LOG: Final = COPY_KEY
 _OF_STREAM: Final = COPY_KEY + b"s"
 
 _OWN: Final = (record_key(COPYING), record_key(CLAIM), record_key(NODES))
-_BESIDE: Final = record_key(BESIDE_LOGS)
+_BESIDE: Final = tuple(map(record_key, OF_LOGS))
 
 
 class _Shards:
@@ -183,7 +183,7 @@ class _Shards:
         at = 0
         async with aclosing(self._merged(prefix)) as rows:
             async for _, row in rows:
-                if row[0].startswith((*_OWN, _BESIDE)):
+                if row[0].startswith((*_OWN, *_BESIDE)):
                     continue
                 while at < len(beside) and beside[at] < row:
                     yield beside[at]
@@ -195,9 +195,10 @@ class _Shards:
     async def _beside_logs(self) -> list[Row]:
         """Values beside logs, whose names have their ids: they are small, and few."""
         found: list[Row] = []
-        async with aclosing(self._merged(_BESIDE)) as rows:
-            async for _, (key, value) in rows:
-                found.append((_beside_with(key, self._shown), value))
+        for begin in _BESIDE:
+            async with aclosing(self._merged(begin)) as rows:
+                async for _, (key, value) in rows:
+                    found.append((_beside_with(key, self._shown), value))
         return sorted(found)
 
     async def _marks(self, prefix: bytes) -> AsyncGenerator[Row, None]:
@@ -428,12 +429,13 @@ def _append_of(log: int, piece: Piece) -> Append:
 
 def _beside_with(key: bytes, ids: dict[int, int]) -> bytes:
     """The row of a value beside a log, with another id of its stream; others as they are."""
-    log, _, rest = key[len(_BESIDE) :].partition(b"/")
+    begin, _, behind = key.partition(b"/")
+    log, _, rest = behind.partition(b"/")
     if not key.startswith(_BESIDE) or not log.isdigit():
         return key
     stream_id, partition = divmod(int(log), 1 << 32)
     own = ids.get(stream_id, stream_id) << 32 | partition
-    return record_key(beside_log(own)) + rest
+    return b"%s/%d/%s" % (begin, own, rest)
 
 
 def _mark_key(name: str) -> bytes:

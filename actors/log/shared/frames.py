@@ -24,6 +24,7 @@ import msgspec
 
 from rillnode.actors.log import (
     Append,
+    OpenProducer,
     Operation,
     PutRecord,
     PutRecords,
@@ -131,6 +132,9 @@ class _Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
     records: Sequence[tuple[str, bytes | None]] = ()
     seen: int | None = None
     follows: Sequence[tuple[str, int]] = ()
+    producer: bytes = b""
+    epoch: int = 0
+    sequence: int = 0
 
 
 class _Trim(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -152,6 +156,7 @@ class _RemoveStream(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class _SaveIndex(msgspec.Struct, frozen=True, array_like=True, tag=5):
     key: SavedIndexKey
     index: int
+    seen: Sequence[tuple[str, int]] = ()
 
 
 class _PutRecords(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -171,6 +176,12 @@ class _BeginLog(msgspec.Struct, frozen=True, array_like=True, tag=8):
     position: int
 
 
+class _OpenProducer(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    log: int
+    producer: bytes
+    received_at: int
+
+
 _Packed = (
     _Append
     | _Trim
@@ -180,6 +191,7 @@ _Packed = (
     | _PutRecords
     | _PutListing
     | _BeginLog
+    | _OpenProducer
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -267,6 +279,9 @@ def _pack(operation: SharedOperation) -> _Packed:
                 one.records,
                 one.seen,
                 one.follows,
+                one.producer,
+                one.epoch,
+                one.sequence,
             )
         case Trim() as one:
             return _Trim(one.log, one.before, one.retention, one.now_ms, one.hold)
@@ -274,8 +289,8 @@ def _pack(operation: SharedOperation) -> _Packed:
             return _PutStream(record)
         case RemoveStream(name=name):
             return _RemoveStream(name)
-        case SaveIndex(key=key, index=index):
-            return _SaveIndex(key, index)
+        case SaveIndex(key=key, index=index, seen=seen):
+            return _SaveIndex(key, index, seen)
         case PutRecord(key=name, value=value):
             return _PutRecords([(name, value)])
         case PutRecords(records=records, seen=seen):
@@ -284,6 +299,8 @@ def _pack(operation: SharedOperation) -> _Packed:
             return _PutListing(name, record, generation)
         case BeginLog(log=log, index=index, position=position):
             return _BeginLog(log, index, position)
+        case OpenProducer(log=log, producer=producer, received_at=received_at):
+            return _OpenProducer(log, producer, received_at)
         case _:
             assert_never(operation)
 
@@ -303,6 +320,9 @@ def _unpack(packed: _Packed) -> SharedOperation:
                 records=one.records,
                 seen=one.seen,
                 follows=one.follows,
+                producer=one.producer,
+                epoch=one.epoch,
+                sequence=one.sequence,
             )
         case _Trim(log, before, retention, now_ms, hold):
             return Trim(log=log, before=before, retention=retention, now_ms=now_ms, hold=hold)
@@ -310,11 +330,13 @@ def _unpack(packed: _Packed) -> SharedOperation:
             return PutStream(record=record)
         case _RemoveStream(name):
             return RemoveStream(name=name)
-        case _SaveIndex(key, index):
-            return SaveIndex(key=key, index=index)
+        case _SaveIndex(key, index, seen):
+            return SaveIndex(key=key, index=index, seen=seen)
         case _PutRecords(records, seen):
             return PutRecords(records=records, seen=seen)
         case _PutListing(name, record, generation):
             return PutListing(name=name, record=record, generation=generation)
         case _BeginLog(log, index, position):
             return BeginLog(log=log, index=index, position=position)
+        case _OpenProducer(log, producer, received_at):
+            return OpenProducer(log=log, producer=producer, received_at=received_at)

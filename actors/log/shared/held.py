@@ -11,6 +11,7 @@ from rillnode.actors.log import (
     ListStreams,
     LoadIndex,
     Locate,
+    OpenProducer,
     Operation,
     PutStream,
     Read,
@@ -122,6 +123,7 @@ class Held:
                 return name or None
             case (
                 Append(log=log)
+                | OpenProducer(log=log)
                 | Read(log=log)
                 | Locate(log=log)
                 | ListKeys(log=log)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
-from rillnode.actors.log.records import BESIDE_LOGS, origin_of
+from rillnode.actors.log.records import OF_LOGS, origin_of
 from rillnode.codecs.errors import StoreError
 
 CATALOGUE: Final = 0
@@ -50,8 +50,8 @@ class Placement:
 
     def of_value(self, name: str) -> int:
         """The shard of a named value, or of the values whose names begin so."""
-        if name.startswith(BESIDE_LOGS):
-            log, _, _ = name[len(BESIDE_LOGS) :].partition("/")
+        if name.startswith(OF_LOGS):
+            log = name.split("/", 2)[1]
             if log.isdecimal():
                 return self.of_log(int(log))
         key = self._place(name)

@@ -32,6 +32,7 @@ from rillnode.actors.log import (
     Locate,
     Lookup,
     OnHealth,
+    OpenProducer,
     Operation,
     PutRecord,
     PutRecords,
@@ -413,7 +414,7 @@ class SharedLogStore:
                         retryable=False,
                     )
                 return number
-            case Trim(log=log) | BeginLog(log=log):
+            case Trim(log=log) | BeginLog(log=log) | OpenProducer(log=log):
                 return place.of_log(log)
             case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
                 return place.of_stream(name)

@@ -63,8 +63,8 @@ class Watching:
                 continue
             match operation:
                 case Append(log=log):
-                    self.grown(log, operation.first_index + operation.count)
-                    if operation.records and not is_own:
+                    self.grown(log, operation.next_index or operation.first_index + operation.count)
+                    if operation.records and not is_own and not operation.is_double:
                         self._change_values(operation.records)
                 case PutRecords(records=records) if not is_own:
                     self._change_values(records)

@@ -7,8 +7,15 @@ from collections.abc import Iterator, Sequence
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
 from rillnode.node.client.client import Client
+from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, Program, Share, payloads_of
+from rillnode.node.simulation.clients.programs import (
+    AGAIN_SECONDS,
+    Program,
+    Share,
+    payload_of,
+    payloads_of,
+)
 from rillnode.node.simulation.history import Push
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine
@@ -81,7 +88,7 @@ class Producer(Program):
         payloads = payloads_of(self.life, numbers, self._size)
         log, now = (self.log_name, partition), history.now()
         if new := {
-            payload: Push(self.life, number, log, now)
+            payload: Push(self.life, number, log, now, numbered="client")
             for payload, number in zip(payloads, numbers, strict=True)
             if payload not in history.pushes
         }:
@@ -107,6 +114,70 @@ class Producer(Program):
             self._left.appendleft(numbers)  # for the next session
         self._unconfirmed -= len(numbers)
         self._settled.set()
+
+
+class NumberedProducer(Producer):
+    """Pushes its entries one by one, each with its number, as a producer that has a name.
+
+    When its program was killed, the next one asks the node how far it has come.
+    """
+
+    async def live(self, client: Client, stream: Stream) -> None:
+        """Push what is not stored."""
+        loop, share = self.machine.loop, self.share
+        producers = [
+            await stream.producer(self.name, partition=partition)
+            for partition in range(share.partitions)
+        ]
+        for producer in producers:
+            self._compare(producer)
+        while self._left:
+            for number in self._left[0]:
+                if number % self._burst == 0:
+                    due = share.seconds * number / self._entries
+                    await asyncio.sleep(max(0.0, due - loop.time()))
+                await self._push_one(producers[number % share.partitions], number)
+            self._left.popleft()
+        self.done = True
+
+    def _compare(self, producer: NamedProducer) -> None:
+        """Compare where a producer goes on with what was confirmed to it."""
+        history, log = self.share.history, (self.log_name, producer.partition)
+        own = {
+            push.number: (payload, push)
+            for payload, push in history.pushes.items()
+            if push.producer == self.name and push.log == log
+        }
+        confirmed = max((n for n, (_, push) in own.items() if push.index is not None), default=-1)
+        last = -1 if producer.last_sequence is None else producer.last_sequence
+        if last < confirmed and self.log_name not in history.lost:
+            text = (
+                f"{self.name} in {log[0]}/{log[1]}: {confirmed} was confirmed, the last is {last}"
+            )
+            history.broken("numbers-lost", text)
+        if last in own and producer.last_index is not None:
+            history.confirmed([own[last][0]], [producer.last_index])
+
+    async def _push_one(self, producer: NamedProducer, number: int) -> None:
+        history, log = self.share.history, (self.log_name, producer.partition)
+        payload = payload_of(self.name, number, self._size)
+        if payload not in history.pushes:
+            push = Push(self.name, number, log, history.now(), numbered="name")
+            history.pushed({payload: push})
+        push = history.pushes[payload]
+        while producer.last_sequence is None or producer.last_sequence < number:
+            push.attempts += 1
+            try:
+                index = await producer.push(payload, sequence=number)
+            except RequestError as error:
+                history.note(self.name, "refused", f"{number} {error.code}")
+                if error.code.startswith("producer.") and self.log_name not in history.lost:
+                    history.broken("numbers-lost", f"{self.name} is refused {number}: {error}")
+                if error.code.startswith("producer."):
+                    raise  # it is opened once more
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                history.confirmed([payload], [index])
 
 
 def _cut(numbers: range, most: int) -> Iterator[range]:

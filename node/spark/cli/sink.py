@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.config import add_config_options
@@ -11,12 +11,16 @@ from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import SparkSink
+
 _COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "sink", "Spark sinks: list, show, pause, resume, compact")
+    verbs = add_noun(commands, "sink", "Spark sinks: list, show, pause, resume, compact, verify")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's sinks, their jobs and how far they are behind",
@@ -55,6 +59,16 @@ def add(commands: Commands) -> None:
         usage="[NAME] [options]",
         text="The job does so by itself after every 200 commits. It may run meanwhile.",
         examples=["rillnode sink compact bronze -c edge/node.toml"],
+    )  # fmt: skip
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
+    add_config_options(parser)
+    parser = add_verb(
+        verbs, "verify", verify,
+        summary="look through the log and the files of a sink's tables",
+        usage="[NAME] [options]",
+        text="It needs neither the node nor Java, and changes nothing. What is wrong is told with\n"
+        "its file and with what helps.",
+        examples=["rillnode sink verify bronze -c edge/node.toml"],
     )  # fmt: skip
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
     add_config_options(parser)
@@ -120,14 +134,46 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `spark` extra installs.
     from rillnode.node.spark.delta_log import open_table
-    from rillnode.node.spark.files import absolute
     from rillnode.node.spark.maintenance import compact as compact_table
 
-    for table in (sink.table_dir, sink.silver_dir):
-        if table is not None and open_table(absolute(table)) is not None:
-            for done in compact_table(absolute(table)):
+    for table in _tables(config, sink):
+        if open_table(table) is not None:
+            for done in compact_table(table):
                 terminal.message(f"{table}: {done}")
     return Exit.OK
+
+
+def verify(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Verify a sink's tables."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
+    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    sink = choose_sink(config, args.name)
+    # Only this verb needs what the `spark` extra installs.
+    from rillnode.node.spark.process import derived_config
+    from rillnode.node.spark.verify import is_made
+    from rillnode.node.spark.verify import verify as verify_table
+
+    derived = derived_config(sink)
+    gold = derived.tables[1:] if derived is not None else ()
+    tables = [one for one in (*_tables(config, sink), *gold) if is_made(one)]
+    wrong = [text for table in tables for text in verify_table(table)]
+    for text in wrong:
+        terminal.error(text)
+    terminal.message(f"{len(tables)} tables, {len(wrong) or 'nothing'} wrong")
+    return Exit.FAILED if wrong else Exit.OK
+
+
+def _tables(config: "Config", sink: "SparkSink") -> list[str]:
+    """Where the tables of a sink lie that are made of few large files."""
+    from rillnode.node.spark.config import tables_of
+    from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.typed.schemas import STREAM
+
+    typed = [one.dir for one in tables_of(config, sink.name) if STREAM not in one.dir]
+    places = (sink.table_dir, sink.silver_dir, *typed, *(f"{one}_rejects" for one in typed))
+    return [absolute(one) for one in places if one is not None]
 
 
 def _add_name(parser: Parser) -> None:

@@ -30,14 +30,14 @@ from rillnode.actors.log import (
     log_id,
     version_of,
 )
-from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.codecs.errors import StoreError
 from store_support import LOG, RocksDriver, StoreDriver, append, texts, wait_until
 
 KEY = SavedIndexKey("s", 0, "c")
 
 
-def code_of(operation: Append | PutRecords) -> str:
+def code_of(operation: Append | PutRecords | SaveIndex) -> str:
     return "" if operation.error is None else operation.error.code
 
 
@@ -208,6 +208,19 @@ def test_an_append_that_follows_from_a_value_is_one_with_its_change(
     assert code_of(driver.write(following(seen.version, b"no"))) == "store.fenced"
     assert driver.read(GetRecord(key=key)).value == b"2"
     assert driver.read(Read(log=log)).extent.next_index == 2
+
+
+def test_a_position_that_follows_from_a_value_that_is_another_by_now_is_not_saved(
+    driver: StoreDriver, other: StoreDriver
+) -> None:
+    made = driver.write(PutStream(record=StreamRecord(name=KEY.stream)))
+    name = f"{beside_stream(made.record.id)}worker"
+    driver.write(PutRecord(key=name, value=b"1"))
+    seen = [(name, other.read(GetRecord(key=name)).version)]
+    assert other.write(SaveIndex(key=KEY, index=5, seen=seen)).index == 5
+    driver.write(PutRecord(key=name, value=b"2"))
+    assert code_of(other.write(SaveIndex(key=KEY, index=9, seen=seen))) == "store.fenced"
+    assert driver.read(LoadIndex(key=KEY)).index == 5
 
 
 def test_an_append_that_follows_from_less_than_others_have_appended_is_refused(

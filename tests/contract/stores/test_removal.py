@@ -23,7 +23,7 @@ from rillnode.actors.log import (
     WriteOperation,
     log_id,
 )
-from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from store_support import MemoryDriver, RocksDriver, StoreDriver, append
 
@@ -169,8 +169,8 @@ def test_a_removal_is_one_write(tmp_path: Path) -> None:
     writes.clear()
     driver.write(RemoveStream(name="s"))
     assert len(writes) == 1
-    # Those of the stream, and what may be beside each of its two logs.
-    assert (len(writes[0].ranges), len(writes[0].puts)) == (3 + 2, 2)
+    # Those of the stream and of its groups, and what may be beside each of its two logs.
+    assert (len(writes[0].ranges), len(writes[0].puts)) == (4 + 2, 2)
     assert_gone(driver, record)
     driver.store.close()
 
@@ -181,9 +181,11 @@ def test_what_is_kept_beside_the_logs_of_a_stream_goes_with_it(driver: StoreDriv
     gone, other = filled(driver, "s"), filled(driver, "t")
     logs = [log_id(one.id, partition) for one in (gone, other) for partition in range(2)]
     names = [f"{beside_log(log)}{name}" for log in logs for name in ("", "chain", "~")]
-    driver.write(PutRecords(records=[(name, b"x") for name in (*names, "else")]))
+    groups = [f"{beside_stream(one.id)}worker" for one in (gone, other)]
+    driver.write(PutRecords(records=[(name, b"x") for name in (*names, *groups, "else")]))
     driver.write(RemoveStream(name="s"))
     for _ in range(2):
         found = driver.read(GetRecords(keys=[*names, "else"]))
         assert found.values == [None] * 6 + [b"x"] * 7
+        assert driver.read(GetRecords(keys=groups)).values == [None, b"x"]
         driver.reopen()

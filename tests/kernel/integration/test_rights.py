@@ -14,12 +14,13 @@ import pytest
 
 from nodes import CLIENT, connect_to
 from rillnode.actors.core.access import Verb
-from rillnode.actors.streamr.sessions import hash_of
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.node.config import Config, GrantTable
+from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.runtime import Node
-from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
+from rillnode.node.streamr.config import StreamrListener
 from streamr_rest_support import ALICE, BOB, CREATES, Server, User, served, streamr_config
 
 CAROL = EthereumKey(b"\3" * 32)

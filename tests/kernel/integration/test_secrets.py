@@ -17,7 +17,7 @@ import pytest
 
 from ockam_peer import OckamPeer
 from rillnode import nextgraph, streamr
-from rillnode.actors.streamr.sessions import hash_of
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.stream import CreateRequest, PushRequest, encode_request
 from rillnode.node.client import connect

@@ -20,12 +20,13 @@ from nodes import CLIENT, connect_to, node_config
 from ports import free_port
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.config import Config, HttpListener, MetricsTable
-from rillnode.node.http import listener
+from rillnode.node.config.listener_tables import ApiKeyTable
+from rillnode.node.http import requests
 from rillnode.node.http.events import READERS_MAX
 from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
 from rillnode.node.runtime import Node
-from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
+from rillnode.node.streamr.config import StreamrListener
 
 SECONDS = 60.0
 TOKEN = "0123456789abcdef" * 4
@@ -552,7 +553,7 @@ def test_a_route_is_tried_hop_by_hop(tmp_path: Path) -> None:
     [
         ("Content-Length: 20", b'{"route"', 408, "http.slow"),
         ("Content-Length: 5000", b" " * 5_000, 413, "http.too_large"),
-        ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 400, "http.body"),
+        ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 415, "http.type"),
         ("Content-Length: 2", b"[]", 400, "http.body"),
     ],
 )
@@ -564,7 +565,7 @@ def test_a_body_that_never_ends_or_is_none_is_answered(
     status: int,
     code: str,
 ) -> None:
-    monkeypatch.setattr(listener, "BODY_SECONDS_MAX", 0.1 if status == 408 else SECONDS)
+    monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.1 if status == 408 else SECONDS)
 
     async def try_it(node: Node, session: aiohttp.ClientSession) -> None:
         rest = f"Content-Type: application/json\r\n{headers}\r\n\r\n".encode() + body

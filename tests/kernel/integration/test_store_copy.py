@@ -108,6 +108,7 @@ def fill(driver: StoreDriver) -> None:
         operation = append(b"%d" % number, b"%d." % number, log=logs[0], at=number)
         operation.records = [(f"{beside_log(logs[0])}chain {number % 3}", b"%d" % number)]
         operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
+        operation.producer, operation.sequence = b"p%d" % (number // 10), number * 2
         driver.write(operation)
     driver.write(keyed(b"keyed", b"k", {"sender": b"\xff"}, log=logs[0]))
     driver.write_all([append(b"%d" % number * 100_000, log=logs[1]) for number in range(20)])
@@ -134,6 +135,13 @@ def contents(driver: StoreDriver) -> list[object]:
     beside = driver.read(ListRecords(prefix=beside_log(logs_of(driver)[0]))).records
     found += [(name.rpartition("/")[2], value) for name, value in beside]
     return found
+
+
+def numbered(driver: StoreDriver, producer: bytes, sequence: int) -> Append:
+    """What a producer of `fill` sends to the first log."""
+    operation = append(b"a", b"b", log=logs_of(driver)[0])
+    operation.producer, operation.sequence = producer, sequence
+    return driver.write(operation)
 
 
 def seen(driver: StoreDriver) -> list[object]:
@@ -206,6 +214,8 @@ def test_a_store_is_the_same_there_and_back_again(
     copied(tmp_path / "back", jetstream, back=True)
     back = RocksDriver(tmp_path / "back")
     assert contents(back) == expected
+    doubles = [numbered(back, b"p0", 8), numbered(back, b"p1", 38), numbered(back, b"p1", 20)]
+    assert [(one.is_double, one.first_index) for one in doubles] == [(True, n) for n in (8, 38, 20)]
     ends = [back.write(append(b"next", log=log)).first_index for log in logs_of(back)]
     assert ends == [41, 20, 20, 0]
     listed = back.read(ListStreams()).records
@@ -220,6 +230,7 @@ def test_the_copy_goes_on_where_the_source_has_ended(
     copied(rocks.path, jetstream)
     jetstream.store.open()
     logs = logs_of(jetstream)
+    assert numbered(jetstream, b"p1", 38).is_double
     assert [jetstream.write(append(b"n", log=log)).first_index for log in logs] == [41, 20, 20, 0]
     assert jetstream.write(Trim(log=logs[0], before=41)).extent.first_index == 41
     assert jetstream.write(PutStream(record=StreamRecord(name="later"))).error is None

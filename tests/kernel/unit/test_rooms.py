@@ -25,8 +25,8 @@ LAYERS: Final = {
 """What each layer may import."""
 
 PLUG_INS: Final = (
-    "ockam", "streamr", "overlay", "nextgraph", "jetstream", "postgres", "spark", "telemetry",
-    "simulation",
+    "ockam", "streamr", "overlay", "nextgraph", "gateway", "jetstream", "postgres", "spark",
+    "telemetry", "simulation",
 )  # fmt: skip
 
 USES: Final = {"overlay": {"streamr"}}

@@ -1,5 +1,7 @@
 """Each rule about logs is broken by what breaks it, and by nothing else."""
 
+from typing import Literal
+
 import pytest
 
 from rillnode.codecs.entries import Entry, EntryKind
@@ -19,6 +21,13 @@ def told(*confirms: tuple[bytes, int | None], attempts: int = 1) -> History:
         history.pushed({payload: Push("p0.1", number, LOG, 0.0, attempts=attempts)})
         if index is not None:
             history.confirmed([payload], [index])
+    return history
+
+
+def numbered(by: Literal["client", "name"], *, attempts: int = 1) -> History:
+    """A history of one push that is numbered."""
+    history = told((A, 0), attempts=attempts)
+    history.pushes[A].numbered = by
     return history
 
 
@@ -73,6 +82,17 @@ def test_copies_are_no_more_than_what_was_sent() -> None:
     assert rules(told((A, 0)), (0, A), (1, A)) == {"too-many-copies"}
     assert rules(told((A, 0)), (0, A), (1, A), dials=2) == set()
     assert rules(told((A, 1), attempts=2), (0, A), (1, A)) == set()
+
+
+@pytest.mark.parametrize("by", ["client", "name"])
+def test_what_is_numbered_stands_once_however_often_it_was_sent(
+    by: Literal["client", "name"],
+) -> None:
+    assert rules(numbered(by), (0, A), dials=9) == set()
+    assert rules(numbered(by), (0, A), (1, A), dials=9) == {"stored-twice"}
+    # By its client, an application that pushes it once more pushes another one.
+    expected = set[str]() if by == "client" else {"stored-twice"}
+    assert rules(numbered(by, attempts=2), (0, A), (1, A)) == expected
 
 
 def test_entries_of_a_producer_in_another_order() -> None:

@@ -23,10 +23,11 @@ from rillnode.codecs.streamr.key_publisher import KeyPublisher
 from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.config import Config, GrantTable
+from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client
 from rillnode.node.streamr.client.endpoints import endpoints_of
-from rillnode.node.streamr.config import ApiKeyTable, StreamrListener
+from rillnode.node.streamr.config import StreamrListener
 from streamr_keys_support import rsa_key
 
 ALICE = EthereumKey(bytes([1]) * 32)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from nodes import CLIENT, connect_to
-from rillnode.actors.streamr.sessions import hash_of
+from rillnode.codecs.api_keys import hash_of
 from rillnode.node.config import GrantTable
-from rillnode.node.streamr.config import ApiKeyTable
+from rillnode.node.config.listener_tables import ApiKeyTable
 from streamr_rest_support import ALICE, BOB, Server, User, served, streamr_config
 
 NOBODY = "0x" + "12" * 20

@@ -72,6 +72,8 @@ OCKAM: dict[str, Kind] = {
 NATIVE: dict[str, Kind] = {
     "append": (stream, lambda name: native.AppendRequest(1, 1, pack_body([b"x"]))),
     "append what is no body": (stream, lambda name: native.AppendRequest(1, 9, b"x")),
+    "open producer": (stream, lambda name: native.OpenProducerRequest(1, "m7")),
+    "open producer of no name": (stream, lambda name: native.OpenProducerRequest(1, "")),
     "read": (stream, lambda name: native.ReadRequest(1, 0, 9, 999)),
     "locate": (stream, lambda name: native.LocateRequest(1, 5, True)),
     "search": (stream, lambda name: native.SearchRequest(1, 0, 9, 9, "a")),

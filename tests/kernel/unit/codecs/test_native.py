@@ -13,7 +13,10 @@ from rillnode.codecs.routing.stream import PushRequest, encode_request
 REQUESTS: list[native.Request] = [
     native.OpenManyRequest(19, ["s", "t"], 2),
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
+    native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x", 0, 7)], b"p" * 8),
     native.AppendRequest(1, 2, b"body"),
+    native.AppendRequest(1, 2, b"body", 2, b"m7", 3, 2**63 - 1),
+    native.OpenProducerRequest(1, "größe"),
     native.AppendRequest(2, 2, b"body", flags=6),
     native.AppendManyRequest(3, [native.AppendItem(b"ST_S_0_s", 1, b"body", flags=2)]),
     native.ReadRequest(2, 5, 10, 1_000),
@@ -26,11 +29,18 @@ REQUESTS: list[native.Request] = [
     native.OpenRequest(4, "größe", 4),
     native.DescribeRequest(5, "s"),
     native.ListRequest(6, "a", "ab"),
+    native.WatchStreamsRequest(36, "sensors.*"),
     native.TrimRequest(7, "s", 1, 2**40),
     native.RemoveRequest(7, "s"),
     native.LoadIndexRequest(8, "c", "s", 0),
     native.SaveIndexRequest(9, "c", "s", 0, 2**64 - 1),
     native.ListIndexesRequest(10, "s", "", 0, ""),
+    native.JoinGroupRequest(30, b"t" * 16, True),
+    native.LeaveGroupRequest(31, b"t" * 16),
+    native.BeatGroupRequest(32, b"t" * 16),
+    native.ReleaseGroupRequest(33, b"t" * 16, [native.HeldPartition(3, 7)]),
+    native.SaveGroupRequest(34, b"t" * 16, 3, 7, 2**64 - 1),
+    native.ListGroupsRequest(35, "s"),
     native.StatusRequest(11),
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
@@ -68,14 +78,21 @@ RESPONSES: list[native.Response] = [
         ),
     ),
     native.ListResponse(1, [], ""),
+    native.WatchStreamsResponse(36, [native.StreamInfo("s", 5, "", None, None, None, [])], True),
     native.PositionResponse(2, 9),
     native.OpenManyResponse(19, [], [native.Failure(0, "stream.unknown", "no")]),
+    native.ProducerResponse(2, 3, 4, 5),
+    native.ProducerResponse(2, 3, 0, None),
     native.PositionsResponse(18, [4, 0], [native.Failure(1, "quota.bytes", "too much", False)]),
     native.BlocksResponse(3, 0, 9, [native.BlockItem(4, b"block")]),
     native.FoundResponse(3, 0, 9, 8, [native.BlockItem(4, b"block")]),
     native.SavedIndexResponse(4, None),
     native.SavedIndexResponse(4, 0),
     native.ListIndexesResponse(5, [native.SavedIndex("s", 0, "c", 3)], None),
+    native.GroupResponse(30, 7, [native.HeldPartition(3, 7), native.HeldPartition(4, 2)], [4]),
+    native.ListGroupsResponse(
+        35, [native.GroupInfo("s", "c", True, 7, [native.GroupMember("00ff", "noise:00", [3, 4])])]
+    ),
     native.DocumentResponse(6, b"{}"),
     native.SinkEndsResponse(7, [native.SinkEnd("s", 9, 0, 1, 2)]),
     native.DoneResponse(8),
@@ -94,6 +111,7 @@ RESPONSES: list[native.Response] = [
     native.RoutesResponse(22, [ROUTE], b"\x01ST_S_0_s"),
     native.Failure(9, "stream.unknown", "no", True),
     native.Failure(10, "actor.busy", "later", True, 30_000),
+    native.Failure(11, "producer.stale", "again", index=7),
 ]
 
 
@@ -110,7 +128,7 @@ def test_response_survives_the_wire(response: native.Response) -> None:
 
 
 def test_every_message_is_tried_here() -> None:
-    tried = {type(message) for message in [*REQUESTS, *RESPONSES]}
+    tried: set[type] = {type(message) for message in [*REQUESTS, *RESPONSES]}
     assert tried == set(native.MESSAGES)
 
 
@@ -129,6 +147,23 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0853545f535f305f73" "0673747265616d" "03732f30"
         "0d6d2e53747265616d4163746f72" "086e6f6973653a3030" "00"
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
+    ),
+    (
+        native.AppendRequest(1, 1, b"\1\0\0\0x", 6, b"m7", 3, 300),
+        "0f72696c6c6e6f64655f617070656e64" "0f" "01" "01" "050100000078" "06" "026d37" "03" "ac02",
+    ),
+    (
+        native.AppendManyRequest(1, [native.AppendItem(b"s", 1, b"\1\0\0\0x", 6, 300)], b"p"),
+        "1472696c6c6e6f64655f617070656e645f6d616e79"
+        "10" "01" "01" "0173" "01" "050100000078" "06" "ac02" "0170",
+    ),
+    (
+        native.OpenProducerRequest(1, "m7"),
+        "1672696c6c6e6f64655f6f70656e5f70726f6475636572" "04" "01" "026d37",
+    ),
+    (
+        native.ProducerResponse(1, 3, 300, 299),
+        "1172696c6c6e6f64655f70726f6475636572" "07" "01" "03" "ac02" "01ab02",
     ),
     (
         native.LocateRequest(1, 1_700_000_000_000, False),
@@ -197,12 +232,10 @@ def test_queues_are_worked_by_these_bytes(
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS)
-def test_routes_and_times_are_looked_up_by_these_bytes(
-    message: native.Request | native.Response, expected: str
-) -> None:
+def test_these_are_their_bytes(message: native.Request | native.Response, expected: str) -> None:
     payload = bytes.fromhex(expected)
     assert native.encode(message).hex() == expected
-    if isinstance(message, native.RouteResponse | native.RoutesResponse | native.FoundResponse):
+    if isinstance(message, native.Response):
         assert native.decode_response(payload) == message
     else:
         assert native.decode_request(payload) == message

@@ -11,6 +11,7 @@ from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main, push
 from rillnode.node.cli.entries import duration
+from rillnode.node.client import GroupInfo, GroupMember
 from rillnode.node.keys.files import write_key
 
 
@@ -384,10 +385,23 @@ def test_push_of_nothing_is_said(client: FakeClient) -> None:
 def test_positions_are_listed_with_their_lag(client: FakeClient) -> None:
     client.positions = {("c1", "s", 0): 4, ("c1", "t", 1): 10}
     assert lines(run("index", "ls", "s")[1]) == [
-        {"stream": "s", "partition": 0, "client": "c1", "index": 4, "end": 10, "lag": 6}
-    ]
+        {
+            "stream": "s", "partition": 0, "client": "c1", "index": 4, "end": 10, "lag": 6,
+            "member": None,
+        }
+    ]  # fmt: skip
     assert len(lines(run("index", "ls")[1])) == 2
     assert "lag" in run("index", "ls", tty=True)[1]
+
+
+def test_positions_are_listed_with_the_members_that_have_the_partitions(client: FakeClient) -> None:
+    client.positions = {("g", "s", 0): 4}
+    member = GroupMember("00ff00ff", "noise:aa", (0, 1))
+    client.consumer_groups = [GroupInfo("s", "g", True, 7, [member])]
+    rows = lines(run("index", "ls", "s")[1])
+    assert [(row["partition"], row["index"], row["lag"], row["member"]) for row in rows] == [
+        (0, 4, 6, "00ff00ff noise:aa"), (1, None, None, "00ff00ff noise:aa"),
+    ]  # fmt: skip
 
 
 def test_a_position_is_shown_and_moved(client: FakeClient) -> None:

@@ -219,6 +219,10 @@ class Node(FarEnd):
                 index = max(self.saved.get(request.partition, 0), request.index)
                 self.saved[request.partition] = index
                 self.answer(native.SavedIndexResponse(request.request_id, index))
+            case native.JoinGroupRequest():
+                self.answer(native.GroupResponse(request.request_id, 1, [], []))
+            case native.LeaveGroupRequest():
+                self.answer(native.DoneResponse(request.request_id))
             case native.SubscribeRequest():
                 partition = int(message.onward_route[0].value.rpartition(b"_")[2])
                 self._subscribed[request.request_id] = [partition, request.index]

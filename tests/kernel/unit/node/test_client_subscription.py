@@ -12,7 +12,7 @@ from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import subscription
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import CREDIT_BYTES, GRANT_BYTES, PASSING, Follower
+from rillnode.node.client.subscription import CREDIT_BYTES, GRANTS, PASSING, Follower
 from rillnode.transports.links import LinkEvents
 
 ROUTE: Route = (local(b"SUB_1"),)
@@ -54,7 +54,7 @@ def test_credit_is_granted_again_in_large_lots(data_bytes: int) -> None:
 async def _take_all(data_bytes: int) -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
-    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     taken = 0
     for index in range(3 * CREDIT_BYTES // data_bytes):
         response = blocks(index, data_bytes)
@@ -62,8 +62,8 @@ async def _take_all(data_bytes: int) -> None:
         partition.received(response, ROUTE)
         assert [entry.index for entry in await follower.batch()] == [index]
         # What the node may not send for want of a grant is never more than one lot.
-        assert 0 <= taken - sum(node.granted) < GRANT_BYTES
-    assert all(size >= GRANT_BYTES for size in node.granted)
+        assert 0 <= taken - sum(node.granted) < CREDIT_BYTES // GRANTS
+    assert all(size >= CREDIT_BYTES // GRANTS for size in node.granted)
 
 
 def test_on_a_new_link_all_that_is_not_held_is_credit_again() -> None:
@@ -73,7 +73,7 @@ def test_on_a_new_link_all_that_is_not_held_is_credit_again() -> None:
 async def _ask_again() -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
-    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     for index in range(2):
         partition.received(blocks(index, 1_000), ROUTE)
     held = len(blocks(1, 1_000).blocks[0].value)
@@ -95,7 +95,7 @@ def test_a_subscription_that_the_node_fails_at_goes_on_where_it_was(
 async def _fail(code: str, closed: bool) -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
-    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError(code, "the node failed"))
     assert node.subscribed == [1]
@@ -114,7 +114,7 @@ def test_what_does_not_pass_ends_the_iteration_behind_what_has_come() -> None:
 async def _refuse() -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 0)
-    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError("stream.removed", "The stream was removed"))
     assert [entry.index for entry in await follower.batch()] == [0]
@@ -145,7 +145,7 @@ def test_with_a_condition_it_goes_on_where_the_node_has_looked() -> None:
 async def _search_on() -> None:
     node, follower = Node(), Follower()
     follower.follow(cast(Session, node), b"stream", 0, 7, "mag > 5")
-    partition = follower._partitions[0]  # pyright: ignore[reportPrivateUsage]
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     address, request = partition.resume()
     assert (address, request) == (b"stream", native.FollowRequest(1, 7, CREDIT_BYTES, "mag > 5"))
     found = blocks(9, 10).blocks

@@ -141,6 +141,9 @@ def test_each_plug_in_has_an_extra_of_its_name_and_all_has_all() -> None:
 def test_a_package_is_installed_again_from_where_it_has_come(
     monkeypatch: pytest.MonkeyPatch, source: str | None, command: str
 ) -> None:
-    monkeypatch.setattr(PathDistribution, "read_text", lambda *_: source)
+    def read_text(_: PathDistribution, __: str) -> str | None:
+        return source
+
+    monkeypatch.setattr(PathDistribution, "read_text", read_text)
     monkeypatch.setattr(PathDistribution, "name", "rillnode")
     assert install_command("a,b") == command

@@ -38,14 +38,14 @@ def test_all_of_an_overlay_lies_in_one_place(name: str) -> None:
         name_of("letters", "global", ONE),
         name_of("wallet", ONE),
         "nextgraph/",
-        "overlay/4294967296/a",
+        "beside/4294967296/a",
         "streamr/revoked/a",
         f"block/{OVERLAY.hex()}/{ONE.hex()}",
     ],
 )
 def test_all_else_lies_where_every_node_has_it(name: str) -> None:
     assert place_of(name) is None
-    if not name.startswith("overlay/"):
+    if not name.startswith("beside/"):
         assert Placement(16, [place_of]).of_value(name) == CATALOGUE
 
 

@@ -76,15 +76,21 @@ def test_rows_of_an_older_bronze_schema_are_decoded() -> None:
         (b"twelve", "text", "twelve"),
         (b"", "text", ""),
         (b"\xff\x00", "binary", None),
-        (b"[" * 5_000, "text", "[" * 5_000),
     ],
 )
-def test_bytes_are_told_by_what_they_hold_and_never_wrong(
+def test_bytes_are_told_by_what_they_hold_and_not_wrong(
     data: bytes, form: str, content: str | None
 ) -> None:
     row = decode_entry("bytes", data)
     assert (row.format, row.content, row.error) == (form, content, None)
     assert row.data == (data if form == "binary" else None)
+
+
+@pytest.mark.parametrize("data", [b"[" * 5_000, b'{"id":1', b" [1,2", b"{]", b'{"a":1}}'])
+def test_json_that_breaks_off_is_told_of_plain_clients_too(data: bytes) -> None:
+    row = decode_entry("bytes", data)
+    assert (row.format, row.content) == ("text", data.decode())
+    assert row.error == "the content begins as JSON does, and is none"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_no_java_at_all_is_an_error_with_the_next_step(
 ) -> None:
     monkeypatch.setattr(java, "_wheel_runtime", lambda: None)
     old = good_java(tmp_path / "old", 11)
-    with pytest.raises(ConfigError, match=r"is version 11.*rillnode\[spark-jre\]"):
+    with pytest.raises(ConfigError, match=r"is version 11.*\[spark-jre\]"):
         java_home(environment(tmp_path, JAVA_HOME=old))
 
 

@@ -1,6 +1,8 @@
-from collections.abc import Sequence
+import json
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
@@ -9,7 +11,14 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
+from rillnode.node.spark.landing import (
+    FILE_STRUCT,
+    Landing,
+    LandingReader,
+    LandingWriter,
+    entries_lost,
+)
+from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.source import RangesPartition
 
 
@@ -18,6 +27,7 @@ class LandingQuery(Query):
 
     def __init__(self, directory: Path, sink: FakeSink) -> None:
         super().__init__(directory)
+        self.sink = sink
         self.options = {
             **sink.local_options.to_options(),
             "path": str(self.table),
@@ -28,9 +38,17 @@ class LandingQuery(Query):
     def landing_writer(self) -> LandingWriter:
         return Landing(self.options).streamWriter(FILE_STRUCT, overwrite=False)
 
+    def offset(self, index: int) -> dict[str, Any]:
+        created: Mapping[str, int] = self.sink.created()
+        return Offset({("s", 0): index}, created).to_json()
+
+    def plan(self, batch_id: int, end: dict[str, Any]) -> None:
+        text = f"v1\n{{}}\n{json.dumps(end)}\n"
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(text)
+
     def land(self, batch_id: int, start: int, until: int) -> None:
-        (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")
-        begin, end = ({"s": {"0": index}} for index in (start, until))
+        begin, end = self.offset(start), self.offset(until)
+        self.plan(batch_id, end)
         tasks = cast("Sequence[RangesPartition]", self.reader.partitions(begin, end))
         writer = self.landing_writer()
         writer.commit([writer.write(self.reader.read(task)) for task in tasks], batch_id)
@@ -38,6 +56,7 @@ class LandingQuery(Query):
 
 def sink_of(count: int) -> FakeSink:
     sink = FakeSink()
+    sink.reset("s", created_at=1_600_000_000_000)
     for at in range(count):
         sink.append("s", [b"%d" % at, b"x"])
     return sink
@@ -74,12 +93,17 @@ def test_what_was_trimmed_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert query.indexes() == [0, 6, 7, 8, 9]
     batch = DeltaTable(query.table).history(1)[0]["batch"]
     assert (batch["rows"], batch["entries_lost"]) == (5, 6)
+    sink.append("s", [b"x"] * 20)
+    sink.trim("s", 25)
+    query.land(1, 10, 30)
+    query.land(2, 30, 30)
+    assert entries_lost(DeltaTable(query.table)) == 6 + 15
 
 
 def test_a_batch_that_was_committed_before_it_failed_keeps_its_files(tmp_path: Path) -> None:
     """Spark aborts what it could not see committed; the table may hold it nevertheless."""
     query = LandingQuery(tmp_path, sink_of(2))
-    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
+    query.plan(0, query.offset(4))
     (task,) = query.reader.partitions({"s": {"0": 0}}, {"s": {"0": 4}})
     writer = query.landing_writer()
     message = writer.write(query.reader.read(task))
@@ -106,3 +130,27 @@ def test_options_and_rows_are_checked(tmp_path: Path) -> None:
         Landing(options).streamWriter(FILE_STRUCT, overwrite=True)
     with pytest.raises(ConfigError, match="only writes what it has read"):
         Landing(options).streamWriter(StructType().add("name", "string"), overwrite=False)
+
+
+def test_a_query_without_its_checkpoint_goes_on_where_the_table_ends(tmp_path: Path) -> None:
+    sink = sink_of(5)
+    query = LandingQuery(tmp_path, sink)
+    assert query.reader.initialOffset() == query.offset(0)
+    query.land(0, 0, 4)
+    query.land(1, 4, 7)
+    shutil.rmtree(query.checkpoint)
+    again = LandingQuery(tmp_path, sink)
+    assert again.reader.initialOffset() == again.offset(7)
+    again.land(0, 7, 10)
+    assert again.indexes() == list(range(10))
+
+
+def test_a_stream_that_was_made_anew_is_landed_from_its_beginning(tmp_path: Path) -> None:
+    sink = sink_of(5)
+    query = LandingQuery(tmp_path, sink)
+    query.land(0, 0, 10)
+    shutil.rmtree(query.checkpoint)
+    sink.reset("s", created_at=1_700_000_000_000)
+    sink.append("s", [b"new"])
+    again = LandingQuery(tmp_path, sink)
+    assert again.reader.initialOffset() == again.offset(0)

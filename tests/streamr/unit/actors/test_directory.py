@@ -19,7 +19,8 @@ from rillnode.actors.log import (
 from rillnode.actors.streamr.catalogue import Catalogue
 from rillnode.actors.streamr.directory import Directory, Done, LoadDirectory, StoreRevocations
 from rillnode.actors.streamr.revocations import WHOLE_LIST
-from rillnode.actors.streamr.sessions import Sessions, SessionSettings, hash_of
+from rillnode.actors.streamr.sessions import Sessions, SessionSettings
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.errors import RequestError
 
 Ask = Callable[[object], Awaitable[Any]]

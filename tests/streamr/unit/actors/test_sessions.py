@@ -7,7 +7,8 @@ import pytest
 
 from link_support import ManualClock
 from rillnode.actors.core.rights import Rights
-from rillnode.actors.streamr.sessions import OpenChallenge, Sessions, SessionSettings, hash_of
+from rillnode.actors.streamr.sessions import OpenChallenge, Sessions, SessionSettings
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
     STREAMR_CHALLENGE_SECONDS,

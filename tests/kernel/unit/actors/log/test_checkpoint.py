@@ -34,13 +34,20 @@ def test_a_checkpoint_holds_what_was_submitted_before_and_nothing_after(
 
 
 def test_a_copy_outlives_the_store(rocks: RocksDriver, tmp_path: Path) -> None:
-    rocks.write_all([append(b"%d" % number) for number in range(100)])
+    numbered = [append(b"%d" % number) for number in range(100)]
+    for number, one in enumerate(numbered):
+        one.producer, one.sequence = b"p", number
+    rocks.write_all(numbered)
     operation = checkpoint(rocks, tmp_path / "copy")
     rocks.store.close()
     for file in rocks.path.iterdir():
         file.unlink()
     copy = RocksDriver(operation.path)
     assert len(copy.entries()) == 100
+    again = append(b"50")
+    again.producer, again.sequence = b"p", 50
+    assert copy.write(again).first_index == 50
+    assert again.is_double
     copy.store.close()
 
 

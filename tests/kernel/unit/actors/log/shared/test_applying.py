@@ -18,6 +18,7 @@ from rillnode.actors.log import (
     ListKeys,
     ListRecords,
     ListStreams,
+    OpenProducer,
     Operation,
     PutRecords,
     PutStream,
@@ -476,6 +477,21 @@ WRONG: dict[str, tuple[SharedOperation, str]] = {
     ),
     "no time": (Trim(log=LOG, retention=Retention(seconds=float("inf")), now_ms=1), "store.void"),
     "position below 0": (SaveIndex(key=SavedIndexKey("s", 0, "c"), index=-1), "store.void"),
+    "number below 0": (
+        push(b"x", producer=b"p", sequence=-1, records=[("v", b"w")]),
+        "store.void",
+    ),
+    "large number": (push(b"x", producer=b"p", sequence=2**63 - 1), "store.void"),
+    "large epoch": (push(b"x", producer=b"p", epoch=2**63), "store.void"),
+    "large time of an opening": (
+        OpenProducer(log=LOG, producer=b"p", received_at=2**63),
+        "store.void",
+    ),
+    "opening in another shard": (OpenProducer(log=log_id(2, 0), producer=b"p"), "store.misplaced"),
+    "producer of a large time": (
+        push(b"x", producer=b"p", received_at=2**63, records=[("v", b"w")]),
+        "store.void",
+    ),
     "large partition": (SaveIndex(key=SavedIndexKey("s", 2**32, "c"), index=1), "store.void"),
     "unknown stream": (RemoveStream(name="unknown"), "store.unknown"),
     "known stream": (PutStream(record=StreamRecord(name="s")), "store.exists"),
@@ -520,16 +536,17 @@ LOGS = st.sampled_from([log_id(SHARD + n * SHARDS, p) for n in range(3) for p in
 VALUES = st.sampled_from([None, b"", b"1", b"2" * 50])
 VERSIONS = st.sampled_from([0, version_of(b""), version_of(b"1")])
 SEEN = st.none() | st.integers(0, 12)
-RECORDS = st.lists(st.tuples(st.sampled_from(["overlay/4294967296/x", "v"]), VALUES), max_size=2)
+RECORDS = st.lists(st.tuples(st.sampled_from(["beside/4294967296/x", "v"]), VALUES), max_size=2)
 KEYS = st.lists(st.tuples(st.sampled_from([b"k", b"l"]), st.just(0)), max_size=2, unique=True)
 SIZES = st.lists(st.sampled_from([0, 3, 9_000]), min_size=1, max_size=4)
+PRODUCERS = st.sampled_from([b"p", b"q"])
 GROUPS = st.lists(st.tuples(NAMES, VALUES), max_size=3)
 
 
 @st.composite
 def an_operation(draw: st.DrawFn) -> SharedOperation:
     name, small = draw(NAMES), draw(st.integers(0, 12))
-    match draw(st.integers(0, 8)):
+    match draw(st.integers(0, 10)):
         case 0:
             hold = draw(st.none() | st.integers(0, 12))
             most = draw(st.none() | st.sampled_from([0, 10_000]))
@@ -548,6 +565,14 @@ def an_operation(draw: st.DrawFn) -> SharedOperation:
             listed = f"listed {name}"
             record = None if draw(st.booleans()) else StreamRecord(name=listed, id=2)
             return PutListing(name=listed, record=record, generation=small)
+        case 6:
+            return OpenProducer(log=draw(LOGS), producer=draw(PRODUCERS), received_at=small)
+        case 7:
+            epoch = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
+            texts = [b"x" * size for size in draw(SIZES)]
+            return push(
+                *texts, log=draw(LOGS), producer=draw(PRODUCERS), epoch=epoch, sequence=small
+            )
         case _:
             texts = [b"x" * size for size in draw(SIZES)]
             log = draw(LOGS | st.just(log_id(2, 0)))
@@ -615,6 +640,9 @@ def random_frames(seed: int) -> list[bytes]:
             choices: list[SharedOperation] = [
                 push(text, log=log, keys=[(b"k", 0)], seen=chance.choice([None, 1, 3])),
                 push(text, log=log, seen=chance.choice([None, 2])),
+                push(text, log=log, producer=b"p", sequence=chance.randrange(4)),
+                push(text, text, log=log, producer=b"q", epoch=1, sequence=chance.randrange(4)),
+                OpenProducer(log=log, producer=b"q"),
                 timed(chance.randrange(9), log),
                 Trim(log=log, retention=Retention(entries_max=chance.randrange(3))),
                 RemoveStream(name=name),

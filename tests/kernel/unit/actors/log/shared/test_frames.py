@@ -7,6 +7,7 @@ import pytest
 
 from rillnode.actors.log import (
     Append,
+    OpenProducer,
     PutRecord,
     PutRecords,
     PutStream,
@@ -58,7 +59,12 @@ OPERATIONS: list[SharedOperation] = [
         timed=1,
         records=[("name", b"value"), ("gone", None)],
         seen=0,
+        follows=[("name", 2**64 - 1)],
+        producer=b"\0\xff",
+        epoch=2**63 - 1,
+        sequence=2**63 - 1,
     ),
+    OpenProducer(log=2**64 - 1, producer=b"m7", received_at=2**62),
     Append(log=1, count=1, body=memoryview(b"abcd")),
     Trim(log=5, before=9, retention=RECORD.retention, now_ms=2**62, hold=4),
     Trim(log=5),
@@ -76,7 +82,7 @@ def fields(operation: SharedOperation) -> dict[str, object]:
     for name in ("body",):
         if name in found:
             found[name] = bytes(found[name])
-    for name in ("keys", "records", "seen"):
+    for name in ("keys", "records", "seen", "follows"):
         if isinstance(found.get(name), list | tuple):
             found[name] = [tuple(one) for one in found[name]]
     return found

@@ -37,7 +37,7 @@ def test_protocols_say_where_their_names_lie() -> None:
     assert placement.of_value("user/ann/wallet") == placement.of_value("user/ann/inbox")
     assert placement.of_stream("user/ann/x") == placement.of_value("user/ann/inbox")
     assert placement.of_value("whatever") == CATALOGUE
-    assert placement.of_value("overlay/not a number/x") == CATALOGUE
+    assert placement.of_value("beside/not a number/x") == CATALOGUE
 
 
 def test_dead_letters_lie_with_their_origin() -> None:

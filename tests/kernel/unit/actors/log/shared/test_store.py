@@ -464,7 +464,7 @@ def test_groups_over_two_shards_are_refused(tmp_path: Path) -> None:
     async def work() -> None:
         node = Node(new_servers(), tmp_path)
         log = await node.stream(name_in(1))
-        beside = f"overlay/{log}/x"
+        beside = f"beside/{log}/x"
         both = await node.write(PutRecords(records=[("plain", b""), (beside, b"")]))
         seen = await node.write(PutRecords(records=[("plain", b"")], seen=[(beside, 0)]))
         append = await node.push(log, b"x", records=[("plain", b"")])

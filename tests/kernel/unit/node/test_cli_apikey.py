@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fake_client import Screen
-from rillnode.actors.streamr.sessions import hash_of
+from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
 from rillnode.node.config import parse_config

@@ -1,10 +1,11 @@
-"""`rillnode apikey`: keys that Streamr clients log in with; shown once and kept nowhere."""
+"""`rillnode apikey`: keys of clients that hold no key pair; shown once and kept nowhere."""
 
 import argparse
 import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
+from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -15,14 +16,15 @@ _KEY_BYTES: Final = 32
 
 def add(commands: Commands) -> None:
     """Add the noun and its verb."""
-    verbs = add_noun(commands, "apikey", "API keys of Streamr clients: make one")
+    verbs = add_noun(commands, "apikey", "API keys, of clients over HTTP and of Streamr: make one")
     parser = add_verb(
         verbs, "new", new,
         summary="make an API key and show it, this once",
         usage="NAME [options]",
-        text="Put name and hash into a [[streamr.apikey]] table of node.toml, and name the "
-        "principal in a [[grant]]. To take a key back, remove its table and have the node "
-        "read its configuration again (SIGHUP): its sessions end, too.",
+        text="Put name and hash into a [[gateway.apikey]] or [[streamr.apikey]] table of\n"
+        "node.toml, and name the principal in a [[grant]]. To take a key back, remove its\n"
+        "table and have the node read its configuration again (SIGHUP): what goes on by\n"
+        "it ends, too.",
         examples=["rillnode apikey new dashboard"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the key's holder")
@@ -35,9 +37,6 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
     if not NAME.fullmatch(args.name):
         text = "NAME has 1 to 64 letters, digits, dots, dashes and underscores"
         raise UsageError(args.command, text)
-    # What sessions are made of takes long to import, and every command would wait for it.
-    from rillnode.actors.streamr.sessions import API_KEY, hash_of
-
     key = urlsafe_b64encode(os.urandom(_KEY_BYTES)).decode().rstrip("=")
     terminal.record(
         {"name": args.name, "key": key, "hash": hash_of(key), "principal": API_KEY + args.name}

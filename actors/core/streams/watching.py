@@ -1,0 +1,200 @@
+"""Tells a link which streams there are of a pattern, and which come and go."""
+
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, assert_never
+
+from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.patterns import literal_prefix, matcher
+from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext
+from rillnode.actors.core.streams.describe import stream_info
+from rillnode.actors.core.streams.watches import Gone, Known, StreamWatch
+from rillnode.actors.engine.described import Described
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.log import NO_ENTRIES, ListStreams, LogExtent, StreamRecord
+from rillnode.actors.log.waiting import read
+from rillnode.codecs import native
+from rillnode.codecs.errors import CodecError, RequestError, StoreError
+from rillnode.codecs.limits import FOLLOWED_MAX, NAME_BYTES_MAX
+from rillnode.codecs.requests import decode_request
+from rillnode.codecs.routing.routes import Route
+
+logger = logging.getLogger("rillnode.actors.core.streams.watching")
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the store could not list streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Time to list what there is."""
+
+
+Message = Known | Gone | Delivery | _List
+
+
+class StreamWatchActor(Worker):
+    """One watch of a link for streams of a pattern; it ends with the link, or on request.
+
+    It lists them first, and then tells of each that is made, or has more partitions, as long as its
+    link may follow that. Where they are too many it says so, and ends.
+    """
+
+    spare: ClassVar = {Known: STREAM_CHANGES_MAX, Gone: STREAM_CHANGES_MAX}
+    on_failure = "stop"
+
+    def __init__(
+        self,
+        context: StreamContext,
+        origin: Origin,
+        return_route: Route,
+        request: native.WatchStreamsRequest,
+    ) -> None:
+        self._context = context
+        self._origin = origin
+        self._return_route = return_route
+        self._id = request.request_id
+        self._pattern = request.pattern
+        self._matches = matcher(request.pattern)
+        self._told: dict[str, tuple[int, int]] = {}
+        self._partitions = 0
+        self._ended = False
+        self._made_at = 0.0
+        self._own_address = b"WS_" + context.entropy(8).hex().encode()
+
+    def started(self) -> None:
+        """Take an address, hear of what comes from now on, and list what there is."""
+        self._made_at = self.system.timing.monotonic()
+        self._context.router.register(self._own_address, self.address)
+        self._context.watches.add(StreamWatch(self.address, self._matches, self._told))
+        self.send(self.address, _List())
+
+    def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
+        """List, and take news."""
+        if self._ended:
+            return None
+        match message:
+            case _List():
+                return self._list()
+            case Known(record=record):
+                extents = [NO_ENTRIES] * record.partitions
+                self._tell(list(self._new([(record, extents)])))
+            case Gone(record=record):
+                known = self._told.get(record.name)
+                if known is not None and known[0] == record.id:
+                    del self._told[record.name]
+                    self._partitions -= known[1]
+            case Delivery():
+                self._requests(message)
+            case _:
+                assert_never(message)
+        return None
+
+    def stopped(self) -> None:
+        """Give the address back; tell the watcher if nobody has."""
+        if not (self._ended or self._origin.ended):
+            self._refuse("actor.stopped", "The node has ended this watch: watch anew")
+        self._context.router.unregister(self._own_address)
+        self._context.watches.remove(self.address)
+        self._context.watches.links.drop(self._origin.account)
+        self._origin.detach(self.address)
+
+    def described(self, address: bytes) -> Described:
+        """The watch, which its link and administrators may end."""
+        return Described(
+            "subscription",
+            name=f"streams of {self._pattern}",
+            owner=self._origin.principal,
+            origin=self._origin,
+            made_at=self._made_at,
+            open_to="owner",
+            stop=self._stop,
+        )
+
+    def _stop(self) -> None:
+        self._end("subscription.stopped", "This watch was stopped at its address")
+
+    async def _list(self) -> None:
+        """Tell of the streams that there are, page by page; others have their turns between."""
+        page = ListStreams(prefix=literal_prefix(self._pattern), more=True)
+        while page.more and not self._ended:
+            after = page.records[-1].name if page.records else ""
+            page = ListStreams(after=after, prefix=page.prefix)
+            try:
+                await read(self._context.store, page)
+            except StoreError as error:
+                logger.info("streams_not_listed", extra={"code": error.code})
+                self.wake_after(RETRY_SECONDS, _List())
+                return
+            found = zip(page.records, page.extents, strict=True)
+            self._tell(list(self._new(found)))
+        self._tell((), listed=True)
+
+    def _new(
+        self, found: "Iterator[tuple[StreamRecord, list[LogExtent]]] | Sequence[Any]"
+    ) -> Iterator[native.StreamInfo]:
+        """Those of streams that the link may follow and was not told of as they are."""
+        allows, principal = self._context.access.allows, self._origin.principal
+        for record, extents in found:
+            name, now = record.name, (record.id, record.partitions)
+            if not allows(principal, "subscribe", name) or not self._matches(name):
+                self._partitions -= self._told.pop(name, (0, 0))[1]
+            elif self._told.get(name) != now:
+                self._partitions += record.partitions - self._told.get(name, (0, 0))[1]
+                self._told[name] = now
+                yield stream_info(record, extents)
+
+    def _tell(self, streams: Sequence[native.StreamInfo], *, listed: bool = False) -> None:
+        if self._ended:
+            return
+        if self._partitions > FOLLOWED_MAX:
+            text = (
+                f"Streams of the pattern have more than {FOLLOWED_MAX:,} partitions together: "
+                "follow a narrower one"
+            )
+            self._end("follow.limit", text)
+        elif streams or listed:
+            self._answer(native.WatchStreamsResponse(self._id, list(streams), listed))
+
+    def _answer(self, response: native.Response) -> None:
+        answer = (self._return_route, native.encode(response))
+        self._context.router.reply(self._origin, self._own_address, [answer])
+
+    def _refuse(self, code: str, text: str) -> None:
+        self._answer(native.Failure(self._id, code, text))
+
+    def _end(self, code: str, text: str) -> None:
+        """Tell the watcher why nothing follows, and exit."""
+        if not self._ended:
+            self._refuse(code, text)
+            self._leave()
+
+    def _leave(self) -> None:
+        self._ended = True
+        self.system.exit(self.address)
+
+    def _requests(self, delivery: Delivery) -> None:
+        if delivery.origin is not self._origin:
+            self._context.router.undeliverable("refused", delivery)
+            return
+        for wire in delivery.messages:
+            try:
+                request = decode_request(wire.payload, speaks_native=True)
+            except CodecError:
+                continue
+            if isinstance(request, native.UnsubscribeRequest):
+                self._leave()
+                return
+
+
+def check_pattern(pattern: str) -> None:
+    """See that a pattern of streams can be one.
+
+    Raises:
+        RequestError: `follow.invalid`.
+    """
+    if not 0 < len(pattern.encode()) <= NAME_BYTES_MAX:
+        text = f"A pattern of streams has 1 to {NAME_BYTES_MAX} bytes"
+        raise RequestError("follow.invalid", text)

@@ -1,0 +1,293 @@
+"""Remembers what producers have numbered, so that nothing is stored twice; pure, for every store.
+
+A producer numbers the entries that it appends to a log, upwards. Entries that stand one after the
+other in the log, with numbers that do so, too, are a run: while one goes on there is nothing to
+note, for its end is the log's. So what a log's only producer appends costs the comparison of two
+numbers. Where a run begins or ends, its producer's row is written in the same batch as the entries.
+
+What is decided follows from the operations and from those before them alone.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from rillnode.actors.log import Append, OpenProducer
+from rillnode.actors.log.records import beside_log
+from rillnode.codecs.errors import StoreError
+from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, SEQUENCE_MAX
+
+PRODUCERS_MAX: Final = 1_024
+"""Producers of one kind, with or without a name, that a log knows: the one that has appended
+nothing for longest is forgotten first. Own choice."""
+
+AUTOMATIC_MILLISECONDS: Final = 86_400_000
+"""A producer without a name is forgotten when others have appended since for a day: it lives as
+long as its process, and is known for as long as that may have no link. Own choice."""
+
+NAMED_MILLISECONDS: Final = 30 * 86_400_000
+"""Likewise for one with a name. Own choice."""
+
+Put = Callable[[str, bytes | None], object]
+"""Writes a named value, or removes it."""
+
+_Run = tuple[int, int, int]
+"""The number and index of a run's first entry, and the index after its last; 0: it goes on."""
+
+
+class _Known(msgspec.Struct, array_like=True):
+    """A producer that a log knows, as its row holds it.
+
+    Attributes:
+        producer: its id, or its name.
+        turn: higher than that of all who had something noted before.
+        used_at: when another one followed it, or it was noted last, in milliseconds since 1970.
+        epoch: which of the openings of its name counts; 0: it has none.
+        since: the first number that is of this opening.
+        next: the number after its last one; of a run that goes on, as of when that began.
+        runs: the last of its runs.
+    """
+
+    producer: bytes
+    turn: int
+    used_at: int
+    epoch: int
+    since: int = 0
+    next: int = 0
+    runs: list[_Run] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Known)
+
+
+class Log(Protocol):
+    """A log's state, as far as producers are concerned."""
+
+    next_index: int
+    numbers: "Numbers | None"
+
+
+class Numbers:
+    """What the producers of one log have numbered."""
+
+    __slots__ = ("_automatic", "_named", "_offset", "_open", "_turn")
+
+    def __init__(self) -> None:
+        # In the order of their turns.
+        self._automatic: dict[bytes, _Known] = {}
+        self._named: dict[bytes, _Known] = {}
+        self._turn = 0
+        # Whose run the log ends with, and by how much its numbers are higher than its indexes.
+        self._open: _Known | None = None
+        self._offset = 0
+
+    @classmethod
+    def load(cls, rows: Iterable[bytes], next_index: int) -> "Numbers | None":
+        """What a log's rows say; None where there are none.
+
+        Args:
+            rows: their values.
+            next_index: the index after the log's last entry.
+        """
+        found = sorted(map(_decoder.decode, rows), key=lambda known: known.turn)
+        if not found:
+            return None
+        numbers = cls()
+        for known in found:
+            numbers._kind(known.epoch)[known.producer] = known
+            if known.runs and not known.runs[-1][2]:
+                numbers._continue(known)
+        numbers._turn = found[-1].turn
+        return numbers
+
+    @property
+    def runs(self) -> int:
+        """How many runs are remembered."""
+        known = (*self._automatic.values(), *self._named.values())
+        return sum(max(1, len(one.runs)) for one in known)
+
+    def goes_on(self, append: Append, index: int) -> bool:
+        """Whether an append at this index has nothing to be looked up, nor noted."""
+        known = self._open
+        if known is None:
+            return not append.producer
+        return (
+            append.sequence - index == self._offset
+            and append.producer == known.producer
+            and append.epoch == known.epoch
+        )
+
+    def stored(self, append: Append, index: int) -> int | None:
+        """The index that an append's first entry has already; None: it is to be stored at `index`.
+
+        Raises:
+            StoreError: `producer.stale`, `producer.fenced`.
+            ValueError: its number is none.
+        """
+        if not append.producer:
+            return None
+        _check_number(append.sequence, SEQUENCE_MAX - append.count)
+        _check_number(append.epoch, SEQUENCE_MAX)
+        known = self._find(append.producer, append.epoch, append.received_at)
+        if known is None:
+            return None
+        if append.epoch != known.epoch:
+            raise _fenced(append)
+        if append.sequence >= self._next(known, index):
+            return None
+        first = self._index_of(known, append.sequence, index)
+        last = self._index_of(known, append.sequence + append.count - 1, index)
+        whole = first is not None and last == first + append.count - 1
+        if not whole or append.sequence < known.since:
+            raise _stale(append, first, self._next(known, index) - 1)
+        return first
+
+    def add(self, append: Append, index: int, put: Put) -> None:
+        """Note an append that is stored at this index and does not go on with the last run."""
+        log, now = append.log, append.received_at
+        ended = self._end_run(index, now)
+        known: _Known | None = None
+        if append.producer:
+            known = self._find(append.producer, append.epoch, now)
+            if known is None:
+                known = _Known(append.producer, 0, now, append.epoch)
+            known.runs = [*known.runs[1 - APPENDS_UNDER_WAY_MAX :], (append.sequence, index, 0)]
+            self._note(log, known, now, put)
+            self._continue(known)
+        if ended is not None and ended is not known:
+            put(_name(log, ended), _encoder.encode(ended))
+
+    def open(self, opening: OpenProducer, index: int, put: Put) -> None:
+        """Let a name's numbers go on in a new epoch: those before it count no more.
+
+        Args:
+            opening: its results are set.
+            index: the log's next one.
+            put: writes rows.
+
+        Raises:
+            ValueError: its time is none.
+        """
+        now = opening.received_at
+        _check_number(now, SEQUENCE_MAX)
+        known = self._find(opening.producer, 1, now)
+        if known is None:
+            # Higher than any that was given before the producer was forgotten.
+            known = _Known(opening.producer, 0, now, now)
+        known.epoch += 1
+        known.since = known.next = self._next(known, index)
+        self._note(opening.log, known, now, put)
+        opening.epoch, opening.next_sequence = known.epoch, known.next
+        last = self._index_of(known, known.next - 1, index)
+        opening.last_index = -1 if last is None else last
+
+    def _continue(self, known: _Known) -> None:
+        sequence, index, _ = known.runs[-1]
+        self._open, self._offset = known, sequence - index
+
+    def _end_run(self, index: int, now: int) -> _Known | None:
+        """The producer whose run ends before this index; its row is to be written."""
+        known, self._open = self._open, None
+        if known is not None:
+            first, at, _ = known.runs[-1]
+            known.runs[-1] = (first, at, index)
+            known.next, known.used_at = self._offset + index, now
+        return known
+
+    def _note(self, log: int, known: _Known, now: int, put: Put) -> None:
+        """Write a producer's row, as the last one; forget others where there are too many."""
+        kind = self._kind(known.epoch)
+        kind.pop(known.producer, None)
+        self._turn += 1
+        known.turn, known.used_at = self._turn, now
+        kind[known.producer] = known
+        put(_name(log, known), _encoder.encode(known))
+        for other in list(islice(kind.values(), 2)):  # more go than come, where many are too old
+            if other is not self._open and other is not known:
+                if len(kind) <= PRODUCERS_MAX and not self._is_over(other, now):
+                    break
+                del kind[other.producer]
+                put(_name(log, other), None)
+
+    def _kind(self, epoch: int) -> dict[bytes, _Known]:
+        return self._named if epoch else self._automatic
+
+    def _find(self, producer: bytes, epoch: int, now: int) -> _Known | None:
+        known = self._kind(epoch).get(producer)
+        return None if known is None or self._is_over(known, now) else known
+
+    def _is_over(self, known: _Known, now: int) -> bool:
+        limit = NAMED_MILLISECONDS if known.epoch else AUTOMATIC_MILLISECONDS
+        return known is not self._open and now - known.used_at > limit
+
+    def _next(self, known: _Known, index: int) -> int:
+        """The number after a producer's last one."""
+        return self._offset + index if known is self._open else known.next
+
+    def _index_of(self, known: _Known, sequence: int, index: int) -> int | None:
+        """The index that a number was given, where that is known."""
+        for first, at, end in reversed(known.runs):
+            if 0 <= sequence - first < (end or index) - at:
+                return at + sequence - first
+        return None
+
+
+def numbers_for(append: Append, log: Log) -> Numbers | None:
+    """What an append is to be looked up, and noted, in; None: there is nothing to do so with.
+
+    A copy of a log has its producers' rows by themselves.
+    """
+    numbers = log.numbers
+    if append.timed is None:
+        return None
+    if numbers is None:
+        if append.producer:
+            numbers = log.numbers = Numbers()
+    elif numbers.goes_on(append, log.next_index):
+        return None
+    return numbers
+
+
+def open_producer(opening: OpenProducer, log: Log, put: Put) -> None:
+    """Carry out an opening, and set its results."""
+    if log.numbers is None:
+        log.numbers = Numbers()
+    log.numbers.open(opening, log.next_index, put)
+
+
+def rows_prefix(log: int) -> str:
+    """Begins the names of the rows of a log's producers."""
+    return f"{beside_log(log)}producer/"
+
+
+def _check_number(number: int, most: int) -> None:
+    if not 0 <= number <= most:
+        raise ValueError(f"{number} is not from 0 to {most}")
+
+
+def _name(log: int, known: _Known) -> str:
+    kind = "named" if known.epoch else "automatic"
+    return f"{rows_prefix(log)}{kind}/{known.producer.hex()}"
+
+
+def _stale(append: Append, index: int | None, last: int) -> StoreError:
+    where = "" if index is None else f", and entry {index} has it"
+    context: dict[str, Any] = {} if index is None else {"index": index}
+    return StoreError(
+        "producer.stale",
+        f"Number {append.sequence} is not new: the producer's last one is {last}{where}",
+        retryable=False,
+        **context,
+    )
+
+
+def _fenced(append: Append) -> StoreError:
+    return StoreError(
+        "producer.fenced",
+        f"Producer {append.producer.decode(errors='backslashreplace')} was opened once more since: "
+        "only who has opened it last may push",
+        retryable=False,
+    )

@@ -1,0 +1,1 @@
+"""The HTTP door's forms: positions as text, entries as CBOR, CloudEvents."""

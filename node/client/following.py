@@ -1,0 +1,243 @@
+"""Following all streams of a pattern, those that are made later as well."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.routing.routes import Route
+from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import AGAIN_SECONDS, CREDIT_BYTES, PASSING, Follower
+from rillnode.node.iteration import Iteration
+
+WINDOWS_BYTES: Final = 67_108_864
+"""What a node may send ahead of all streams together, as far as their number is known by then."""
+
+WINDOW_BYTES_MIN: Final = 16_384
+
+ENDED: Final = frozenset(
+    ("stream.removed", "stream.unknown", "address.unknown", "subscription.revoked")
+)
+"""What ends the part of one stream and no other: it is no more, or not this client's to follow."""
+
+Positions = Mapping[str, Mapping[str, int]]
+"""By stream and partition, which is a text as in JSON, the index of the next entry."""
+
+FollowStart = Positions | Literal["start", "end"]
+
+
+class Followed(NamedTuple):
+    """An entry, and the name of its stream."""
+
+    stream: str
+    entry: Entry
+
+
+class Following(Iteration[Followed]):
+    """An iteration over the entries of all streams of a pattern; made by `Client.follow`.
+
+    Entries of one partition come in order; those of several as they come.
+    """
+
+    def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
+        self._streams = _Streams(session, pattern, start)
+        super().__init__(_Source(self._streams))
+
+    async def __anext__(self) -> Followed:
+        """Wait for the next entry."""
+        found = self._items.popleft() if self._items else await super().__anext__()
+        self._streams.handed(found)
+        return found
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it follows at the moment, by name."""
+        return tuple(sorted(self._streams.positions))
+
+    @property
+    def position(self) -> dict[str, dict[str, int]]:
+        """Where it is in each stream: behind the last entry that was handed out.
+
+        It can be written as JSON. As `start` of another `follow` it goes on there, and with streams
+        that are not in it from their first entry on.
+        """
+        return {
+            name: {str(number): index for number, index in sorted(partitions.items())}
+            for name, partitions in sorted(self._streams.positions.items())
+        }
+
+
+class _Watch:
+    """What a node tells of streams; satisfies `Subscriber`, and goes on over lost links."""
+
+    def __init__(
+        self,
+        session: Session,
+        pattern: str,
+        told: Callable[[native.WatchStreamsResponse], object],
+        failed: Callable[[RillnodeError], object],
+    ) -> None:
+        self._session = session
+        self._pattern = pattern
+        self._told = told
+        self._failed = failed
+        self._id: int | None = None
+        self._route: Route | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Ask which streams there are; harmless when repeated."""
+        if self._id is None and self._again is None:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._again = None
+        self._id = self._session.next_id()
+        self._session.subscribe(self._id, self)
+
+    def end(self) -> None:
+        """Hear of no more."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._id is not None:
+            if self._route is not None:
+                self._session.unsubscribe(self._id, self._route)
+            else:
+                self._session.drop(self._id)
+
+    def resume(self) -> tuple[bytes, native.Request]:
+        """Ask anew."""
+        assert self._id is not None, "it has asked"
+        self._route = None
+        return b"stream", native.WatchStreamsRequest(self._id, self._pattern)
+
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take streams."""
+        self._route = route
+        if isinstance(response, native.WatchStreamsResponse):
+            self._told(response)
+
+    def link_lost(self) -> None:
+        """It is asked anew over the next link."""
+
+    def failed(self, error: RillnodeError) -> None:
+        """Ask anew where the node has failed; else it is over."""
+        self._id = self._route = None
+        if error.code in PASSING:
+            self._session.unanswered += 2
+            self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask)
+        else:
+            self._failed(error)
+
+
+class _Part(NamedTuple):
+    """A partition that is followed, and of which stream; one of the same name may be another."""
+
+    stream: str
+    number: int
+    created_at: int
+
+
+class _Streams(Follower):
+    """A follower of the partitions of many streams."""
+
+    def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
+        super().__init__()
+        self.positions: dict[str, dict[int, int]] = {}
+        self._session = session
+        self._saved: Positions = {} if isinstance(start, str) else _checked(start)
+        # Those that are there already begin at the end; those that are made later do not.
+        self._at_end = start == "end"
+        self._created: dict[str, int] = {}
+        self._parts: dict[object, _Part] = {}
+        self._watch = _Watch(session, pattern, self._told, self.fail)
+
+    async def entries(self) -> list[Followed]:
+        """Wait for the next entries of a partition."""
+        self._watch.begin()
+        while True:
+            followed, entries = await self.take()
+            part = self._parts.get(followed)
+            if part is not None:
+                return [Followed(part.stream, entry) for entry in entries]
+
+    def close(self) -> None:
+        """End the watch, and all subscriptions."""
+        self._watch.end()
+        super().close()
+
+    def handed(self, found: Followed) -> None:
+        """An entry was handed out."""
+        of_stream, entry = self.positions.get(found.stream), found.entry
+        if of_stream is not None and of_stream.get(entry.partition, 0) <= entry.index:
+            of_stream[entry.partition] = entry.index + 1
+
+    def lost(self, partition: object, error: RillnodeError) -> None:
+        """A subscription is over: with it the part of its stream, or all."""
+        if error.code not in ENDED:
+            self.fail(error)
+            return
+        part = self._parts.get(partition)
+        if part is not None and self._created.get(part.stream) == part.created_at:
+            self._forget(part.stream)
+
+    def _told(self, response: native.WatchStreamsResponse) -> None:
+        """Follow streams that there are, and partitions that are more now."""
+        count = len(self._parts) + sum(len(one.partitions) for one in response.streams)
+        window = min(CREDIT_BYTES, max(WINDOW_BYTES_MIN, WINDOWS_BYTES // max(1, count)))
+        for info in response.streams:
+            if self._created.get(info.name, info.created_at) != info.created_at:
+                self._forget(info.name)  # it was removed, and made anew
+            self._created[info.name] = info.created_at
+            followed = self.positions.setdefault(info.name, {})
+            saved = self._saved.get(info.name, {})
+            for one in info.partitions:
+                if one.partition not in followed:
+                    first = one.next_index if self._at_end else 0
+                    index = followed[one.partition] = saved.get(str(one.partition), first)
+                    part = _Part(info.name, one.partition, info.created_at)
+                    self._follow(one.address, index, part, window)
+        if response.listed:
+            self._at_end, self._saved = False, {}
+
+    def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
+        followed = self.follow(self._session, address, part.number, index, window_bytes=window)
+        self._parts[followed] = part
+
+    def _forget(self, stream: str) -> None:
+        """Follow a stream no more."""
+        self._created.pop(stream, None)
+        self.positions.pop(stream, None)
+        for followed, part in list(self._parts.items()):
+            if part.stream == stream:
+                del self._parts[followed]
+                self.drop(followed)
+
+
+class _Source:
+    """What streams give; satisfies `Source`."""
+
+    def __init__(self, streams: _Streams) -> None:
+        self._streams = streams
+        self.fetch = streams.entries
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        self._streams.close()
+
+
+def _checked(start: Positions) -> Positions:
+    """A position that can be one.
+
+    Raises:
+        RequestError: `follow.invalid`.
+    """
+    read: Mapping[str, Mapping[str, Any]] = start  # out of anybody's file
+    for name, partitions in read.items():
+        for number, index in partitions.items():
+            if not str(number).isdecimal() or not isinstance(index, int) or index < 0:
+                text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"
+                raise RequestError("follow.invalid", text)
+    return {name: {str(n): index for n, index in of.items()} for name, of in start.items()}

@@ -1,0 +1,502 @@
+"""Groups of consumers as a member sees them: what it has of a stream, and what becomes of that."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+from rillnode.codecs import native
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import (
+    UNHANDLED,
+    RequestError,
+    RillnodeError,
+    StreamRemoved,
+    TransportError,
+)
+from rillnode.codecs.group_address import group_address
+from rillnode.codecs.routing.routes import Route
+from rillnode.node.client.consumer import Ledger, Saving, behind
+from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import Follower
+from rillnode.node.iteration import kept
+
+logger = logging.getLogger("rillnode.node.client")
+
+BEAT_SECONDS: Final = 2.5
+"""How often a member that has partitions tells that it is well: a node waits for 10 s."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How long that, or the end of a membership, may take; then the link is taken for dead."""
+
+GIVE_SECONDS: Final = 3.0
+"""How long a partition is kept that is to be given up, while entries of it are in flight."""
+
+LOOK_SECONDS: Final = 0.02
+"""How often it is looked meanwhile whether they are acknowledged."""
+
+AGAIN_SECONDS: Final = 0.2
+"""Pause before a member whose group's actor has ended joins anew; a node waits for 2 s."""
+
+RETRY_SECONDS: Final = 1.0
+"""Likewise where the node cannot do it now."""
+
+LOADS_MAX: Final = 60
+"""How often it is asked where a partition begins."""
+
+_TOKEN_BYTES: Final = 16
+
+_LATE: Final = "The partition is another member's by now: what was processed since is not saved"
+
+_ANEW: Final = UNHANDLED | {"actor.failed", "group.member"}
+
+OnPartitions = Callable[[Sequence[int]], object]
+"""Told of partitions that have come, or are gone."""
+
+
+class Claimant(Protocol):
+    """Whose membership it is."""
+
+    def claimed(self, response: native.GroupResponse) -> None:
+        """This is what the member has now."""
+        ...
+
+    def away(self) -> None:
+        """The node is not reached: what the member has it may lose without being told."""
+        ...
+
+    def failed(self, error: RillnodeError) -> None:
+        """The membership is over."""
+        ...
+
+
+class Membership:
+    """One member of a group, or one single consumer, at a node; satisfies `Subscriber`.
+
+    It goes on over lost links, with the same token: within a short time the member is the same.
+
+    Args:
+        session: asks the node.
+        stream: name of the stream.
+        name: of the group, or the consumer.
+        shared: whether it is a group.
+        owner: told of what becomes of it.
+    """
+
+    def __init__(
+        self, session: Session, stream: str, name: str, *, shared: bool, owner: Claimant
+    ) -> None:
+        self._names = (stream, name)
+        self.token = session.messages.entropy(_TOKEN_BYTES)
+        self._session = session
+        self._shared = shared
+        self._owner = owner
+        self._id: int | None = None
+        self._joined: asyncio.Future[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._left = False
+
+    @cached_property
+    def address(self) -> bytes:
+        """The group's. Raises RequestError: `index.invalid`, nobody can have such a name."""
+        return group_address(*self._names)
+
+    async def join(self) -> None:
+        """Become a member; raises why it cannot be one."""
+        if self._joined is None:
+            _ = self.address  # before anything waits for an answer
+            self._joined = asyncio.get_running_loop().create_future()
+            self._subscribe()
+        await asyncio.shield(self._joined)
+
+    def join_anew(self, seconds: float = AGAIN_SECONDS) -> None:
+        """Ask again, soon: the group does not know this member any more."""
+        if self._again is None and not self._left:
+            self._owner.away()
+            self._forget()
+            self._again = asyncio.get_running_loop().call_later(seconds, self._subscribe)
+
+    async def leave(self) -> None:
+        """Be a member no more, as far as the node can be told."""
+        self._left = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._joined is None:
+            return
+        self._forget()
+        if self._session.connected:  # else the node knows soon enough
+            request = native.LeaveGroupRequest(self._session.next_id(), self.token)
+            with suppress(RillnodeError):
+                await self._session.request(self.address, request, seconds=ANSWER_SECONDS)
+        if not self._joined.done():
+            self._joined.cancel()
+
+    def _subscribe(self) -> None:
+        self._again = None
+        self._id = self._session.next_id()
+        self._session.subscribe(self._id, self)
+
+    def _forget(self) -> None:
+        if self._id is not None:
+            self._session.drop(self._id)
+            self._id = None
+
+    def resume(self) -> tuple[bytes, native.Request]:
+        """Join, or tell over another link that it is still there."""
+        assert self._id is not None, "it has asked"
+        return self.address, native.JoinGroupRequest(self._id, self.token, self._shared)
+
+    def received(self, response: native.Response, route: Route) -> None:
+        """Take what the member has."""
+        if isinstance(response, native.GroupResponse):
+            if self._joined is not None and not self._joined.done():
+                self._joined.set_result(None)
+            self._owner.claimed(response)
+
+    def link_lost(self) -> None:
+        """Wait for the next one."""
+        self._owner.away()
+
+    def failed(self, error: RillnodeError) -> None:
+        """Join anew where that may help; else it is over."""
+        self._id = None
+        joined = self._joined is not None and self._joined.done()
+        if error.code in _ANEW:
+            self.join_anew(max(AGAIN_SECONDS, error.retry_seconds))
+        elif joined and error.retryable:
+            self.join_anew(RETRY_SECONDS)
+        elif joined:
+            self._owner.failed(error)
+        elif self._joined is not None:
+            self._joined.set_exception(error)
+            self._joined.exception()  # whoever waits is told; nobody has to
+
+
+class Single:
+    """A single consumer's claim: that no group has its name meanwhile."""
+
+    def __init__(
+        self, session: Session, stream: str, name: str, failed: Callable[[RillnodeError], None]
+    ) -> None:
+        membership = Membership(session, stream, name, shared=False, owner=self)
+        self.join, self.leave = membership.join, membership.leave
+        self._failed = failed
+
+    def claimed(self, response: native.GroupResponse) -> None:
+        """It has the name, and nothing else."""
+
+    def away(self) -> None:
+        """It goes on all the same."""
+
+    def failed(self, error: RillnodeError) -> None:
+        """A group has the name by now, or the right to consume has ended."""
+        self._failed(error)
+
+
+class Sharing:
+    """A member's part of a stream: follows what it has, and saves its positions; a `Feed`.
+
+    A partition that is to go to another member is given up once what is in flight of it is
+    acknowledged, or after `GIVE_SECONDS`, and its position saved. While there is no link nothing is
+    handed out, as others may have it by then.
+
+    Args:
+        session: asks the node.
+        stream: name of the stream.
+        name: of the group.
+        begin: finds out where partitions begin in which nothing is saved.
+        ledger: the consumer's.
+        describe: tells the addresses and ends of all partitions.
+        save_seconds: after which positions are saved.
+        consumers: what the client finishes, if it is closed first.
+        on_assigned: told in the loop of partitions that have come.
+        on_revoked: likewise of those that are gone.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        stream: str,
+        name: str,
+        begin: Callable[[Sequence[int]], Awaitable[dict[int, int]]],
+        ledger: Ledger[Entry],
+        *,
+        describe: Callable[[], Awaitable[native.StreamInfo]],
+        save_seconds: float,
+        consumers: set[Callable[[], Awaitable[None]]],
+        on_assigned: OnPartitions | None,
+        on_revoked: OnPartitions | None,
+    ) -> None:
+        self._session = session
+        self._stream = stream
+        self._name = name
+        self._begins = begin
+        self._ledger = ledger
+        self._describe = describe
+        self._save_seconds = save_seconds
+        self._consumers = consumers
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._membership = Membership(session, stream, name, shared=True, owner=self)
+        self._follower = Follower()
+        self._saving = Saving(ledger.positions, self._save_position)
+        self._held: dict[int, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._giving: set[int] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._ended = False
+        # Whether what the group has said last holds: it was said over this link.
+        self._told = False
+        self._claimed = asyncio.Event()
+        self.save = self._saving.save
+
+    # Feed ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Join the group."""
+        if self._opening is None:
+            self._opening = kept(self._open())
+        if not self._opening.done():
+            await asyncio.wait((self._opening,))
+        if not self._opening.cancelled():
+            self._opening.result()
+
+    async def _open(self) -> None:
+        self._consumers.add(self._finish)
+        await self._membership.join()
+        self._saving.every(self._save_seconds, self._follow_ends)
+
+    async def fetch(self) -> list[Entry]:
+        """Wait for the next entries of a partition."""
+        await self.open()
+        try:
+            return await self._follower.batch()
+        except StreamRemoved:
+            # Saved now, they would be those of a later stream of the name.
+            for partition in tuple(self._held):
+                self._lose(partition)
+            raise
+
+    def stop(self) -> None:
+        """Bring nothing more; what the member has it keeps until it is closed."""
+        self._follower.close()
+
+    async def close(self) -> None:
+        """Save the positions, and leave the group: others have at once what this member had."""
+        self._follower.close()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._finish()
+
+    async def _finish(self) -> None:
+        self._ended = True
+        self._saving.end()
+        for task in (*self._tasks, *((self._beating,) if self._beating is not None else ())):
+            task.cancel()
+        try:
+            await self.save()
+        finally:
+            await self._membership.leave()
+            self._consumers.discard(self._finish)
+
+    @property
+    def ready(self) -> bool:
+        """Whether entries are here."""
+        return self._follower.ready
+
+    @property
+    def lag(self) -> int | None:
+        """Entries of what the member has that are not processed; None before ends are known."""
+        return behind(self._follower.ends, self._ledger.positions)
+
+    # What the member has ---------------------------------------------------------------------
+
+    def claimed(self, response: native.GroupResponse) -> None:
+        """Take on what has come, and give up what is asked for."""
+        held = {one.partition: one.generation for one in response.held}
+        for partition, generation in tuple(self._held.items()):
+            if held.get(partition) != generation:
+                self._lose(partition)
+        self._claimed.set()
+        if self._ended:
+            return
+        for partition, generation in held.items():
+            if partition not in self._held:
+                self._held[partition] = generation
+                self._begin(self._take(partition, generation))
+        for partition in response.asked:
+            if partition not in self._giving:
+                self._giving.add(partition)
+                self._begin(self._give_up(partition, held[partition]))
+        self._told = True
+        self._follower.go_on()
+        if self._held and (self._beating is None or self._beating.done()):
+            self._beating = kept(self._beat())
+
+    def away(self) -> None:
+        """Hand out nothing until it is known whether the member has it still."""
+        self._told = False
+        self._hold()
+
+    def _hold(self) -> None:
+        waiting = list(self._ledger.ready)
+        self._ledger.ready.clear()
+        self._follower.hold(waiting)
+
+    def failed(self, error: RillnodeError) -> None:
+        """The member is out, for good."""
+        self._follower.fail(error)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = kept(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, partition: int, generation: int) -> None:
+        """Follow a partition from the group's position on."""
+        for _ in range(LOADS_MAX):
+            if self._held.get(partition) != generation or self._ended:
+                return
+            try:
+                described = await self._describe()
+                saved = await self._load_position(partition)
+                position = saved
+                if position is None:
+                    position = (await self._begins([partition]))[partition]
+            except RillnodeError as error:
+                if not error.retryable and not isinstance(error, TransportError):
+                    self._follower.fail(error)
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if self._held.get(partition) == generation and not self._ended:
+                self._follower.ends |= {
+                    one.partition: one.next_index for one in described.partitions
+                }
+                self._ledger.assign(partition, position)
+                self._saving.loaded(partition, saved or 0)
+                if position != (saved or 0):
+                    self._begin(self._saved_at_once())
+                address = described.partitions[partition].address
+                self._follower.follow(self._session, address, partition, position)
+                self._tell(self._on_assigned, partition)
+            return
+
+    async def _saved_at_once(self) -> None:
+        """Save where partitions begin: who has them next goes on from there, too."""
+        try:
+            await self.save()
+        except RillnodeError as error:
+            logger.warning("position_not_saved", extra={"code": error.code})
+
+    async def _give_up(self, partition: int, generation: int) -> None:
+        """Let another member have a partition."""
+        try:
+            self._follower.unfollow(partition)
+            self._ledger.recall(partition)
+            loop = asyncio.get_running_loop()
+            until = loop.time() + GIVE_SECONDS
+            while self._ledger.is_out(partition) and loop.time() < until:
+                await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.save()
+            except RillnodeError as error:
+                logger.warning("position_not_saved", extra={"code": error.code})
+            if self._held.get(partition) != generation:
+                return
+            self._lose(partition)
+            held = [native.HeldPartition(partition, generation)]
+            token, request_id = self._membership.token, self._session.next_id()
+            request = native.ReleaseGroupRequest(request_id, token, held)
+            # Where that fails the node takes it, after a while.
+            with suppress(RillnodeError):
+                await self._session.request(self._membership.address, request)
+        finally:
+            self._giving.discard(partition)
+
+    def _lose(self, partition: int) -> None:
+        """The partition is another member's, or will be."""
+        del self._held[partition]
+        self._follower.unfollow(partition)
+        if partition in self._ledger.positions:
+            self._ledger.revoke(partition)
+            self._saving.forget(partition)
+            self._tell(self._on_revoked, partition)
+
+    def _tell(self, told: OnPartitions | None, partition: int) -> None:
+        if told is not None:
+            # By the loop: what it raises is not ours.
+            asyncio.get_running_loop().call_soon(told, (partition,))
+
+    async def _beat(self) -> None:
+        """Tell that the member is well, as long as it has anything."""
+        while self._held:
+            await asyncio.sleep(BEAT_SECONDS)
+            request = native.BeatGroupRequest(self._session.next_id(), self._membership.token)
+            try:
+                await self._session.request(
+                    self._membership.address, request, seconds=ANSWER_SECONDS
+                )
+            except RillnodeError as error:
+                if error.code == "group.member":
+                    self._membership.join_anew()
+                elif error.code == "request.timeout":
+                    self._hold()
+            else:
+                if self._told:
+                    self._follower.go_on()
+
+    # Positions -------------------------------------------------------------------------------
+
+    async def _load_position(self, partition: int) -> int | None:
+        request = native.LoadIndexRequest(
+            self._session.next_id(), self._name, self._stream, partition
+        )
+        response = await self._session.request(b"stream_index", request)
+        if not isinstance(response, native.SavedIndexResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        return response.index
+
+    async def _save_position(self, partition: int, index: int) -> None:
+        generation = self._held.get(partition)
+        if generation is None:
+            return
+        try:
+            await self._save_since(generation, partition, index)
+        except RequestError as error:
+            if error.code == "group.member":
+                # Perhaps only the group's actor has ended: then it has the partition still.
+                await self._claim_anew()
+                if self._held.get(partition) != generation:
+                    raise RequestError("group.generation", _LATE) from None
+                await self._save_since(generation, partition, index)
+                return
+            if error.code == "group.generation" and self._held.get(partition) == generation:
+                self._lose(partition)
+            raise
+
+    async def _save_since(self, generation: int, partition: int, index: int) -> None:
+        token, request_id = self._membership.token, self._session.next_id()
+        request = native.SaveGroupRequest(request_id, token, partition, generation, index)
+        await self._session.request(self._membership.address, request)
+
+    async def _claim_anew(self) -> None:
+        """Join anew, and wait until it is known what the member has."""
+        self._claimed.clear()
+        self._membership.join_anew()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._claimed.wait()
+
+    async def _follow_ends(self) -> None:
+        """Ask where the ends are while it is behind: else all that comes has told them."""
+        if self.lag:
+            with suppress(RillnodeError):
+                described = await self._describe()
+                self._follower.ends |= {
+                    one.partition: one.next_index for one in described.partitions
+                }

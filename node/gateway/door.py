@@ -1,0 +1,350 @@
+"""The HTTP door: its paths, and what is done at each."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+
+from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.streams.context import stream_address
+from rillnode.codecs import native
+from rillnode.codecs.entries import Block, Entry, entries_of
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.gateway import events
+from rillnode.codecs.gateway.events import Event
+from rillnode.codecs.gateway.forms import encode_entries, read_position
+from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.codecs.times import parse_time
+from rillnode.codecs.where import Where
+from rillnode.node.cli.entries import InputReader, iso_time
+from rillnode.node.cli.push import key_in
+from rillnode.node.client.client import Client
+from rillnode.node.client.stream import Stream
+from rillnode.node.gateway.config import GatewayListener
+from rillnode.node.gateway.keys import Asker, Keys
+from rillnode.node.gateway.tails import Asked, Tail, come_again, line
+from rillnode.node.http import requests
+from rillnode.node.http.answers import Refusal, number
+from rillnode.node.http.api import Api, answer
+from rillnode.node.plugin import Core
+
+LINES: Final = ("application/x-ndjson", "application/jsonl")
+CBOR: Final = "application/cbor"
+EVENTS: Final = "text/event-stream"
+PULL_LIMIT_MAX: Final = 10_000
+PULL_BYTES: Final = 4_194_304
+"""Bytes of entries from which on an answer takes no more of them."""
+
+READ_BYTES: Final = 1_048_576
+PUSH_ENTRIES_MAX: Final = 65_536
+"""Entries of one request. Own choice: its answer has so many indexes."""
+
+WINDOW_BYTES: Final = 4_194_304
+"""Bytes of a request's entries that are not durable, above which no more of it is read."""
+
+SLOW_SECONDS: Final = 2.0
+"""How long the readers of tails have to take what is left when the node stops."""
+
+SMALL_BODY_BYTES_MAX: Final = 16_384
+HEADER: Final = "rillnode-header-"
+
+STATUSES: Final = {
+    "gateway.busy": 429, "gateway.event": 400, "gateway.key": 401, "gateway.position": 400,
+    "gateway.right": 403, "gateway.ticket": 401,
+}  # fmt: skip
+SHOWN: Final = "Rillnode-Next, Retry-After, Allow"
+"""Headers that pages of other origins may see."""
+
+ROUTES: Final = (
+    ("POST", "/streams/{name}", "push"),
+    ("GET", "/streams/{name}", "pull"),
+    ("GET", "/streams/{name}/tail", "tail"),
+    ("GET", "/streams/{name}/indexes/{client}", "indexes"),
+    ("PUT", "/streams/{name}/indexes/{client}", "save_indexes"),
+    ("POST", "/tickets", "ticket"),
+    ("GET", "/openapi.json", "openapi"),
+)
+"""What there is; `openapi.json` describes it."""
+
+_Placed = tuple[int, asyncio.Future[int]]
+
+
+class Door:
+    """All that the listener serves: `api`, and the tails that are open now."""
+
+    def __init__(self, core: Core, table: GatewayListener, keys: Keys) -> None:
+        self._core = core
+        self._table = table
+        self._keys = keys
+        self._document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
+        self.tails: dict[asyncio.Task[Any], Tail] = {}
+        self.api = Api(
+            {(method, path): getattr(self, name) for method, path, name in ROUTES},
+            origins=table.origins, shown=SHOWN, statuses=STATUSES, listed="see /openapi.json",
+        )  # fmt: skip
+
+    async def close(self, seconds: float) -> None:
+        """Take nothing more, and end what is under way."""
+        self.api.stop()
+        for tail in self.tails.values():
+            tail.follower.fail(come_again())
+        await self.api.drained(SLOW_SECONDS if self.tails else 0.0)
+        for task in tuple(self.tails):  # whose readers take nothing
+            task.cancel()
+        await self.api.drained(seconds)
+
+    # Who may do what, and where --------------------------------------------------------------
+
+    def _asker(self, request: web.Request, name: str = "") -> Asker:
+        """Who asks, by its key, or for the stream of a name by a ticket."""
+        header, ticket = request.headers.get("Authorization"), request.query.get("ticket")
+        if header is None and ticket is not None and name:
+            return self._keys.bearer(ticket, name)
+        return self._keys.holder(header)
+
+    def _check(self, asker: Asker, verb: Verb, name: str) -> None:
+        """Refuse who may not; who may do nothing with a stream is told as if it were not there."""
+        self._keys.check(asker)
+        verbs = self._core.streams.access.verbs(asker.principal, name)
+        if verb not in verbs:
+            refusal = not_granted("stream.unknown", asker.principal, verb, name[:NAME_BYTES_MAX])
+            raise RequestError("gateway.right", refusal.text) if verbs else refusal
+
+    def _client(self, principal: str) -> Client:
+        return Client(self._core.session(principal))
+
+    async def _asked(
+        self, request: web.Request, default: str = "start", resumed: str | None = None
+    ) -> Asked:
+        """What is to be read from where, where that may be."""
+        name = requests.segment(request, 2)
+        asker = self._asker(request, name)
+        self._check(asker, "pull", name)
+        info = (await self._client(NODE_PRINCIPAL).describe(name)).partitions
+        partition, chosen = _partition(request), range(len(info))
+        if partition is not None:
+            chosen = chosen[partition : partition + 1]
+        if not chosen:
+            raise RequestError("stream.partition", f"There is no partition {partition}")
+        text, query = resumed or request.query.get("from"), request.query
+        if text is None and "since" in query:
+            position = await self._times(asker, name, query["since"], chosen)
+        elif text == "end" or (text is None and default == "end"):
+            position = {one: info[one].next_index for one in chosen}
+        else:
+            given = {} if text in (None, "start") else read_position(text, chosen)
+            position = {one: given.get(one, 0) for one in chosen}
+        where = Where(query["where"]) if "where" in query else None
+        return Asked(asker, name, position, len(info) if partition is None else 0, where)
+
+    async def _times(
+        self, asker: Asker, name: str, text: str, partitions: Iterable[int]
+    ) -> dict[int, int]:
+        """The indexes at which a time lies, whose `+` may have come unencoded."""
+        time = parse_time(text.replace(" ", "+"))
+        stream = await self._client(asker.principal).stream(name)
+        return {one: await stream.index_at(time, partition=one) for one in partitions}
+
+    # Pushing ---------------------------------------------------------------------------------
+
+    async def push(self, request: web.Request) -> web.Response:
+        """POST /streams/{name}."""
+        name, asker = requests.segment(request, 2), self._asker(request)
+        self._check(asker, "push", name)
+        partition, own_key = _partition(request), request.headers.get("Rillnode-Key")
+        found = ((header.lower(), value) for header, value in request.headers.items())
+        own = {name[len(HEADER) :]: value for name, value in found if name.startswith(HEADER)}
+        placed: list[_Placed] = []
+        stream: Stream | None = None
+        window = 0
+        try:
+            async for batch in self._batches(request, requests.media_type(request)):
+                # Not before: what is wrong with the request makes no stream.
+                stream = stream or await self._client(asker.principal).stream(name)
+                if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
+                    text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
+                    raise RequestError("entries.many", text)
+                for data, headers, event_key in batch:
+                    key = event_key if own_key is None else own_key
+                    place = stream.partition_of(key) if partition is None else partition
+                    more = {**headers, **own} or None
+                    future = stream.push_nowait(data, key=key, headers=more, partition=place)
+                    placed.append((place, future))
+                    window += len(data)
+                if window > WINDOW_BYTES:
+                    await _settle(placed)
+                    window = 0
+            await _settle(placed)
+        except RillnodeError as error:
+            with suppress(RillnodeError):
+                await _settle(placed)
+            if any(stored := _indexes(placed)):
+                error.context["indexes"] = stored
+            raise
+        return answer({"indexes": _indexes(placed)})
+
+    async def _batches(self, request: web.Request, media: str) -> AsyncIterator[list[Event]]:
+        """What a body holds, as it comes."""
+        body = requests.chunks(request, self._table.body_bytes_max)
+        if media in LINES:
+            reader, path = InputReader("json"), request.query.get("key_field")
+            key_of: Any = None if path is None else partial(key_in, path, reader)
+            async for chunk in body:
+                yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
+            yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
+            return
+        ours = media in (events.STRUCTURED, events.BATCH)
+        if media.startswith(("multipart/", "application/cloudevents")) and not ours:
+            text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
+            raise Refusal(415, "http.type", text)
+        content = b"".join([chunk async for chunk in body])
+        content_type = request.headers.get("Content-Type", "")
+        if media == events.BATCH:
+            yield events.read_batch(content)
+        elif media == events.STRUCTURED:
+            yield [events.read_structured(content)]
+        else:
+            if events.is_json(content_type):
+                requests.decoded(content, object, "The body is not JSON, though its type says so")
+            if any(header.lower().startswith(events.PREFIX) for header in request.headers):
+                yield [events.read_binary(request.headers.items(), content_type, content)]
+            else:
+                yield [Event(content)]
+
+    # Reading ---------------------------------------------------------------------------------
+
+    async def pull(self, request: web.Request) -> web.Response:
+        """GET /streams/{name}."""
+        media = requests.accepted(request, (*LINES, CBOR))
+        asked = await self._asked(request)
+        limit = number(request, "limit", 100, PULL_LIMIT_MAX)
+        found, size, ends = list[Entry](), 0, dict[int, int]()
+        if (until := request.query.get("until")) is not None:
+            ends = await self._times(asked.asker, asked.name, until, asked.position)
+        for partition in asked.position:
+            while (most := limit - len(found)) > 0 and size < PULL_BYTES:
+                left = ends.get(partition, sys.maxsize) - asked.position[partition]
+                some = await self._read(asked, partition, min(most, left)) if left > 0 else ()
+                if not some:
+                    break
+                found += some if asked.where is None else filter(asked.where.matches, some)
+                size += sum(len(entry.data) for entry in some)
+        body, more = (
+            encode_entries(found) if media == CBOR else b"".join(map(line, found)),
+            asked.text,
+        )
+        return web.Response(body=body, content_type=media, headers={"Rillnode-Next": more})
+
+    async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
+        """Some entries, from the position on, which moves on."""
+        session, index = self._core.session(asked.asker.principal), asked.position[partition]
+        request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES)
+        response = await session.request(stream_address(asked.name, partition), request)
+        if not isinstance(response, native.BlocksResponse):
+            raise RequestError("client.answer", "the node gave another kind of answer")
+        index, found = max(index, response.first_index), list[Entry]()
+        for item in response.blocks:
+            block, until = Block(item.first_index, item.value), index + limit - len(found)
+            found += entries_of(block, partition=partition, first=index, until=until)
+            index = found[-1].index + 1 if found else index
+        asked.position[partition] = index
+        return found
+
+    async def tail(self, request: web.Request) -> web.StreamResponse:
+        """GET /streams/{name}/tail."""
+        media = requests.accepted(request, (EVENTS,))
+        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID"))
+        if request.method == "HEAD":
+            return web.Response(content_type=media)
+        if len(self.tails) >= self._table.tails_max:
+            raise RequestError("gateway.busy", "Too many tails are open: come again later")
+        asker, name = asked.asker, asked.name
+
+        def renew() -> dict[str, str]:
+            self._keys.renew(asker.ticket)
+            return self._new_ticket(asker, name)
+
+        task = asyncio.current_task()
+        assert task is not None
+        check, follows = (
+            partial(self._check, asker, "pull", name),
+            self._core.session(NODE_PRINCIPAL),
+        )
+        tail = self.tails[task] = Tail(asked, follows, check, self.api.problem)
+        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
+        response.content_type = media
+        try:
+            await response.prepare(request)
+            await tail.serve(response, renew, self._table.ticket_seconds)
+        finally:
+            del self.tails[task]
+            if asker.ticket:
+                self._keys.renew(asker.ticket)
+        return response
+
+    # Saved indexes, tickets, and what there is -----------------------------------------------
+
+    async def indexes(self, request: web.Request) -> web.Response:
+        """GET /streams/{name}/indexes/{client}."""
+        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client, position = self._client(asked.asker.principal), dict[int, int]()
+        for one in asked.position:
+            if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
+                position[one] = index
+        return answer({"position": asked._replace(position=position).text})
+
+    async def save_indexes(self, request: web.Request) -> web.Response:
+        """PUT /streams/{name}/indexes/{client}."""
+        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
+        body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
+        position = read_position(str(body.get("position")), asked.position)
+        client = self._client(asked.asker.principal)
+        for one, index in position.items():
+            position[one] = await client.set_index(client_id, asked.name, index, partition=one)
+        return answer({"position": asked._replace(position=position).text})
+
+    async def ticket(self, request: web.Request) -> web.Response:
+        """POST /tickets."""
+        asker, text = self._asker(request), 'Send {"stream": "NAME"}'
+        body = await requests.json_body(request, dict[str, str], text, SMALL_BODY_BYTES_MAX)
+        name = body.get("stream", "")
+        self._check(asker, "pull", name)
+        await self._client(NODE_PRINCIPAL).describe(name)
+        return answer(self._new_ticket(asker, name), 201)
+
+    def _new_ticket(self, asker: Asker, name: str) -> dict[str, str]:
+        ticket, expires_at = self._keys.ticket(asker, name)
+        return {"ticket": ticket, "expires_at": iso_time(expires_at)}
+
+    async def openapi(self, _: web.Request) -> web.Response:
+        """GET /openapi.json."""
+        return web.Response(body=self._document, content_type="application/json")
+
+
+async def _settle(placed: Iterable[_Placed]) -> None:
+    """Wait until all that was pushed is durable; RillnodeError: the first that was refused."""
+    if futures := [future for _, future in placed]:
+        await asyncio.wait(futures)
+    for future in futures:
+        future.result()
+
+
+def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
+    """Where each entry is; None: it was refused. All are settled."""
+    return [
+        None if future.exception() else {"partition": partition, "index": future.result()}
+        for partition, future in placed
+    ]
+
+
+def _partition(request: web.Request) -> int | None:
+    """The partition that the query names."""
+    named = "partition" in request.query
+    return number(request, "partition", 0, PARTITIONS_MAX - 1) if named else None

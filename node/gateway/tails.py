@@ -1,0 +1,159 @@
+"""Tails: what comes to a stream, as server-sent events, for as long as the reader stays.
+
+A tail follows with little credit, so that a slow reader costs its own connection and about
+`CREDIT_BYTES`. It follows as the node; what its reader may do is looked at before each write.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from rillnode.actors.core.streams.context import stream_address
+from rillnode.actors.log import StreamRecord
+from rillnode.codecs.entries import Entry
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.gateway.forms import position_text
+from rillnode.codecs.where import Where
+from rillnode.node.cli.entries import line_formatter
+from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import Follower
+from rillnode.node.gateway.keys import Asker
+
+BEAT_SECONDS: Final = 15.0
+"""How often a tail with nothing to tell sends a comment, so that a lost reader is noticed."""
+
+RETRY_MILLISECONDS: Final = 2_000
+"""When a browser whose connection was lost comes back."""
+
+RENEWAL: Final = 0.8
+"""The part of a ticket's time after which its reader is sent another."""
+
+CREDIT_BYTES: Final = 1_048_576
+CREDIT_BYTES_MIN: Final = 16_384
+WRITE_BYTES: Final = 65_536
+"""What is written before it is waited for whether the reader takes it."""
+
+line: Final = line_formatter("json")
+
+
+class Asked(NamedTuple):
+    """What is to be read; `partitions` are how many there are, if all are asked for, else 0.
+
+    If entries have to meet a condition, it is `where`.
+    """
+
+    asker: Asker
+    name: str
+    position: dict[int, int]
+    partitions: int
+    where: Where | None = None
+
+    @property
+    def text(self) -> str:
+        """The position; plain, where it is understood which the only partition is."""
+        return position_text(self.position, plain=self.partitions <= 1)
+
+
+class Tail:
+    """One tail, which `session` follows, and whose position moves on with what is written.
+
+    `check` raises RillnodeError once its reader may not go on; `problem` is an error as it is told.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        session: Session,
+        check: Callable[[], object],
+        problem: Callable[[RillnodeError], object],
+    ) -> None:
+        self._asked = asked
+        self._check = check
+        self._problem = problem
+        window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
+        self.follower = Follower()
+        where = asked.where.text if asked.where else ""
+        for one, index in asked.position.items():
+            address = stream_address(asked.name, one)
+            self.follower.follow(session, address, one, index, where, window)
+
+    def changed(self, change: object) -> None:
+        """Look whether it may go on; a reader of a stream that has grown comes again."""
+        asked = self._asked.partitions
+        if (
+            isinstance(change, StreamRecord)
+            and change.name == self._asked.name
+            and 1 <= asked < change.partitions
+        ):
+            self.follower.fail(come_again())
+        try:
+            self._check()
+        except RillnodeError as error:
+            self.follower.fail(error)
+
+    async def serve(
+        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
+    ) -> None:
+        """Write what comes to a response that has begun, until its reader or the stream goes.
+
+        One that has come with a ticket, good for so many seconds, is sent others made by `ticket`.
+        """
+        try:
+            with suppress(ConnectionError):  # the reader has gone
+                try:
+                    await self._write(response, ticket, seconds)
+                except RillnodeError as error:
+                    await response.write(_event("problem", self._problem(error)))
+        finally:
+            self.follower.close()
+
+    async def _write(
+        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
+    ) -> None:
+        # A reader that loses its connection before the first entry goes on from here.
+        begin = f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n"
+        await response.write(begin.encode())
+        ticketed, renewed_at = bool(self._asked.asker.ticket), time.monotonic()
+        while True:
+            left = renewed_at + RENEWAL * seconds - time.monotonic() if ticketed else BEAT_SECONDS
+            entries: Sequence[Entry] = ()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(left, 0.0), BEAT_SECONDS)):
+                    entries = await self.follower.batch()
+            self._check()
+            if left <= 0.0:
+                renewed_at = time.monotonic()
+                await response.write(_event("ticket", ticket()))
+            elif not entries:
+                await response.write(b":\n")
+            for piece in self._pieces(entries):
+                await response.write(piece)
+
+    def _pieces(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+        """Entries of a partition, as pieces to be written."""
+        position, written, size = self._asked.position, list[bytes](), 0
+        for entry in entries:
+            if entry.index > (first := position[entry.partition]) and self._asked.where is None:
+                gap = {"partition": entry.partition, "from": first, "to": entry.index}
+                written.append(_event("gap", gap))
+            position[entry.partition] = entry.index + 1
+            written.append(b"id: %s\ndata: %s\n" % (self._asked.text.encode(), line(entry)))
+            size += len(written[-1])
+            if size >= WRITE_BYTES or entry is entries[-1]:
+                yield b"".join(written)
+                written, size = [], 0
+
+
+def come_again() -> RequestError:
+    """Why a tail ends whose reader is to come again."""
+    return RequestError("node.draining", "The node ends this tail: come again", retryable=True)
+
+
+def _event(name: str, document: object) -> bytes:
+    """An event that is no entry."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))

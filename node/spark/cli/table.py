@@ -1,0 +1,190 @@
+"""`rillnode table`: the typed tables that a sink makes."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.cli.config import add_config_options
+from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
+from rillnode.node.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.job_config import TypedConfig
+
+_SAMPLES: Final = 1_000
+_COLUMNS: Final = (
+    "state", "schema_version", "rows", "rejects", "rows_behind", "seconds_behind", "error",
+)  # fmt: skip
+
+
+def add(commands: Commands) -> None:
+    """Add the noun and its verbs."""
+    verbs = add_noun(commands, "table", "typed tables: list, show, infer, retry")
+    parser = add_verb(
+        verbs, "ls", ls,
+        summary="list a node's typed tables, their rows, rejects and how far they are behind",
+        text="The key must be granted `admin` on some stream.",
+        examples=["rillnode table ls", "rillnode table ls --json | jq .rejects"],
+    )  # fmt: skip
+    add_connection_options(parser)
+    parser = add_verb(
+        verbs, "show", show,
+        summary="show a table's schema, the schemas that it had, its files and what was rejected",
+        usage="NAME [options]",
+        text="It reads the table itself, and needs no node.",
+        examples=["rillnode table show readings -c edge/node.toml"],
+    )  # fmt: skip
+    _add_name(parser)
+    _add_stream(parser)
+    add_config_options(parser)
+    parser = add_verb(
+        verbs, "infer", infer,
+        summary="print a [[table]] for what entries have that a sink has landed",
+        usage="NAME [options]",
+        text="NAME is a stream or a pattern of streams, or a table that is configured. Entries\n"
+        "in the newest files of bronze are looked at. Nothing is changed: look the columns over,\n"
+        "and put what is printed into node.toml.",
+        examples=["rillnode table infer 'sensors/*'"],
+    )  # fmt: skip
+    _add_name(parser)
+    parser.add_argument(
+        "--samples", type=positive_number, default=_SAMPLES, metavar="N",
+        help=f"entries to look at (default: {_SAMPLES})",
+    )  # fmt: skip
+    add_config_options(parser)
+    parser = add_verb(
+        verbs, "retry", retry,
+        summary="land the rejects of a table again, after its schema was mended",
+        usage="NAME [options]",
+        text="The sink's job may run meanwhile. Each entry is in the table or in the rejects,\n"
+        "once, also where the verb is killed.",
+        examples=["rillnode table retry readings"],
+    )  # fmt: skip
+    _add_name(parser)
+    _add_stream(parser)
+    add_config_options(parser)
+
+
+async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+    """List typed tables."""
+    from rillnode.actors.spark.sink_job import TYPED_TABLES
+
+    async with connected(args, terminal) as client:
+        document = await client.status()
+    rows: list[dict[str, Any]] = []
+    sinks: Mapping[str, Mapping[str, Any]] = document.get("sinks", {})
+    for sink, status in sinks.items():
+        for name, table in status["tables"].items():
+            if name.startswith(TYPED_TABLES):
+                told = cast("dict[str, Any]", status["report"].get(name) or {})
+                values = {**told, **table}
+                shown = {one: values.get(one) for one in _COLUMNS}
+                rows.append({"name": name.removeprefix(TYPED_TABLES), "sink": sink, **shown})
+    terminal.rows(rows, empty="no typed tables; a [[table]] in node.toml makes one")
+    return Exit.OK
+
+
+def show(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show one typed table."""
+    from rillnode.node.config import load_config
+
+    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    table, typed = _typed(config, args.name, args.stream)
+    from rillnode.node.spark.typed.describing import describe
+
+    terminal.record({"name": table.called, **describe(typed)})
+    return Exit.OK
+
+
+def infer(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Print a table for what entries have."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.config import TypedTable
+
+    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
+    sink = choose_sink(config, table.sink if table is not None else None)
+    streams = table.streams if table is not None else (args.name,)
+    from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.typed.describing import infer_table, write_table
+
+    columns, looked_at = infer_table(absolute(sink.table_dir), streams, args.samples)
+    if not columns:
+        names = ", ".join(streams)
+        raise ConfigError(
+            "table.infer",
+            f"none of {looked_at} entries of {names} that sink {sink.name} has landed is a JSON "
+            "object with something in it, so there is nothing to make columns of",
+        )
+    place = str(table.dir) if table is not None else f"data/tables/{_plain(args.name)}"
+    terminal.write_text(write_table(streams, place, columns) + "\n")
+    terminal.message(f"made of {looked_at} entries: look it over before you put it into node.toml")
+    return Exit.OK
+
+
+def retry(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Land rejects again."""
+    from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+
+    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    table, typed = _typed(config, args.name, args.stream)
+    from rillnode.node.spark.delta_log import TableLog
+    from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.typed.query import TypedQuery
+    from rillnode.node.spark.typed.work import in_process
+
+    sink = choose_sink(config, table.sink)
+    landed, left = TypedQuery(typed, TableLog(absolute(sink.table_dir)), in_process).retry()
+    terminal.message(f"{table.called}: {landed} rejects fit now, {left} do not")
+    return Exit.OK
+
+
+def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
+    """A table of the configuration, as its sink's job has it.
+
+    Raises:
+        ConfigError: there is none of that name, or it needs a stream.
+    """
+    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.typed.schemas import STREAM
+
+    tables = {one.called: one for one in config.each(TypedTable)}
+    if name not in tables:
+        there = f"there is {', '.join(tables)}" if tables else "node.toml has no [[table]]"
+        raise ConfigError("table.unknown", f"no typed table is named {name!r}; {there}")
+    table = tables[name]
+    sink = choose_sink(config, table.sink)
+    # Only these verbs need what the `spark` extra installs.
+    from rillnode.node.spark.process import typed_config
+    from rillnode.node.spark.typed.tables import of_stream
+
+    typed = typed_config(table, sink)
+    if STREAM not in typed.dir:
+        return table, typed
+    if not stream:
+        text = f"{name} is a table for each stream: name one with --stream"
+        raise ConfigError("table.stream", text)
+    return table, of_stream(typed, stream)
+
+
+def _plain(name: str) -> str:
+    return "".join(one for one in name.replace("/", "_") if one.isalnum() or one in "_-") or "table"
+
+
+def _add_name(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the table")
+
+
+def _add_stream(parser: Parser) -> None:
+    parser.add_argument(
+        "--stream", default="", metavar="STREAM",
+        help="the stream, where the table's `dir` has {stream}",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Typed tables: entries of streams as columns that analysts query."""

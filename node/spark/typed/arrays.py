@@ -1,0 +1,186 @@
+"""Arrow's side of typed tables: schemas of their files, and arrays of decoded values."""
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.typed.columns import Column, Columns, attribute
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+PLACE: Final = pa.schema(
+    [
+        pa.field("_stream", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_index", pa.int64()),
+        pa.field("_received_at", TIMESTAMP),
+        pa.field("_created_at", TIMESTAMP),
+    ]
+)
+"""Where a row's entry stands; all of it together is unique."""
+REST: Final = pa.field("_rest", pa.string())
+"""The fields of an entry that the schema does not have, as JSON, where they are kept."""
+REJECTS: Final = pa.schema(
+    [
+        *PLACE,
+        pa.field("kind", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("reason", pa.string()),
+        pa.field("schema_version", pa.int32()),
+        pa.field("rejected_at", TIMESTAMP),
+    ]
+)
+"""Entries that did not fit, as they are in bronze."""
+
+_KIND: Final = b"rillnode.kind"
+"""Metadata of a field that says its kind where its type does not."""
+_ARROW: Final[Mapping[str, pa.DataType]] = {
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "decimal": pa.decimal128(38, 18),
+    "string": pa.string(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ms": TIMESTAMP,
+    "date": pa.date32(),
+    "binary": pa.binary(),
+    "json": pa.string(),
+}
+_CHECKS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_integer, "int"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_decimal, "decimal"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_string_view, "string"),
+    (pa.types.is_timestamp, "timestamp"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+    (pa.types.is_binary_view, "binary"),
+)
+
+
+def table_schema(columns: Columns, *, rest: bool) -> pa.Schema:
+    """The schema of a typed table: where rows come from, then its columns; all may be null."""
+    return pa.schema([*PLACE, *([REST] if rest else []), *(arrow_field(one) for one in columns)])
+
+
+def arrow_field(column: Column) -> pa.Field:
+    """A column as a field of Arrow's."""
+    metadata = {_KIND: b"json"} if column.kind == "json" else None
+    return pa.field(column.name, _arrow_type(column), metadata=metadata)
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    match column.kind:
+        case "list":
+            return pa.list_(pa.field("element", _arrow_type(column.columns[0])))
+        case "map":
+            return pa.map_(pa.string(), _arrow_type(column.columns[0]))
+        case "struct":
+            return pa.struct([arrow_field(one) for one in column.columns])
+        case scalar:
+            return _ARROW[scalar]
+
+
+def columns_of(schema: pa.Schema) -> Columns:
+    """The columns of a table that has this schema.
+
+    Raises:
+        ConfigError: `table.schema`, it has columns that no typed table has.
+    """
+    return tuple(_column_of(one) for one in schema if not one.name.startswith("_"))
+
+
+def _column_of(field: pa.Field) -> Column:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        inner = tuple(_column_of(kind.field(at)) for at in range(kind.num_fields))
+        return Column(field.name, "struct", True, inner)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return Column(field.name, "list", True, (_column_of(pa.field("", kind.value_type)),))
+    if pa.types.is_map(kind):
+        return Column(field.name, "map", True, (_column_of(pa.field("", kind.item_type)),))
+    if told := (field.metadata or {}).get(_KIND):
+        return Column(field.name, told.decode(), True)
+    for check, name in _CHECKS:
+        if check(kind):
+            return Column(field.name, name, True)
+    text = f"column {field.name!r} of the table is {kind}, which no typed table has"
+    raise ConfigError("table.schema", f"{text}: another writer changed it; give this one a new dir")
+
+
+def object_arrays(columns: Columns, objects: Sequence[object]) -> list[pa.Array]:
+    """One array for each column, of decoded objects or None.
+
+    Raises:
+        pa.ArrowException, OverflowError: a value does not fit its column.
+    """
+    return [
+        value_array(one, _values(objects, attribute(one, at))) for at, one in enumerate(columns)
+    ]
+
+
+def _values(objects: Sequence[object], name: str) -> list[Any]:
+    return [None if one is None else getattr(one, name) for one in objects]
+
+
+def value_array(column: Column, values: list[Any]) -> pa.Array:
+    """An array of decoded values of one column, some of which may be None.
+
+    Raises:
+        pa.ArrowException, OverflowError: a value does not fit its column.
+    """
+    if column.optional and column.hint is not None:
+        values = [None if one is msgspec.UNSET else one for one in values]
+    match column.kind:
+        case "struct":
+            arrays = object_arrays(column.columns, values)
+            fields = [arrow_field(one) for one in column.columns]
+            mask = pa.array([one is None for one in values], pa.bool_())
+            return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+        case "list":
+            flat = [item for one in values if one is not None for item in one]
+            items = value_array(column.columns[0], flat)
+            return pa.ListArray.from_arrays(_offsets(values), items, type=_arrow_type(column))
+        case "map":
+            keys = [key for one in values if one is not None for key in one]
+            flat = [item for one in values if one is not None for item in one.values()]
+            items = value_array(column.columns[0], flat)
+            return pa.MapArray.from_arrays(_offsets(values), pa.array(keys, pa.string()), items)
+        case "timestamp_ms":
+            return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+        case "json":
+            return pa.array([_json_text(one) for one in values], pa.string())
+        case "string" | "int":
+            return pa.array([_plain(one) for one in values], _ARROW[column.kind])
+        case scalar:
+            return pa.array(values, _ARROW[scalar])
+
+
+def _offsets(values: Iterable[Any]) -> pa.Array:
+    """Where each list begins, and the last one ends; null where there is none."""
+    offsets: list[int | None] = []
+    end = 0
+    for one in values:
+        offsets.append(None if one is None else end)
+        end += 0 if one is None else len(one)
+    return pa.array([*offsets, end], pa.int32())
+
+
+def _plain(value: Any) -> Any:
+    """A text or a number, also of what has one: a member of an enumeration, a UUID."""
+    if value is None or type(value) in (str, int):
+        return value
+    return value.value if isinstance(value, enum.Enum) else str(value)
+
+
+def _json_text(value: object) -> str | None:
+    raw = value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+    text = bytes(raw).decode()
+    return None if text == "null" else text

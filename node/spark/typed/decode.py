@@ -1,0 +1,375 @@
+"""Lands rows of bronze as rows of a typed table and of its rejects: a pure function of a batch.
+
+An entry fits if its JSON decodes as the schema says. One that does not becomes a reject, with its
+bytes and the reason. What the schema does not have is left to `evolve`: new fields and wider
+numbers are *found*, for the table to take them in, and their entries decoded once more; or they go
+to `_rest`; or the table waits for people.
+"""
+
+import datetime
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rillnode.codecs.errors import CodecError
+from rillnode.codecs.nextgraph.events import EVENT
+from rillnode.codecs.streamr.message import EncryptionType, decode_message
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import BRONZE_SCHEMA
+from rillnode.node.spark.typed.arrays import (
+    PLACE,
+    REJECTS,
+    object_arrays,
+    table_schema,
+    value_array,
+)
+from rillnode.node.spark.typed.columns import (
+    Column,
+    Columns,
+    attribute,
+    merge_columns,
+    object_type,
+    read_columns,
+)
+from rillnode.node.spark.typed.infer import new_columns
+from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
+
+REASON_MAX: Final = 500
+_MESSAGE: Final = 27
+"""Streamr's type of a message that carries content; others carry keys."""
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_FAULTS: Final = (
+    msgspec.MsgspecError,
+    # What an application's own checks fail with, and texts that are no UTF-8.
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
+_DOES_NOT_FIT: Final = (pa.ArrowException, OverflowError, ValueError, TypeError)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How entries are landed, for any process to do.
+
+    Attributes:
+        source: where the schema comes from.
+        table: the columns that the table has now, as in TOML.
+        rest: whether the table has `_rest`.
+        evolve: what is done about what the schema does not have.
+        settled: all that could be found was taken in: the rest are rejects.
+        version: number of the schema.
+    """
+
+    source: SchemaSource
+    table: dict[str, Any]
+    rest: bool = False
+    evolve: Evolve = "add"
+    settled: bool = False
+    version: int = 1
+
+
+class Found(NamedTuple):
+    """What entries have that the schema does not.
+
+    Attributes:
+        columns: new fields.
+        wide: paths of columns of whole numbers in which there are others.
+    """
+
+    columns: Columns = ()
+    wide: frozenset[tuple[str, ...]] = frozenset()
+
+
+class Landed(NamedTuple):
+    """What became of rows of bronze.
+
+    Attributes:
+        rows: rows of the typed table.
+        rejects: rows of its rejects.
+        found: what the table should take in first; its entries are in neither of both.
+        pause: why the table has to wait for people; empty where it need not.
+    """
+
+    rows: pa.RecordBatch
+    rejects: pa.RecordBatch
+    found: Found
+    pause: str
+
+
+class _Misfit(Exception):
+    """Why an entry does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """What one entry has that the schema does not: JSON of the new fields, and paths.
+
+    Attributes:
+        one: the entry without the new fields; None where a number is too wide for it.
+    """
+
+    fields: dict[str, Any]
+    wide: frozenset[tuple[str, ...]]
+    one: object
+
+
+class Lander:
+    """Lands batches by one plan.
+
+    Raises:
+        ConfigError: the schema does not load, or the table would have to be another.
+    """
+
+    def __init__(self, plan: Plan, schema: Schema | None = None) -> None:
+        schema = schema or load_schema(plan.source)
+        self._plan = plan
+        self._columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
+        self.schema = table_schema(self._columns, rest=plan.rest)
+        self._strict, self._lenient = (
+            msgspec.json.Decoder(object_type(self._columns, strict=strict, struct=schema.struct))
+            for strict in (True, False)
+        )
+
+    def land(self, rows: pa.RecordBatch, now: datetime.datetime) -> Landed:
+        """Land rows of any version of the bronze schema, in order."""
+        rows = conform(rows, BRONZE_SCHEMA)
+        rows = rows.filter(pc.not_equal(rows.column("kind"), "gap"))
+        objects: list[object] = []
+        rests: list[str | None] = []
+        good: list[int] = []
+        bad: list[tuple[int, str]] = []
+        found = Found()
+        pause = ""
+        samples: list[dict[str, Any]] = []
+        strict: Callable[[bytes], object] = self._strict.decode
+        for at, payload in enumerate(_payloads(rows)):
+            rest = None
+            try:
+                if isinstance(payload, _Misfit):
+                    raise payload
+                try:
+                    one = strict(payload)
+                except _FAULTS as error:
+                    one = self._judge(payload, error)
+                if isinstance(one, _Unsettled):
+                    if self._plan.evolve == "freeze":
+                        rest = msgspec.json.encode(one.fields).decode()
+                        one = one.one
+                    elif self._plan.evolve == "pause":
+                        pause = pause or self._change(rows, at, one)
+                        continue
+                    else:
+                        samples.append(one.fields)
+                        found = found._replace(wide=found.wide | one.wide)
+                        continue
+            except _Misfit as misfit:
+                bad.append((at, str(misfit)))
+                continue
+            objects.append(one)
+            rests.append(rest)
+            good.append(at)
+        arrays = self._arrays(objects, rests, good, bad)
+        landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
+        found = found._replace(columns=new_columns(samples))
+        return Landed(landed, self._rejects(rows, sorted(bad), now), found, pause)
+
+    def _judge(self, payload: bytes, error: BaseException) -> object:
+        """The object of an entry that is no strict one, or what the schema lacks for it.
+
+        Raises:
+            _Misfit: it does not fit.
+        """
+        if not isinstance(error, msgspec.ValidationError):
+            raise _Misfit(_reason(error)) from error
+        try:
+            said: object = msgspec.json.decode(payload)
+        except msgspec.ValidationError:
+            raise _Misfit(_reason(error)) from error
+        except _FAULTS as broken:
+            raise _Misfit(_reason(broken)) from broken
+        if not isinstance(said, dict):
+            raise _Misfit(_reason(error)) from error
+        wide: set[tuple[str, ...]] = set()
+        fields = _unknown(cast("dict[str, Any]", said), self._columns, (), wide)
+        try:
+            one = self._lenient.decode(payload)
+        except _FAULTS as other:
+            if wide and self._plan.evolve == "widen" and not self._plan.settled:
+                return _Unsettled(fields, frozenset(wide), None)
+            raise _Misfit(_reason(other)) from other
+        if not fields:
+            return one
+        if self._plan.settled and self._plan.evolve in ("add", "widen"):
+            text = f"{_reason(error)}: it could not become a column of the table"
+            raise _Misfit(text) from error
+        return _Unsettled(fields, frozenset(), one)
+
+    def _change(self, rows: pa.RecordBatch, at: int, change: _Unsettled) -> str:
+        names = ", ".join(sorted(change.fields))[:REASON_MAX]
+        place = "/".join(str(rows.column(one)[at]) for one in ("stream", "partition", "index"))
+        return (
+            f"the entry {place} has fields that the schema does not have: {names}. Declare them, "
+            'or set evolve to "add" or "freeze"'
+        )
+
+    def _arrays(
+        self,
+        objects: list[object],
+        rests: list[str | None],
+        good: list[int],
+        bad: list[tuple[int, str]],
+    ) -> list[pa.Array]:
+        """The columns' arrays; what does not fit its column leaves the first three lists."""
+        try:
+            arrays = object_arrays(self._columns, objects)
+        except _DOES_NOT_FIT:
+            for at in reversed(range(len(objects))):
+                if why := _overflow(self._columns, objects[at]):
+                    bad.append((good[at], why))
+                    del objects[at], rests[at], good[at]
+            arrays = object_arrays(self._columns, objects)
+        return [*([pa.array(rests, pa.string())] if self._plan.rest else []), *arrays]
+
+    def _rejects(
+        self, rows: pa.RecordBatch, bad: list[tuple[int, str]], now: datetime.datetime
+    ) -> pa.RecordBatch:
+        at = [one for one, _ in bad]
+        arrays = [
+            *_place(rows, at),
+            rows.column("kind").take(pa.array(at, pa.int64())),
+            rows.column("data").take(pa.array(at, pa.int64())),
+            pa.array([why for _, why in bad], pa.string()),
+            pa.array([self._plan.version] * len(bad), pa.int32()),
+            pa.array([now] * len(bad), REJECTS.field("rejected_at").type),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=REJECTS)
+
+
+def payload_of(kind: str, data: bytes) -> bytes:
+    """The JSON that an entry of a kind carries.
+
+    Raises:
+        _Misfit: it carries none that can be read.
+    """
+    try:
+        match kind:
+            case "bytes":
+                return data
+            case "streamr":
+                message = decode_message(data)
+                if message.message_type != _MESSAGE:
+                    raise _Misfit(f"message type {message.message_type} carries no content")
+                if message.encryption_type != EncryptionType.NONE:
+                    raise _Misfit("the content is encrypted, and there is no key for it")
+                return message.content.encode()
+            case "nextgraph":
+                EVENT.decode(data)
+                raise _Misfit("the event is encrypted, and there is no key for it")
+            case _:
+                raise _Misfit(f"kind {kind!r} is of a newer version")
+    except (CodecError, UnicodeEncodeError) as error:
+        raise _Misfit(_reason(error)) from error
+
+
+def said_by(kind: str, data: bytes) -> dict[str, Any] | None:
+    """The JSON object that an entry carries; None where it carries none that can be read."""
+    try:
+        said: object = msgspec.json.decode(payload_of(kind, data))
+    except (_Misfit, *_FAULTS):
+        return None
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else None
+
+
+def _payloads(rows: pa.RecordBatch) -> Iterator["bytes | _Misfit"]:
+    kinds: list[str] = rows.column("kind").to_pylist()
+    items: list[bytes | None] = rows.column("data").to_pylist()
+    for kind, data in zip(kinds, items, strict=True):
+        if kind == "bytes":
+            yield data or b""
+            continue
+        try:
+            yield payload_of(kind, data or b"")
+        except _Misfit as misfit:
+            yield misfit
+
+
+def _place(rows: pa.RecordBatch, at: Sequence[int]) -> list[pa.Array]:
+    chosen = pa.array(at, pa.int64())
+    return [rows.column(one.name.removeprefix("_")).take(chosen) for one in PLACE]
+
+
+def _unknown(
+    said: dict[str, Any], columns: Columns, path: tuple[str, ...], wide: set[tuple[str, ...]]
+) -> dict[str, Any]:
+    """The fields of an object that columns do not have, whatever is null or empty left out.
+
+    Args:
+        said: the object.
+        columns: those that it should have.
+        path: of the object.
+        wide: gets the paths of columns of whole numbers in which there are others.
+    """
+    known = {one.name: one for one in columns}
+    found: dict[str, Any] = {}
+    for name, value in said.items():
+        column = known.get(name)
+        part = value if column is None else _unknown_in(value, column, (*path, name), wide)
+        if part is not None and part not in ([], {}):
+            found[name] = part
+    return found
+
+
+def _unknown_in(
+    value: Any, column: Column, path: tuple[str, ...], wide: set[tuple[str, ...]]
+) -> Any:
+    match value, column.kind:
+        case float(), "int":
+            wide.add(path)
+            return None
+        case dict(), "struct":
+            return _unknown(cast("dict[str, Any]", value), column.columns, path, wide)
+        case list(), "list":
+            inner = column.columns[0]
+            listed = cast("Sequence[Any]", value)
+            items = [_unknown_in(one, inner, (*path, ""), wide) for one in listed]
+            return items if any(items) else None
+        case dict(), "map":
+            inner = column.columns[0]
+            parts = {
+                key: _unknown_in(one, inner, (*path, ""), wide)
+                for key, one in cast("dict[str, Any]", value).items()
+            }
+            return {key: one for key, one in parts.items() if one}
+        case _:
+            return None
+
+
+def _overflow(columns: Columns, one: object) -> str:
+    """Why a decoded object does not fit its columns; empty where it does."""
+    for at, column in enumerate(columns):
+        try:
+            value_array(column, [getattr(one, attribute(column, at))])
+        except _DOES_NOT_FIT as error:
+            return f"{_reason(error)} - at $.{column.name}"[:REASON_MAX]
+    return ""
+
+
+_BACKTICKS: Final = re.compile(r"`([^`]*)`")
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong, with its path, in one short line."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the text is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "the JSON is nested too deeply"
+    text = _BACKTICKS.sub(r"\1", " ".join(str(error).split()))
+    return (text or type(error).__name__)[:REASON_MAX]

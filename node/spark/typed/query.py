@@ -1,0 +1,264 @@
+"""Keeps a typed table up with bronze, step by step.
+
+A step takes the next files of bronze's log, has them landed, and commits what came of it together
+with the position that it reached. The table's own log is its checkpoint: whatever is killed, a step
+was made or was not. `docs/explanation/architecture.md` tells of the other tables of a sink.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from deltalake import DeltaTable, Transaction
+from pyspark.sql import SparkSession
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.job_config import TypedConfig
+from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.parquet import remove_files
+from rillnode.node.spark.silver import share_files
+from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.decode import Plan
+from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.pairs import Pairs, paths_of
+from rillnode.node.spark.typed.schemas import load_schema
+from rillnode.node.spark.typed.work import (
+    Engine,
+    Outcome,
+    Work,
+    do,
+    in_process,
+    merged_found,
+    table_files,
+)
+
+EMPTY_VERSIONS_MAX: Final = 100
+"""Versions of bronze without a row for a table after which it notes that it has seen them."""
+
+
+def on_spark(session: SparkSession) -> Engine:
+    """The engine that does work in Spark's tasks; what one task can do is done here."""
+
+    def run(works: Sequence[bytes]) -> list[bytes]:
+        if len(works) == 1:
+            return in_process(works)
+        tasks = session.sparkContext.parallelize(list(works), len(works))
+        return tasks.map(do).collect()
+
+    return run
+
+
+_ATTEMPTS: Final = 3
+_SOURCE: Final = "rillnode.source"
+"""As what a table's transactions say of which bronze table it is made."""
+
+
+class TypedQuery:
+    """Makes one typed table.
+
+    Args:
+        config: which.
+        bronze: the log of the bronze table.
+        engine: does the work.
+        tasks_max: tasks of a step that is large enough for them.
+
+    Attributes:
+        position: how far in bronze the table has come, as the last step saw it.
+        caught_up_with: the version of bronze of which the last step found nothing left; None where
+            there may be more.
+    """
+
+    def __init__(
+        self, config: TypedConfig, bronze: TableLog, engine: Engine, *, tasks_max: int = 1
+    ) -> None:
+        self.config = config
+        self.position: Position | None = None
+        self.caught_up_with: int | None = None
+        self._bronze = bronze
+        self._engine = engine
+        self._tasks_max = tasks_max
+        self._pairs = Pairs(config.dir, config.rejects)
+        self._typed = TableSchema(
+            config.dir, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+        )
+        self._plan: Plan | None = None
+        self._ahead: Position | None = None
+        self._maintenance = [
+            (place, Maintenance(place, config.compact_commits))
+            for place in (config.dir, config.rejects)
+        ]
+
+    def step(self) -> bool:
+        """Take in the next part of bronze; returns whether there was any.
+
+        Raises:
+            ConfigError: the schema does not load, or the table cannot be what it says.
+            StoreError: `table.paused`, people have to look; or bronze's log does not reach back.
+        """
+        bronze = self._bronze.open()
+        if bronze is None:
+            return False
+        self.caught_up_with = None
+        plan = self._prepared()
+        table = open_table(self.config.dir)
+        saved = self._saved(table, str(bronze.metadata().id))
+        start = self._ahead if self._ahead is not None and self._ahead > saved else saved
+        end = self._bronze.plan(start, self.config.batch_rows_max)
+        self.position = start
+        if end == start:
+            self.caught_up_with = bronze.version()
+            return False
+        files = self._bronze.files_between(start, end)
+        outcomes = self._land(self._works(files), plan)
+        self._refuse(outcomes)
+        written = [one for each in outcomes for one in table_files(each.files)]
+        rejected = [one for each in outcomes for one in table_files(each.rejects)]
+        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+            until = [*end.transactions(), _source(end.table)]
+            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
+            self._ahead = None
+        else:
+            # A table of one stream among many would have a version for each of the others'.
+            self._ahead = end
+        self.position = end
+        return True
+
+    def maintain(self) -> str | None:
+        """Do the next piece of work that keeps the table in few files; returns what was done."""
+        for place, maintenance in self._maintenance:
+            table = open_table(place)
+            if table is not None and (done := maintenance.step(table)):
+                return f"{place}: {done}"
+        return None
+
+    def figures(self) -> dict[str, object]:
+        """The table's rows, its rejects and the number of its schema."""
+        table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
+        return {
+            "rows": _count(table),
+            "rejects": _count(rejects),
+            "schema_version": len(self._typed.history()),
+        }
+
+    def _saved(self, table: DeltaTable | None, source: str) -> Position:
+        """How far the table has come in bronze.
+
+        Raises:
+            ConfigError: it has rows of another bronze table, and would have some of them twice.
+        """
+        known = None if table is None else table.transaction_version(_SOURCE)
+        if known is not None and known != _source(source).version:
+            raise ConfigError(
+                "table.source",
+                f"bronze was made anew, and has entries again that {self.config.dir} has: remove "
+                f"it and {self.config.rejects}, which are then made anew, too; or give the table "
+                "another dir",
+            )
+        return saved_position(table, source)
+
+    def _prepared(self) -> Plan:
+        """How entries are landed; the table is there then, and as it was declared."""
+        if self._plan is None:
+            self._pairs.recover()
+            _, columns = self._typed.declare(load_schema(self.config.source), "declared")
+            self._plan = self._planned(columns)
+        return self._plan
+
+    def _planned(self, columns: Columns) -> Plan:
+        table = open_table(self.config.dir)
+        names = [] if table is None else [one.name for one in table.schema().fields]
+        return Plan(
+            source=self.config.source,
+            table=written_columns(columns),
+            rest="_rest" in names,
+            evolve=self.config.evolve,
+            version=len(self._typed.history()),
+        )
+
+    def retry(self) -> tuple[int, int]:
+        """Land the rejects again; returns how many fit now, and how many do not.
+
+        Raises:
+            ConfigError: the schema does not load, or the table cannot be what it says.
+            StoreError: `table.busy`, the job changes the rejects all the time.
+        """
+        plan = self._prepared()
+        for _ in range(_ATTEMPTS):
+            rejects = open_table(self.config.rejects)
+            paths = [] if rejects is None else paths_of(rejects)
+            if not paths:
+                return 0, 0
+            work = self._work(tuple(f"{self.config.rejects}/{one}" for one in paths))
+            outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
+            written = [one for each in outcomes for one in table_files(each.files)]
+            rejected = [one for each in outcomes for one in table_files(each.rejects)]
+            if self._pairs.commit(written, rejected, retried=paths):
+                return sum(one.rows for one in written), sum(one.rows for one in rejected)
+        raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
+
+    def _land(self, works: list[Work], plan: Plan) -> list[Outcome]:
+        """Have entries landed, with the table as they need it."""
+        outcomes = self._run(works, plan)
+        if any(one.unsettled for one in outcomes):
+            self._remove(outcomes)
+            found = usable(self._typed.present(), merged_found(outcomes))
+            wide = sorted({tuple(path) for one in outcomes for path in one.wide})
+            if found or wide:
+                _, columns = self._typed.take_in(found, wide)
+                self._plan = plan = self._planned(columns)
+            outcomes = self._run(works, msgspec.structs.replace(plan, settled=True))
+        return outcomes
+
+    def _refuse(self, outcomes: Sequence[Outcome]) -> None:
+        """Let the table wait where it is told to.
+
+        Raises:
+            StoreError: `table.paused`.
+        """
+        pause = next((one.pause for one in outcomes if one.pause), "")
+        if not pause and self.config.reject == "pause":
+            pause = next((one.reject for one in outcomes if one.reject), "")
+        if pause:
+            self._remove(outcomes)
+            text = f"table {self.config.name} waits: {pause}"
+            raise StoreError("table.paused", f"{text}. It goes on where it is as soon as that fits")
+
+    def _works(self, files: list[LogFile]) -> list[Work]:
+        gone, holders = (tuple(self._bronze.uris(some)) for some in self._bronze.files_left(files))
+        return [
+            msgspec.structs.replace(
+                self._work(tuple(self._bronze.uris(task))), gone=gone, holders=holders
+            )
+            for task in share_files(files, self._tasks_max)
+        ]
+
+    def _work(self, files: tuple[str, ...]) -> Work:
+        return Work(
+            streams=self.config.streams,
+            files=files,
+            table=self.config.dir,
+            rejects=self.config.rejects,
+        )
+
+    def _run(self, works: list[Work], plan: Plan) -> list[Outcome]:
+        planned = [msgspec.structs.replace(one, plan=plan) for one in works]
+        done = self._engine([msgspec.json.encode(one) for one in planned]) if works else []
+        return [msgspec.json.decode(one, type=Outcome) for one in done]
+
+    def _remove(self, outcomes: Sequence[Outcome]) -> None:
+        """Remove files that nobody is to see."""
+        for one in outcomes:
+            remove_files(self.config.dir, [file["name"] for file in one.files])
+            remove_files(self.config.rejects, [file["name"] for file in one.rejects])
+
+
+def _source(table: str) -> Transaction:
+    """Of which bronze table another is made, as its transactions say it: with a number."""
+    digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
+    return Transaction(_SOURCE, int.from_bytes(digest))
+
+
+def _count(table: DeltaTable | None) -> int:
+    return 0 if table is None else table.count()

@@ -1,0 +1,226 @@
+"""Runs the queries of a sink's typed tables in a thread of its job, beside bronze, silver and gold.
+
+A table that fails holds up no other: it is told of, and tried again after growing pauses.
+"""
+
+import hashlib
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from rillnode.actors.core.patterns import matcher
+from rillnode.actors.core.threads import Running, SystemThreads
+from rillnode.actors.spark.sink_job import TYPED_TABLES
+from rillnode.node.spark.behind import LOOK_SECONDS, Behind
+from rillnode.node.spark.delta_log import Position, TableLog
+from rillnode.node.spark.derived import Part
+from rillnode.node.spark.explaining import FAILURES
+from rillnode.node.spark.job_config import TypedConfig
+from rillnode.node.spark.silver import read_file
+from rillnode.node.spark.typed.query import TypedQuery
+from rillnode.node.spark.typed.schemas import STREAM
+from rillnode.node.spark.typed.work import Engine
+
+_PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
+_POLL_SECONDS: Final = 0.25
+
+
+def part_name(table: str) -> str:
+    """As what a job's report names a typed table."""
+    return f"{TYPED_TABLES}{table}"
+
+
+def directory_of(stream: str) -> str:
+    """The name of a stream's own directory: the stream's, where that can be one."""
+    if _PLAIN.fullmatch(stream) and not stream.startswith((".", "_")):
+        return stream
+    digest = hashlib.blake2b(stream.encode(), digest_size=4).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9.-]', '.', stream)[:100].lstrip('.')}-{digest}"
+
+
+def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
+    """The table of one stream, of a table for each stream."""
+    place = config.dir.replace(STREAM, directory_of(stream))
+    return replace(config, dir=place, streams=(stream,))
+
+
+@dataclass(slots=True)
+class _Query:
+    """A table's query, and when it takes its next step, by the monotonic clock."""
+
+    query: TypedQuery
+    part: Part
+    due_at: float = 0.0
+
+
+class TypedTables:
+    """The typed tables made of one bronze table.
+
+    Args:
+        configs: which.
+        bronze: the bronze table.
+        engine: does the work.
+        tasks_max: tasks of a step that is large enough for them.
+        trigger_seconds: time between two looks at bronze.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TypedConfig],
+        bronze: str,
+        engine: Engine,
+        *,
+        tasks_max: int = 1,
+        trigger_seconds: float = 5.0,
+    ) -> None:
+        self._configs = configs
+        self._engine = engine
+        self._tasks_max = tasks_max
+        self._trigger_seconds = trigger_seconds
+        self._log = TableLog(bronze)
+        self._behind, self._look_at = Behind(self._log), 0.0
+        self._seen: Position | None = None
+        self._queries: dict[tuple[str, str], _Query] = {}
+        self._figures: dict[tuple[str, str], dict[str, object]] = {}
+        self._stop = threading.Event()
+        self._thread: Running | None = None
+        for config in configs:
+            if STREAM not in config.dir:
+                self._add(config, "")
+
+    def run_once(self) -> None:
+        """Take in what bronze has now, and return.
+
+        Raises:
+            RillnodeError: a table cannot be made.
+        """
+        self._find_streams()
+        for one in self._queries.values():
+            while one.query.step():
+                continue
+
+    def start(self) -> None:
+        """Begin to run."""
+        if self._configs:
+            self._thread = SystemThreads(self._ended).start(self._run, "tables")
+
+    def finish(self, deadline: float) -> None:
+        """Let the running step end, and stop; not later than `deadline`, by the monotonic clock."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    def report(self) -> dict[str, dict[str, object]]:
+        """The state of every table, for the job's report; those of single streams are one."""
+        report: dict[str, dict[str, object]] = {}
+        for config in self._configs:
+            mine = [key for key in list(self._queries) if key[0] == config.name]
+            parts = [self._queries[key].part.report() for key in mine]
+            told: dict[str, Any] = min(
+                parts, key=lambda one: _ORDER.index(str(one["state"])), default={"state": "running"}
+            )
+            figures = [self._figures.get(key, {}) for key in mine]
+            summed = {
+                name: sum(int(str(one.get(name, 0))) for one in figures)
+                for name in ("rows", "rejects")
+            }
+            version = max((int(str(one.get("schema_version", 0))) for one in figures), default=0)
+            report[part_name(config.name)] = {**told, **summed, "schema_version": version}
+        return report
+
+    def _add(self, config: TypedConfig, stream: str) -> None:
+        if stream:
+            config = of_stream(config, stream)
+        query = TypedQuery(config, self._log, self._engine, tasks_max=self._tasks_max)
+        part = Part(part_name(config.name), [config.dir])
+        self._queries[config.name, stream] = _Query(query, part)
+
+    def _run(self) -> None:
+        found_at = 0.0
+        while not self._stop.wait(_POLL_SECONDS):
+            if time.monotonic() >= found_at:
+                found_at = time.monotonic() + self._trigger_seconds
+                with suppress(*FAILURES):  # what is wrong with bronze, the queries meet and tell
+                    self._find_streams()
+            version = self._version()
+            for key, one in list(self._queries.items()):
+                # Of hundreds of tables most have nothing to do, and are not even looked at.
+                is_done = version is not None and one.query.caught_up_with == version
+                if not (is_done or self._stop.is_set() or time.monotonic() < one.due_at):
+                    one.due_at = time.monotonic() + self._attempt(key, one)
+            if time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + LOOK_SECONDS
+                self._look()
+
+    def _version(self) -> int | None:
+        """The version that bronze has now; None where nobody knows."""
+        with suppress(*FAILURES):  # the queries meet it, too, and tell
+            bronze = self._log.open()
+            return None if bronze is None else bronze.version()
+        return None
+
+    def _attempt(self, key: tuple[str, str], one: _Query) -> float:
+        """Take a step of a table; returns the seconds to wait before its next."""
+        try:
+            moved = one.query.step()
+            if moved or key not in self._figures:
+                self._figures[key] = one.query.figures()
+                if done := one.query.maintain():
+                    print(f"{one.part.name}: {done}", file=sys.stderr, flush=True)
+        except BaseException as error:
+            # Whatever it is, a panic of native code too: without the thread all tables would stand
+            # still. When the session stops under a step, that is no failure of the table's.
+            return 0.0 if self._stop.is_set() else one.part.failed(error)
+        one.part.worked()
+        return 0.0 if moved else self._trigger_seconds
+
+    def _ended(self, _name: str, error: BaseException) -> None:
+        for one in self._queries.values():
+            one.part.abandoned(error)
+
+    def _find_streams(self) -> None:
+        """Find the streams that have tables of their own, in what is new in bronze."""
+        wanted = [config for config in self._configs if STREAM in config.dir]
+        bronze = self._log.open() if wanted else None
+        if bronze is None:
+            return
+        start = self._seen or Position(str(bronze.metadata().id))
+        end = self._log.plan(start, None)
+        for name in sorted(self._names(self._log.uris(self._log.files_between(start, end)))):
+            for config in wanted:
+                known = (config.name, name) in self._queries
+                if not known and any(matcher(one)(name) for one in config.streams):
+                    self._add(config, name)
+        self._seen = end
+
+    def _names(self, uris: Sequence[str]) -> set[str]:
+        return {name for uri in uris for name in _streams_of(uri)}
+
+    def _look(self) -> None:
+        """Note how far the tables are behind bronze."""
+        with suppress(*FAILURES):  # the queries meet it, too, and tell
+            bronze = self._log.open()
+            if bronze is None:
+                return
+            queries = {" ".join(key): one for key, one in self._queries.items()}
+            positions = {name: one.query.position for name, one in queries.items()}
+            found = self._behind.look(bronze, positions, datetime.now(UTC))
+            for name, one in queries.items():
+                one.part.behind = found.get(name, one.part.behind)
+
+
+_ORDER: Final = ("failed", "waiting", "running")
+
+
+def _streams_of(uri: str) -> Iterator[str]:
+    for rows in read_file(uri, ["stream"]):
+        yield from pc.unique(rows.column("stream")).to_pylist()

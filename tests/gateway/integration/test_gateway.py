@@ -1,0 +1,588 @@
+"""The HTTP door of a running node: pushing, reading, saved indexes, and what is refused."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from certificates import make_certificate
+from gateway_support import (
+    KEYS,
+    NOBODY,
+    READER,
+    WRITER,
+    Answer,
+    Caller,
+    Site,
+    gateway_config,
+    grant,
+    served,
+)
+from nodes import node_config
+from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.config import QuotaTable
+from rillnode.node.config.loading import check_config
+from rillnode.node.gateway import door
+from rillnode.node.gateway.config import GatewayListener
+from rillnode.node.http import requests
+
+LINES = "application/x-ndjson"
+CLOUD = {
+    "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/sensors", "ce-type": "reading",
+}  # fmt: skip
+
+
+def placed(*places: tuple[int, int]) -> object:
+    return {"indexes": [{"partition": partition, "index": index} for partition, index in places]}
+
+
+def test_what_is_pushed_is_read(tmp_path: Path) -> None:
+    async def first(site: Site) -> None:
+        pushed = await site.writer.push("a%2Fb%20c", b"one")
+        assert (pushed.status, pushed.body) == (200, placed((0, 0)))
+        lines = b'{"n":1}\n\n[2]\r\n"three"'
+        pushed = await site.writer.push("a%2Fb%20c", lines, Content_Type=LINES)
+        assert pushed.body == placed((0, 1), (0, 2), (0, 3))
+        assert await (await site.node.stream("a/b c")).pull(0) != []
+
+    async def again(site: Site) -> None:
+        read = await site.reader.get("/streams/a%2Fb%20c")
+        assert read.status == 200
+        assert read.headers["Content-Type"] == LINES
+        assert read.headers["Rillnode-Next"] == "4"
+        assert [one.get("json", one.get("text")) for one in read.body] == [
+            "one", {"n": 1}, [2], '"three"',
+        ]  # fmt: skip
+        read = await site.reader.get(
+            "/streams/a%2Fb%20c?from=1&limit=2", Accept="application/jsonl"
+        )
+        assert read.headers["Rillnode-Next"] == "3"
+        assert read.body.count(b"\n") == 2
+        read = await site.reader.get("/streams/a%2Fb%20c?from=9")
+        assert (read.body, read.headers["Rillnode-Next"]) == ([], "9")
+        read = await site.reader.get("/streams/a%2Fb%20c?limit=0")
+        assert (read.body, read.headers["Rillnode-Next"]) == ([], "0")
+        read = await site.reader.get("/streams/a%2Fb%20c?from=end")
+        assert (read.body, read.headers["Rillnode-Next"]) == ([], "4")
+        cbor = await site.reader.get("/streams/a%2Fb%20c?limit=1", Accept="application/cbor")
+        assert cbor.headers["Content-Type"] == "application/cbor"
+        assert cbor.body[0] == 0x81
+        assert b"Cone" in cbor.body
+
+    served(gateway_config(tmp_path), first, again)
+
+
+def test_keys_headers_and_partitions(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s", partitions=4)
+        where = {key: stream.partition_of(key) for key in ("a", "b", "c", "5")}
+        lines = b'{"d":{"id":"a"}}\n{"d":{"id":"b"}}\n{"d":{"id":5}}\n'
+        pushed = await site.writer.call(
+            "POST", "/streams/s?key_field=d.id", lines, {"Content-Type": LINES}
+        )
+        found = [one["partition"] for one in pushed.body["indexes"]]
+        assert found == [where["a"], where["b"], where["5"]]
+        pushed = await site.writer.push(
+            "s?partition=3", b"x", Rillnode_Key="c", Rillnode_Header_Sent_By="me"
+        )
+        (place,) = pushed.body["indexes"]
+        assert place["partition"] == 3
+        (entry,) = await stream.pull(place["index"], partition=3)
+        assert (entry.data, entry.key, entry.headers) == (b"x", b"c", {"sent-by": b"me"})
+        read = await site.reader.get(f"/streams/s?partition=3&from={place['index']}")
+        assert (read.body[0]["key"], read.body[0]["headers"]) == ("c", {"sent-by": "me"})
+        whole = await site.reader.get("/streams/s")
+        assert len(whole.body) == 4
+        following = whole.headers["Rillnode-Next"]
+        assert following.count(":") == 4
+        assert (await site.reader.get(f"/streams/s?from={following}")).body == []
+        assert len((await site.reader.get("/streams/s?from=3:0")).body) == 4
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_cloudevents_in_each_mode(tmp_path: Path) -> None:
+    structured = (
+        b'{"specversion":"1.0","id":"7","source":"/sensors","type":"reading",'
+        b'"datacontenttype":"application/json","data":{"celsius":20}}'
+    )
+
+    async def test(site: Site) -> None:
+        answers = [
+            await site.writer.push("s", structured, Content_Type="application/cloudevents+json"),
+            await site.writer.call(
+                "POST", "/streams/s", b'{"celsius":20}',
+                {**CLOUD, "Content-Type": "application/json"},
+            ),
+            await site.writer.push(
+                "s", b"[%s,%s]" % (structured, structured),
+                Content_Type="application/cloudevents-batch+json; charset=utf-8",
+            ),
+        ]  # fmt: skip
+        assert [answer.body for answer in answers] == [
+            placed((0, 0)), placed((0, 1)), placed((0, 2), (0, 3)),
+        ]  # fmt: skip
+        for entry in (await site.reader.get("/streams/s")).body:
+            assert entry["json"] == {"celsius": 20}
+            assert entry["headers"] == {**CLOUD, "content-type": "application/json"}
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_lines_are_pushed_as_they_come(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        arrived = asyncio.Event()
+
+        async def lines() -> object:
+            yield b'{"n":0}\n{"n"'
+            await arrived.wait()
+            yield b":1}\n"
+
+        async def push() -> Answer:
+            async with site.http.post(
+                f"{site.base}/streams/s", data=lines(),
+                headers=site.writer.headers({"Content-Type": LINES}),
+            ) as answer:  # fmt: skip
+                return Answer(answer.status, await answer.json(), answer.headers.copy())
+
+        stream = await site.node.stream("s")
+        pushing = asyncio.create_task(push())
+        async for entry in stream.tail(start=0):
+            assert entry.data == b'{"n":0}'
+            break
+        arrived.set()
+        assert (await pushing).body == placed((0, 0), (0, 1))
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_what_was_stored_before_an_error_is_told(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def lines() -> object:
+            yield b"1\n2\n"
+            await asyncio.sleep(0.2)
+            yield b"no JSON\n3\n"
+
+        async with site.http.post(
+            f"{site.base}/streams/s", data=lines(),
+            headers=site.writer.headers({"Content-Type": LINES}),
+        ) as answer:  # fmt: skip
+            assert answer.status == 400
+            body = await answer.json(content_type=None)
+        assert body["code"] == "input.format"
+        assert "line 3" in body["text"]
+        assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]  # type: ignore[index]
+        # What comes together is stored together, or not at all.
+        refused = await site.writer.push("s", b"4\nno JSON\n", Content_Type=LINES)
+        assert refused.refusal == (400, "input.format")
+        assert "indexes" not in refused.body
+        assert (await site.reader.get("/streams/s?from=end")).headers["Rillnode-Next"] == "2"
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_indexes_are_saved_and_never_go_back(tmp_path: Path) -> None:
+    path = "/streams/s/indexes/my%2Fclient"
+
+    async def first(site: Site) -> None:
+        await site.node.stream("s", partitions=2)
+        assert (await site.reader.get(path)).body == {"position": ""}
+        saved = await site.reader.call("PUT", path, json={"position": "0:17,1:4"})
+        assert (saved.status, saved.body) == (200, {"position": "0:17,1:4"})
+        saved = await site.reader.call("PUT", path, json={"position": "1:3"})
+        assert saved.body == {"position": "1:4"}
+        saved = await site.reader.call("PUT", f"{path}?partition=0", json={"position": 18})
+        assert saved.body == {"position": "18"}
+
+    async def again(site: Site) -> None:
+        assert (await site.reader.get(path)).body == {"position": "0:18,1:4"}
+        assert (await site.reader.get(f"{path}?partition=1")).body == {"position": "4"}
+        assert await site.node.client.get_index("my/client", "s", partition=0) == 18
+
+    served(gateway_config(tmp_path), first, again)
+
+
+Ask = Callable[[Caller], Awaitable[Answer]]
+
+
+def call(method: str, path: str, data: bytes | None = None, **headers: str) -> Ask:
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return lambda caller: caller.call(method, path, data, named)
+
+
+WRONG: dict[str, tuple[Ask, int, str]] = {
+    "no path": (call("GET", "/"), 404, "http.path"),
+    "too much path": (call("GET", "/streams/s/tail/more"), 404, "http.path"),
+    "a slash that is none": (call("GET", "/streams/a/b"), 404, "http.path"),
+    "no name": (call("GET", "/streams/"), 404, "http.path"),
+    "a method": (call("DELETE", "/streams/s"), 405, "http.method"),
+    "another method": (call("POST", "/streams/s/tail", b""), 405, "http.method"),
+    "a strange method": (call("PATCH", "/streams/s"), 405, "http.method"),
+    "no method at all": (call("BREW", "/streams/s"), 400, "http.request"),
+    "an escape": (call("GET", "/streams/%zz"), 400, "http.name"),
+    "a name that is no text": (call("GET", "/streams/%FF"), 400, "http.name"),
+    "a client that is no text": (call("GET", "/streams/s/indexes/%FF"), 400, "http.name"),
+    "a long name": (call("POST", "/streams/" + "x" * 513, b"1"), 400, "stream.invalid"),
+    "a long client": (call("GET", "/streams/s/indexes/" + "x" * 513), 400, "index.invalid"),
+    "no stream": (call("GET", "/streams/none"), 404, "stream.unknown"),
+    "no stream to follow": (call("GET", "/streams/none/tail"), 404, "stream.unknown"),
+    "a position": (call("GET", "/streams/s?from=x"), 400, "gateway.position"),
+    "no position": (call("GET", "/streams/s?from="), 400, "gateway.position"),
+    "a partition of a position": (call("GET", "/streams/s?from=5:1"), 400, "gateway.position"),
+    "an event's id": (
+        call("GET", "/streams/s/tail", Last_Event_ID="x"), 400, "gateway.position",
+    ),
+    "a limit": (call("GET", "/streams/s?limit=-1"), 400, "http.number"),
+    "a high limit": (call("GET", "/streams/s?limit=10001"), 400, "http.number"),
+    "a partition": (call("GET", "/streams/s?partition=x"), 400, "http.number"),
+    "no partition": (call("GET", "/streams/s?partition=1"), 404, "stream.partition"),
+    "no partition to push to": (
+        call("POST", "/streams/s?partition=1", b"x"), 404, "stream.partition",
+    ),
+    "Accept": (call("GET", "/streams/s", Accept="text/html, image/*"), 406, "http.accept"),
+    "Accept nothing": (call("GET", "/streams/s", Accept="*/*;q=0"), 406, "http.accept"),
+    "Accept of a tail": (
+        call("GET", "/streams/s/tail", Accept="application/json"), 406, "http.accept",
+    ),
+    "JSON": (
+        call("POST", "/streams/s", b"{", Content_Type="application/json"), 400, "http.body",
+    ),
+    "a line": (call("POST", "/streams/s", b"{\n", Content_Type=LINES), 400, "input.format"),
+    "a line without its key": (
+        call("POST", "/streams/s?key_field=a", b"{}\n", Content_Type=LINES), 400, "input.key",
+    ),
+    "an event": (
+        call("POST", "/streams/s", b"{}", Content_Type="application/cloudevents+json"),
+        400, "gateway.event",
+    ),
+    "a binary event": (call("POST", "/streams/s", b"{}", ce_id="1"), 400, "gateway.event"),
+    "events of another format": (
+        call("POST", "/streams/s", b"", Content_Type="application/cloudevents+avro"),
+        415, "http.type",
+    ),
+    "a form": (
+        call("POST", "/streams/s", b"", Content_Type="multipart/form-data; boundary=x"),
+        415, "http.type",
+    ),
+    "a compressed body": (
+        call("POST", "/streams/s", b"x", Content_Encoding="gzip"), 415, "http.type",
+    ),
+    "another charset": (
+        call("POST", "/streams/s", b"x", Content_Type="text/plain; charset=utf-16"),
+        415, "http.type",
+    ),
+    "a large key": (
+        call("POST", "/streams/s", b"x", Rillnode_Key="k" * 1_025), 400, "entries.key",
+    ),
+    "many headers": (
+        call(
+            "POST", "/streams/s", b"x",
+            **{f"Rillnode_Header_{number}": "x" for number in range(65)},
+        ),
+        400, "entries.headers",
+    ),
+    "indexes that are no JSON": (
+        call("PUT", "/streams/s/indexes/c", b"17", Content_Type="application/json"),
+        400, "http.body",
+    ),
+    "indexes of another type": (call("PUT", "/streams/s/indexes/c", b"17"), 415, "http.type"),
+    "indexes without a position": (
+        call("PUT", "/streams/s/indexes/c", b"{}", Content_Type="application/json"),
+        400, "gateway.position",
+    ),
+    "a ticket for nothing": (
+        call("POST", "/tickets", b"{}", Content_Type="application/json"), 404, "stream.unknown",
+    ),
+    "a ticket that is none": (
+        call("POST", "/tickets", b"[]", Content_Type="application/json"), 400, "http.body",
+    ),
+}  # fmt: skip
+
+
+def test_what_is_wrong_has_a_status_a_code_and_a_sentence(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.writer.push_texts("s", ["0"])
+        for what, (ask, status, code) in WRONG.items():
+            answer = await ask(site.writer)
+            assert answer.refusal == (status, code), (what, answer.body)
+            if status == 405:
+                assert "OPTIONS" in answer.headers["Allow"]
+        read = await site.reader.get("/streams/s")
+        assert [one["text"] for one in read.body] == ["0"], "nothing of that was stored"
+        status = site.node.status()["gateway"]
+        assert status["counters"]["stream.unknown"] >= 3
+
+    grants = (grant("writer", "push", "pull"), grant("reader", "pull"))
+    config = gateway_config(tmp_path, *grants)
+
+    async def make(site: Site) -> None:
+        await site.node.stream("s")
+
+    served(config, make, test)
+
+
+def test_who_may_do_nothing_cannot_tell_what_there_is(tmp_path: Path) -> None:
+    def named(name: str) -> list[Ask]:
+        return [
+            call("GET", f"/streams/{name}"),
+            call("GET", f"/streams/{name}/tail"),
+            call("POST", f"/streams/{name}", b"x"),
+            call("GET", f"/streams/{name}/indexes/c"),
+            call(
+                "POST", "/tickets", msgspec.json.encode({"stream": name}),
+                Content_Type="application/json",
+            ),
+        ]  # fmt: skip
+
+    async def test(site: Site) -> None:
+        await site.writer.push_texts("there", ["x"])
+        for key in (NOBODY, None):
+            caller = site.caller(key)
+            for there, none in zip(named("there"), named("none"), strict=True):
+                one, other = await there(caller), await none(caller)
+                assert one.refusal == other.refusal == (404, "stream.unknown")
+                texts = [str(found.body).replace("there", "none") for found in (one, other)]
+                assert texts[0] == texts[1]
+        refused = await site.reader.push("there")
+        assert refused.refusal == (403, "gateway.right")
+        assert "apikey:reader may not push" in refused.body["text"]
+        for wrong in ("Bearer x", "Basic x", "Bearer", "", WRITER):
+            answer = await site.http.get(
+                f"{site.base}/streams/there", headers={"Authorization": wrong}
+            )
+            assert answer.status == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert (await answer.json(content_type=None))["code"] == "gateway.key"
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_anybody_may_do_what_anybody_is_granted(tmp_path: Path) -> None:
+    anybody = grant("x", "pull", streams="open")
+
+    async def test(site: Site) -> None:
+        await site.node.stream("open")
+        assert (await site.caller(None).get("/streams/open")).status == 200
+        assert (await site.caller(None).get("/streams/s")).status == 404
+        assert (await site.caller(None).get("/openapi.json")).status == 200
+
+    config = gateway_config(tmp_path, msgspec.structs.replace(anybody, who="anonymous"))
+    served(config, test)
+
+
+def test_bodies_are_bounded_in_bytes_entries_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
+    monkeypatch.setattr(door, "PUSH_ENTRIES_MAX", 10)
+    monkeypatch.setattr(door, "WINDOW_BYTES", 1_000_000)
+
+    async def raw(site: Site, head: str, body: bytes = b"") -> bytes:
+        host, port = site.base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        key = f"Host: x\r\nAuthorization: Bearer {WRITER}\r\n"
+        writer.write(f"POST /streams/s HTTP/1.1\r\n{key}{head}\r\n\r\n".encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        answer += await reader.readuntil(b"}") if b"json" in answer else b""
+        writer.close()  # the node would read on for a while
+        return answer
+
+    async def test(site: Site) -> None:
+        body_max = 4_000_000
+        for large in (b"x" * (body_max + 1), b'{"n":1}\n' * (body_max // 8 + 1)):
+            answer = await site.writer.push("s", large)
+            assert answer.refusal == (413, "http.too_large")
+            assert answer.headers["Connection"] == "close"
+        answer = await site.writer.push("s", b"x" * (ENTRY_BYTES_MAX + 1))
+        assert answer.refusal == (413, "entries.size")
+        answer = await site.writer.push("s", b"1\n" * 11, Content_Type=LINES)
+        assert answer.refusal == (413, "entries.many")
+        assert b" 411 " in await raw(site, "Connection: close")
+        assert b'"http.length"' in await raw(site, "Connection: close")
+        assert b"http.slow" in await raw(site, "Content-Length: 5", b"abc")
+        assert b" 408 " in await raw(site, "Transfer-Encoding: chunked", b"3\r\nabc\r\n")
+        assert b" 413 " in await raw(site, "Content-Length: 99999999999")
+        for hostile in (
+            "Content-Length: -1", "Content-Length: 1\r\nContent-Length: 2", "Bad Header",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3", "X: " + "y" * 10_000,
+        ):  # fmt: skip
+            assert b" 400 " in (await raw(site, hostile, b"abc"))[:20], hostile
+        assert b" 400 " in (await raw(site, "Transfer-Encoding: chunked", b"zz\r\n"))[:20]
+        answer = await site.writer.push("s", b"")
+        assert (answer.status, answer.body) == (200, placed((0, 0))), "nothing else was stored"
+
+    served(gateway_config(tmp_path, body_bytes_max=4_000_000), test)
+
+
+def test_quotas_count_for_each_key(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        for _ in range(2):  # the second is more than what is left, and is taken on credit
+            assert (await site.writer.push("s", b"x" * 900)).status == 200
+        refused = await site.writer.push("s", b"x" * 900)
+        assert refused.refusal == (429, "quota.rate")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert (await site.caller(READER).push("s", b"x" * 900)).status == 200
+        assert (await site.writer.push("s2", b"x")).refusal == (403, "quota.streams")
+
+    grants = [grant(name, "create", "push") for name in ("writer", "reader")]
+    quota = QuotaTable(who="apikey:writer", push_bytes_per_second=1_000, streams_max=1)
+    config = msgspec.structs.replace(gateway_config(tmp_path, *grants), quotas=(quota,))
+    served(config, test)
+
+
+def test_pages_of_listed_origins_may_ask(tmp_path: Path) -> None:
+    origin = "https://app.example.org"
+
+    async def test(site: Site) -> None:
+        asked = await site.caller(None).call(
+            "OPTIONS", "/streams/s", headers={
+                "Origin": origin, "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization,ce-id",
+            },
+        )  # fmt: skip
+        assert asked.status == 204
+        assert asked.headers["Access-Control-Allow-Origin"] == origin
+        assert asked.headers["Access-Control-Allow-Headers"] == "authorization,ce-id"
+        assert "POST" in asked.headers["Access-Control-Allow-Methods"]
+        pushed = await site.writer.push("s", Origin=origin)
+        assert pushed.status == 200
+        read = await site.reader.get("/streams/s", Origin=origin)
+        assert read.headers["Access-Control-Allow-Origin"] == origin
+        assert "Rillnode-Next" in read.headers["Access-Control-Expose-Headers"]
+        refused = await site.writer.push("s", Origin="https://evil.example.org")
+        assert refused.refusal == (403, "http.origin")
+        assert "Access-Control-Allow-Origin" not in refused.headers
+        wrong = await site.reader.get("/streams/none", Origin=origin)
+        assert wrong.headers["Access-Control-Allow-Origin"] == origin, "pages see errors, too"
+        assert len((await site.reader.get("/streams/s")).body) == 1
+
+    served(gateway_config(tmp_path, origins=(origin,)), test)
+
+
+def test_head_tells_what_get_would(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.writer.push_texts("s", ["0", "1"])
+        for path, media in (
+            ("/streams/s", LINES), ("/streams/s/tail", "text/event-stream"),
+            ("/openapi.json", "application/json"),
+        ):  # fmt: skip
+            head = await site.reader.call("HEAD", path)
+            assert (head.status, len(head.body)) == (200, 0)
+            assert head.headers["Content-Type"].startswith(media)
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_tls_is_spoken_and_needed_beyond_loopback(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+
+    async def test(site: Site) -> None:
+        async with site.http.get(f"{site.base}/openapi.json", ssl=False) as answer:
+            assert answer.status == 200
+
+    served(gateway_config(tmp_path / "node", tls_cert=cert, tls_key=key), test, scheme="https")
+    plain = GatewayListener(listen="0.0.0.0:0", apikeys=KEYS)
+    with pytest.raises(ConfigError, match="allow_plain"):
+        check_config(node_config(tmp_path).having(plain))
+    twice = GatewayListener(apikeys=(*KEYS, *KEYS))
+    with pytest.raises(ConfigError, match="apikey"):
+        check_config(node_config(tmp_path).having(twice))
+
+
+def test_keys_and_tickets_are_never_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def test(site: Site) -> None:
+        await site.writer.push_texts("s", ["0"])
+        made = await site.reader.call("POST", "/tickets", json={"stream": "s"})
+        ticket = made.body["ticket"]
+        for path in (f"s?ticket={ticket}", f"s?ticket={ticket}x", f"t?ticket={ticket}"):
+            answer = await site.caller(None).get(f"/streams/{path}")
+            assert ticket not in str(answer.body)
+        host, port = site.base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET /streams/s?ticket={ticket} HTTP/9\r\nBad {WRITER}\r\n\r\n".encode())
+        told = await reader.read()
+        assert b" 400 " in told
+        assert ticket.encode() not in told
+        writer.close()
+        for secret in (ticket, WRITER, READER):
+            assert secret not in caplog.text
+            assert secret not in str(site.node.status())
+
+    served(gateway_config(tmp_path), test)
+
+
+class Noting(Caller):
+    """Notes what it asks."""
+
+    asked: tuple[str, str] = ("", "")
+
+    async def call(self, method: str, path: str, *rest: Any, **more: Any) -> Answer:
+        self.asked = method.lower(), path.partition("?")[0]
+        return await super().call(method, path, *rest, **more)
+
+
+def test_answers_are_those_that_the_document_has(tmp_path: Path) -> None:
+    """Every wrong request is answered with a status that its operation names, with its code."""
+
+    async def test(site: Site) -> None:
+        await site.node.stream("s")
+        caller = Noting(site.http, site.base, WRITER)
+        paths = (await caller.get("/openapi.json")).body["paths"]
+        for what, (ask, status, code) in WRONG.items():
+            if code not in ("http.path", "http.method", "http.request"):
+                await ask(caller)
+                method, path = caller.asked
+                (template,) = (
+                    one for one in paths if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), path)
+                )
+                responses = paths[template][method]["responses"]
+                assert f"`{code}`" in responses[str(status)]["description"], what
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_reading_from_a_time_and_by_a_condition(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        lines = b"".join(b'{"n":%d}\n' % number for number in range(5))
+        await site.writer.push("s", lines, Content_Type=LINES)
+        await asyncio.sleep(0.01)
+        (between,) = {datetime.now(UTC).isoformat()}
+        await asyncio.sleep(0.01)
+        await site.writer.push("s", b'{"n":5}\n{"n":6}\n', Content_Type=LINES)
+
+        async def read(query: str) -> tuple[list[int], str]:
+            answer = await site.reader.get(f"/streams/s?{query}")
+            assert answer.status == 200, answer.body
+            return [one["json"]["n"] for one in answer.body], answer.headers["Rillnode-Next"]
+
+        encoded = between.replace("+", "%2B")
+        assert await read(f"since={encoded}") == ([5, 6], "7")
+        assert await read(f"since={between}") == ([5, 6], "7"), "a + that is not encoded"
+        assert await read(f"until={encoded}") == ([0, 1, 2, 3, 4], "5")
+        assert await read(f"since=1h&until={encoded}&limit=2") == ([0, 1], "2")
+        assert await read(f"from=3&until={encoded}") == ([3, 4], "5")
+        assert await read("since=0s") == ([], "7")
+        assert await read("where=n%3E4%20or%20n=0") == ([0, 5, 6], "7")
+        assert await read("where=n%3E3&limit=1&from=2") == ([4], "5")
+        async with site.reader.tail(f"s?since={encoded}&where=n%3D6") as tail:
+            event = await tail.next()
+            assert (event.name, event.data["index"], event.id) == ("", 6, "7")
+        for query, code in (
+            ("since=yesterday", "client.time"), ("until=2024-01-01T00:00:00", "client.time"),
+            ("where=n%20%3E", "where.syntax"), ("where=" + "n" * 2_000, "where.length"),
+        ):  # fmt: skip
+            answer = await site.reader.get(f"/streams/s?{query}")
+            assert answer.refusal == (400, code)
+
+    served(gateway_config(tmp_path), test)

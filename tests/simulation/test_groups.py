@@ -1,0 +1,154 @@
+"""Groups of consumers under faults: no entry is skipped, none that was saved comes to another."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import pytest
+
+from rillnode import Consumer, Entry, RillnodeError
+from rillnode.node.simulation.scenario import FaultKind
+from rillnode.testing import Network
+
+PARTITIONS: Final = 6
+ENTRIES: Final = 40
+"""To each partition."""
+
+QUIET_SECONDS: Final = 120.0
+"""Virtual time within which all entries have come to somebody, once there are no more faults."""
+
+
+class Book:
+    """What all members have been given, and what was confirmed to them as saved."""
+
+    def __init__(self) -> None:
+        self.given: Counter[tuple[int, int]] = Counter()
+        self.saved: Counter[int] = Counter()
+        self.broken: list[str] = []
+        self.has: dict[str, tuple[int, ...]] = {}
+        self.done = False
+
+    def give(self, worker: str, entry: Entry) -> None:
+        """A member is given an entry: nobody has saved that it is processed."""
+        if entry.index < self.saved[entry.partition]:
+            saved = self.saved[entry.partition]
+            self.broken.append(
+                f"{worker} is given {entry.partition}:{entry.index}, saved is {saved}"
+            )
+        self.given[entry.partition, entry.index] += 1
+
+    async def work(self, network: Network, worker: str, node: str) -> None:
+        """Be a member that saves often, until all is done."""
+        while not self.done:
+            try:
+                async with await network.client(node) as client:
+                    stream = await client.stream("s", partitions=PARTITIONS)
+                    await self._consume(worker, stream.consumer("g", group=True, ack="explicit"))
+            except RillnodeError:
+                await asyncio.sleep(0.5)
+
+    async def _consume(self, worker: str, consumer: Consumer[Entry]) -> None:
+        async with consumer:
+            while not self.done:
+                self.has[worker] = consumer.partitions
+                got = await consumer.batch(3, timeout=0.5)
+                for entry in got:
+                    self.give(worker, entry)
+                    await asyncio.sleep(0.01)
+                    if entry.partition in consumer.partitions:
+                        consumer.ack(entry)
+                before = {one.partition: one.index + 1 for one in got}
+                await consumer.save()
+                for partition in set(before).intersection(consumer.partitions):
+                    self.saved[partition] = max(self.saved[partition], before[partition])
+
+    async def whole(self) -> None:
+        """Wait until every entry has come to somebody."""
+        async with asyncio.timeout(QUIET_SECONDS):
+            every = {(number, nth) for number in range(PARTITIONS) for nth in range(ENTRIES)}
+            while not every <= self.given.keys():
+                await asyncio.sleep(0.1)
+
+    def holders(self, *workers: str) -> list[int]:
+        """The partitions that these have."""
+        return sorted(number for worker in workers for number in self.has[worker])
+
+
+async def push_all(network: Network, node: str) -> None:
+    """Push until each partition has as many entries; what fails is pushed again."""
+    left = Counter(dict.fromkeys(range(PARTITIONS), ENTRIES))
+    async with await network.client(node) as client:
+        while left:
+            with suppress(RillnodeError):
+                stream = await client.stream("s", partitions=PARTITIONS)
+                for partition in tuple(left):
+                    await stream.push(b"x", partition=partition)
+                    left -= Counter((partition,))
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("shared", "kinds"),
+    [
+        (False, ("kill", "power_cut", "clog", "kill_client", "disk_failing")),
+        (False, ("actor",)),
+        (True, ("kill", "pause", "clog", "kill_client", "log_cut", "log_unanswered")),
+    ],
+    ids=["one node", "actors", "shared log"],
+)
+def test_nothing_is_skipped_and_nothing_saved_comes_again(
+    shared: bool, kinds: Sequence[FaultKind], seed: int
+) -> None:
+    book = Book()
+    with Network(seed=seed, shared=shared) as network:
+        nodes = ("a", "b") if shared else ("a",)
+        for name in nodes:
+            network.add_node(name)
+
+        async def scenario() -> None:
+            for number in range(4):
+                worker = f"w{number}"
+                network.start(worker, book.work, network, worker, nodes[number % len(nodes)])
+            async with network.faults(*kinds, count=6, seconds=20.0):
+                await push_all(network, "a")
+            await book.whole()
+            async with asyncio.timeout(QUIET_SECONDS):
+                while book.holders("w0", "w1", "w2", "w3") != list(range(PARTITIONS)):
+                    await asyncio.sleep(0.1)
+            book.done = True
+            await asyncio.sleep(3.0)
+
+        network.run(scenario())
+        assert book.broken == []
+        assert network.problems() == []
+
+
+def test_what_a_node_of_a_shared_log_had_moves_when_it_dies() -> None:
+    book = Book()
+    with Network(seed=3, shared=True) as network:
+        for name in ("a", "b"):
+            network.add_node(name)
+
+        async def scenario() -> None:
+            for worker, node in (("w0", "a"), ("w1", "b")):
+                network.start(worker, book.work, network, worker, node)
+            await push_all(network, "a")
+            await asyncio.sleep(1.0)
+            assert book.holders("w0", "w1") == list(range(PARTITIONS))
+            assert len(book.has["w0"]) == len(book.has["w1"]) == PARTITIONS // 2
+            kept = set(book.has["w0"])
+            network.cut_power("b")
+            await asyncio.sleep(3.5)
+            assert book.holders("w0") == list(range(PARTITIONS))
+            network.restart("b")
+            await asyncio.sleep(20.0)
+            assert book.holders("w0", "w1") == list(range(PARTITIONS))
+            assert len(kept.intersection(book.has["w0"])) >= 1
+            book.done = True
+            await asyncio.sleep(3.0)
+
+        network.run(scenario())
+        assert book.broken == []

@@ -1,0 +1,148 @@
+"""`rillnode table`: what needs no Java."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from fake_client import FakeClient, Screen
+from rillnode.actors.spark.sink_job import SinkStatus
+from rillnode.codecs.keys import Identity
+from rillnode.node.cli import main
+from rillnode.node.keys.files import write_key
+from rillnode.node.spark.places import explain_end
+from typed_samples import COLUMNS, Lake, run
+
+GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
+BAD = b'{"id":"x","at":"2026-01-01T12:00:00Z"}'
+SINK = 'name = "a"\n[[sink.spark]]\nname = "lake"\nstreams = ["*"]\ntable_dir = "table"\n'
+TABLE = '[[table]]\nstreams = ["*"]\ndir = "t"\ncolumns = { id = "int", at = "timestamp" }\n'
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A bronze table in an initialised node's directory, which is the working directory."""
+    (tmp_path / "node.toml").write_text(SINK + TABLE)
+    for at, name in enumerate(("identity", "admin"), start=1):
+        write_key(tmp_path / "data" / f"{name}.key", Identity.from_seed(bytes([at]) * 32))
+    monkeypatch.chdir(tmp_path)
+    return Lake(tmp_path)
+
+
+def called(*argv: str) -> tuple[int, str, str]:
+    screen = Screen()
+    code = main(argv, screen.terminal)
+    return code, screen.out, screen.err
+
+
+def test_tables_are_listed_with_what_their_job_tells(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeClient()
+    monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
+    told: dict[str, Any] = {"rows": 3, "rejects": 1, "schema_version": 2, "rows_behind": 4}
+    report = {"state": "running", "table/t": {"state": "failed", "error": "do this", **told}}
+    fake.sinks["lake"] = SinkStatus(
+        tables=("bronze", "table/t", "table/u"), state="running", pid=7, report=report
+    ).document()
+    code, out, _ = called("table", "ls")
+    first, second = [json.loads(line) for line in out.splitlines()]
+    assert (code, first) == (
+        0, {"name": "t", "sink": "lake", **told, "state": "failed", "seconds_behind": None,
+            "error": "do this"},
+    )  # fmt: skip
+    assert (second["name"], second["state"], second["rows"]) == ("u", "starting", None)
+    assert fake.sinks["lake"]["state"] == "failed"
+
+
+def test_a_table_is_shown_with_its_schemas_files_and_rejects(lake: Lake) -> None:
+    code, out, _ = called("table", "show", "t")
+    assert (code, json.loads(out)["state"]) == (0, "not made yet")
+    lake.push(GOOD, BAD)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    lake.push(b'{"id":2,"at":"2026-01-01T12:00:00Z","site":"x"}')
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    shown = json.loads(called("table", "show", "t")[1])
+    assert (shown["rows"], shown["rejects"], shown["files"]) == (2, 1, 2)
+    assert shown["columns"] == '{ id = "int", at = "timestamp", site = "string?" }'
+    assert [one["version"] for one in shown["schemas"]] == [1, 2]
+    assert shown["reasons"] == {"Expected int, got str - at $.id": 1}
+    assert shown["file_bytes_min"] > 0
+
+
+def test_rejects_are_retried_after_the_schema_was_mended(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    assert called("table", "retry", "t")[2] == "t: 0 rejects fit now, 1 do not\n"
+    (lake.directory / "node.toml").write_text(SINK + TABLE.replace('"t"', '"v"'))
+    run(lake.table("v", columns={"id": "string", "at": "timestamp"}))
+    # The job with the mended schema has not been started: the verb makes the change.
+    wider = TABLE.replace('"t"', '"v"').replace('id = "int"', 'id = "json"')
+    (lake.directory / "node.toml").write_text(SINK + wider)
+    code, _, err = called("table", "retry", "v")
+    assert (code, err) == (0, "v: 1 rejects fit now, 0 do not\n")
+    assert lake.places("v") == [0, 1]
+
+
+def test_what_is_inferred_can_be_put_into_the_file(lake: Lake) -> None:
+    lake.push(GOOD, b'{"id":2,"at":"2026-01-01T12:00:00Z","temp":1.5}', stream="s/1")
+    before = (lake.directory / "node.toml").read_text()
+    code, out, err = called("table", "infer", "s/*")
+    assert (code, err) == (0, "made of 2 entries: look it over before you put it into node.toml\n")
+    (table,) = tomllib.loads(out)["table"]
+    assert (table["columns"], table["streams"]) == (COLUMNS, ["s/*"])
+    assert (lake.directory / "node.toml").read_text() == before
+    (lake.directory / "node.toml").write_text(SINK + out)
+    assert called("config", "check", "-c", "node.toml")[0] == 0
+    assert tomllib.loads(called("table", "infer", table["dir"].split("/")[-1])[1])
+
+
+def test_a_damaged_table_is_told_with_its_file_and_what_helps(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    lake.push(GOOD)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    assert called("sink", "verify")[::2] == (0, "3 tables, nothing wrong\n")
+    (file, *_) = (lake.directory / "t").glob("*.parquet")
+    content = file.read_bytes()
+    file.unlink()
+    code, _, err = called("sink", "verify", "lake")
+    assert (code, err.splitlines()[0]) == (
+        1, f"{file}: the file is gone; put it back from a copy, or land the table anew",
+    )  # fmt: skip
+    file.write_bytes(content[:-10])
+    assert "the file cannot be read" in called("sink", "verify")[2]
+    file.write_bytes(content)
+    log = lake.directory / "table" / "_delta_log" / f"{2:020}.json"
+    whole = log.read_text()
+    log.write_text('{"commitInfo":{"timest')
+    code, _, err = called("sink", "verify")
+    assert code == 1
+    assert f"the log of {lake.bronze.table} is damaged: {log}, version 2: Unterminated" in err
+    with pytest.raises(DeltaError) as failed:
+        DeltaTable(lake.bronze.table)
+    text, _ = explain_end(failed.value, [str(lake.bronze.table)])
+    assert text.startswith(f"the log of {lake.bronze.table} is damaged: {log}, version 2")
+    log.write_text(whole)
+    assert called("sink", "verify")[0] == 0
+
+
+@pytest.mark.parametrize(("argv", "why"), [
+    (("show", "x"), "no typed table is named 'x'; there is t"),
+    (("retry", "x"), "no typed table is named 'x'; there is t"),
+    (("infer", "none"), "none of 0 entries of none that sink lake has landed is a JSON object"),
+])  # fmt: skip
+def test_what_is_not_there_is_told(lake: Lake, argv: tuple[str, ...], why: str) -> None:
+    code, _, err = called("table", *argv)
+    assert code != 0
+    assert why in err
+
+
+def test_a_table_for_each_stream_needs_to_know_which(lake: Lake) -> None:
+    (lake.directory / "node.toml").write_text(SINK + TABLE.replace('"t"', '"lake/{stream}"'))
+    assert "name one with --stream" in called("table", "show", "lake")[2]
+    shown = json.loads(called("table", "show", "lake", "--stream", "s/1")[1])
+    assert Path(shown["dir"]).parent == lake.directory / "lake"

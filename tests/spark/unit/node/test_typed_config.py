@@ -1,0 +1,199 @@
+"""What may stand in [[table]], and what the errors of what may not say."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import load_config, parse_config
+from rillnode.node.spark.config import SinkTables, TypedTable, tables_of
+from rillnode.node.spark.job_config import load_job_config, save_job_config
+from rillnode.node.spark.process import job_config, typed_config
+from rillnode.node.spark.sinks import typed_names
+from rillnode.node.spark.typed.schemas import SchemaSource, load_schema, struct_schema
+
+SINK = """
+name = "n"
+data_dir = "data"
+[[sink.spark]]
+name = "lake"
+streams = ["s*"]
+table_dir = "bronze"
+silver_dir = "silver"
+"""
+TABLE = """
+[[table]]
+streams = ["s/*"]
+dir = "typed"
+"""
+
+
+def problem(text: str, tmp_path: Path) -> str:
+    with pytest.raises(ConfigError) as failed:
+        parse_config(text, tmp_path / "node.toml")
+    return str(failed.value)
+
+
+def test_typed_tables_are_told_to_the_job_of_their_sink(tmp_path: Path) -> None:
+    text = SINK + TABLE + 'columns = { id = "int", pos = { lat = "float" } }\nevolve = "widen"'
+    text += '\n[[table]]\nname = "two"\nstreams = ["s"]\ndir = "lake/{stream}"\nsink = "lake"\n'
+    config = parse_config(text + 'schema = "my_app.events:Reading"', tmp_path / "node.toml")
+    sink = config.each(SinkTables)[0].spark[0]
+    made = [typed_config(one, sink) for one in tables_of(config, "lake")]
+    job = job_config(sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work", made)
+    save_job_config(job, tmp_path / "job.json")
+    assert load_job_config(tmp_path / "job.json") == job
+    one, two = job.typed
+    assert (one.name, one.dir, one.rejects) == (
+        "typed", f"{tmp_path}/typed", f"{tmp_path}/typed_rejects",
+    )  # fmt: skip
+    assert (one.evolve, one.source.columns) == ("widen", {"id": "int", "pos": {"lat": "float"}})
+    assert (two.name, two.source.class_name) == ("two", "my_app.events:Reading")
+    assert job.locations[-2:] == (f"{tmp_path}/typed", f"{tmp_path}/lake")
+    assert typed_names(config, "lake") == ("table/typed", "table/two")
+    assert tables_of(config, "other") == config.each(TypedTable)[:1]
+
+
+GOOD = 'columns = { id = "int" }'
+PROBLEMS: list[tuple[str, str]] = [
+    (TABLE, "table[0].schema: missing: give schema or columns; `rillnode table infer STREAM`"),
+    (TABLE + GOOD + '\nschema = "a:B"', "give schema or columns, not both"),
+    (TABLE + 'schema = "no.json"', "table[0].schema: the schema"),
+    (TABLE + 'columns = { id = "number" }', "column 'id' 'number' is no kind of column; there is "
+     "bool, int, float, decimal, string, timestamp, timestamp_ms, date, binary, json"),
+    (TABLE + 'columns = { _id = "int" }', "column '_id' is reserved"),
+    (TABLE + 'columns = { id = "int", ID = "int" }', "is the same name as 'id'"),
+    (TABLE + 'columns = { "a b" = "int" }', "has ' ' in its name"),
+    (TABLE + 'columns = { id = 3 }', "column 'id' expected a kind such as"),
+    (TABLE + 'columns = { id = ["int", "int"] }', "column 'id' expected a kind such as"),
+    (TABLE + 'columns = { a = { b = { "c,d" = "int" } } }', "column 'a.b.c,d' has ','"),
+    (TABLE + "columns = {" + ", ".join(f'c{at} = "int"' for at in range(5_000)) + "}",
+     "5,000 columns are more than the 1,000 that a table may have"),
+    (TABLE + GOOD + '\nevolve = "yes"', "table[0].evolve: 'yes': expected"),
+    (TABLE + GOOD + '\nreject = "drop"', "table[0].reject: 'drop': expected"),
+    (TABLE + GOOD + '\nsink = "none"', "no [[sink.spark]] is named 'none'; there is lake"),
+    (TABLE + GOOD + TABLE + GOOD, "table[1].dir: must lie apart from table[0].dir"),
+    (TABLE + GOOD + TABLE + 'name = "b"\n' + GOOD, "must lie apart from table[0].dir"),
+    (TABLE + GOOD + '\n[[table]]\nstreams = ["s"]\ndir = "x/typed"\n' + GOOD,
+     "table[1].name: 'typed' is the name of table[0]: give this one a `name`"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "typed_rejects"\n' + GOOD + TABLE + GOOD,
+     "must lie apart from table[0].dir"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "silver"\n' + GOOD, "from sink.spark[0].silver_dir"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "bronze/t"\n' + GOOD, "from sink.spark[0].table_dir"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "l/{stream}"\n' + GOOD +
+     '\n[[table]]\nstreams = ["s"]\ndir = "l/t"\n' + GOOD, "must lie apart from table[0].dir"),
+    ('\n[[table]]\nstreams = ["s"]\nname = "x"\ndir = "{stream}"\n' + GOOD,
+     "must lie apart from sink.spark[0].table_dir"),
+    ('\n[[table]]\nstreams = ["s[1]"]\ndir = "t"\n' + GOOD, "no brackets"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), PROBLEMS)
+def test_what_cannot_be_is_one_clear_error(text: str, why: str, tmp_path: Path) -> None:
+    assert why in problem(SINK + text, tmp_path)
+
+
+def test_a_table_needs_a_sink_and_says_which_of_several(tmp_path: Path) -> None:
+    assert "table[0].sink: needs a [[sink.spark]]" in problem('name = "n"' + TABLE + GOOD, tmp_path)
+    two = SINK.replace('"lake"', '"b"').replace('"bronze"', '"x"').replace('"silver"', '"y"')
+    two = two.partition("[[")[2]
+    assert "missing: name the sink that makes it: lake, b" in problem(
+        SINK + "[[" + two + TABLE + GOOD, tmp_path
+    )
+
+
+def test_a_json_schema_is_found_beside_the_file(tmp_path: Path) -> None:
+    document = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    (tmp_path / "reading.json").write_text(json.dumps(document))
+    (tmp_path / "node.toml").write_text(SINK + TABLE + 'schema = "reading.json"')
+    config = load_config(tmp_path / "node.toml")
+    assert [one.name for one in load_schema(config.each(TypedTable)[0].source).columns] == ["id"]
+
+
+DOCUMENTS: list[tuple[Any, str]] = [
+    ([1], "it is no JSON Schema of objects"),
+    ({"type": "string"}, "it is no JSON Schema of objects with properties"),
+    ({"type": "object", "properties": {}}, "a table needs at least one column"),
+    ({"type": "object", "properties": {"a": {"type": ["string", "integer"]}}},
+     "column '$.a' has no column type: it may be string, integer"),
+    ({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}},
+     "column '$.a' has no column type: oneOf of several types"),
+    ({"type": "object", "properties": {"a": {"$ref": "other.json"}}}, "which is not in its file"),
+    ({"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}, "which is not there"),
+    ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "or refers to itself"),
+    ({"type": "object", "properties": {"a": {"enum": [1, "x"]}}}, "has no column type"),
+    ({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+     "has bounds that cannot be"),
+    ({"type": "object", "properties": {"_stream": {"type": "string"}}}, "is reserved"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "why"), DOCUMENTS)
+def test_a_json_schema_without_columns_says_why(document: Any, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError) as failed:
+        load_schema(SchemaSource(schema=str(path)))
+    assert why in str(failed.value)
+
+
+class Unfit(msgspec.Struct):
+    when: dict[int, str]
+
+
+class Several(msgspec.Struct):
+    value: int | str
+
+
+class Reserved(msgspec.Struct):
+    _index: int
+
+
+class Itself(msgspec.Struct):
+    next: "Itself | None" = None
+
+
+class Rows(msgspec.Struct, array_like=True):
+    a: int
+
+
+MANY = msgspec.defstruct("MANY", [(f"c{at}", int) for at in range(5_000)])
+
+
+@pytest.mark.parametrize(("kind", "why"), [
+    (Unfit, "column 'app:X.when' has no column type: dict"),
+    (Several, "column 'app:X.value' has no column type: union"),
+    (Reserved, "column '_index' is reserved"),
+    (Itself, "is nested more than 20 deep"),
+    (Rows, "it is array_like"),
+    (MANY, "5,000 columns are more than the 1,000"),
+    (int, "it is no subclass of msgspec.Struct"),
+    (None, "it is no subclass of msgspec.Struct"),
+])  # fmt: skip
+def test_a_class_without_columns_says_why(kind: object, why: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        struct_schema(kind, "app:X")
+    assert why in str(failed.value)
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("no_such_module:Reading", "no module named 'no_such_module'; add its directory to PYTHONPATH"),
+    ("broken_app:Reading", "SyntaxError"),
+    ("fine_app:Missing", "AttributeError"),
+    ("raising_app:Reading", "ValueError: not today"),
+])  # fmt: skip
+def test_a_class_that_does_not_load_says_why(
+    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_app.py").write_text("class")
+    (tmp_path / "fine_app.py").write_text("")
+    (tmp_path / "raising_app.py").write_text("raise ValueError('not today')")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    with pytest.raises(ConfigError) as failed:
+        load_schema(SchemaSource(schema=f"/etc/{name}"))
+    assert why in str(failed.value)
+    assert failed.value.code == "table.schema"

@@ -1,0 +1,392 @@
+"""Typed tables kept up with bronze: once whatever is killed, and as their schemas change."""
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.typed import pairs
+from rillnode.node.spark.typed.describing import describe, infer_table, write_table
+from rillnode.node.spark.typed.query import EMPTY_VERSIONS_MAX
+from rillnode.node.spark.typed.schemas import SchemaSource
+from rillnode.node.spark.typed.tables import TypedTables, directory_of
+from rillnode.node.spark.typed.work import in_process
+from table_readers import rows_of, wrong_answers
+from typed_samples import COLUMNS, CREATED_AT, Lake, run
+
+GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
+BAD = b'{"id":"x","at":"2026-01-01T12:00:00Z"}'
+NEW = b'{"id":1,"at":"2026-01-01T12:00:00Z","site":"x","pos":{"lat":1.5}}'
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the process be killed when it begins another commit."""
+    real, left = pairs.commit_files, [commits]
+
+    def dying(
+        location: str,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        positions: list[Transaction],
+        pair: dict[str, Any] | None = None,
+    ) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        real(location, table, actions, positions, pair)
+
+    monkeypatch.setattr(pairs, "commit_files", dying)
+
+
+def rejected(lake: Lake, name: str = "t") -> list[tuple[int, str, int]]:
+    rows = lake.rows(f"{name}_rejects")
+    return [(row["_index"], row["reason"], row["schema_version"]) for row in rows]
+
+
+def test_each_entry_is_in_the_table_or_in_its_rejects(lake: Lake) -> None:
+    query = lake.table()
+    assert not query.step()  # there is no bronze yet
+    lake.push(GOOD, BAD, b"{", GOOD)
+    run(query)
+    lake.push(GOOD)
+    run(query)
+    assert lake.places() == [0, 3, 4]
+    assert rejected(lake) == [
+        (1, "Expected int, got str - at $.id", 1), (2, "Input data was truncated", 1),
+    ]  # fmt: skip
+    assert query.figures() == {"rows": 3, "rejects": 2, "schema_version": 1}
+
+
+def test_a_table_takes_only_its_streams(lake: Lake) -> None:
+    lake.push(GOOD, stream="a/1")
+    lake.push(GOOD, GOOD, stream="a/2")
+    lake.push(GOOD, stream="b")
+    for name, streams in {"t": ("a/*",), "u": ("b",), "v": ("a/1", "b")}.items():
+        run(lake.table(name, streams=streams))
+    assert [len(lake.rows(name)) for name in ("t", "u", "v")] == [3, 1, 2]
+
+
+def test_a_stream_that_was_made_anew_has_other_places(lake: Lake) -> None:
+    lake.push(GOOD)
+    lake.remove()
+    lake.push(GOOD, created_at=CREATED_AT + 1)
+    run(lake.table())
+    places = {(row["_stream"], row["_index"], row["_created_at"]) for row in lake.rows()}
+    assert len(places) == 2
+
+
+def test_every_reader_finds_the_rows_of_a_typed_table_by_every_column(lake: Lake) -> None:
+    lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","site":"x","ok":true}', GOOD)
+    run(lake.table())
+    lake.push(b'{"id":3,"at":"2026-01-03T12:00:00Z","temp":2.5}')
+    run(lake.table())
+    compact(str(lake.directory / "t"))
+    assert wrong_answers(str(lake.directory / "t")) == []
+
+
+@pytest.mark.parametrize("commits", range(4))
+def test_a_kill_between_two_commits_loses_and_repeats_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    lake.push(GOOD)
+    run(lake.table())
+    lake.push(GOOD, BAD, GOOD)
+    lake.push(BAD, GOOD)
+    die_after(monkeypatch, commits)
+    with pytest.raises(KeyboardInterrupt):
+        run(lake.table(batch_rows_max=3))
+    monkeypatch.undo()
+    run(lake.table())
+    both = lake.places() + [index for index, _, _ in rejected(lake)]
+    assert sorted(both) == [0, 1, 2, 3, 4, 5]
+    assert len(rejected(lake)) == 2
+
+
+def test_the_half_of_a_pair_that_was_left_is_what_was_decided_then(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.push(GOOD, BAD)
+    die_after(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        lake.table().step()
+    assert (lake.places(), len(rejected(lake))) == ([], 1)
+    monkeypatch.undo()
+    # Under this schema the first does not fit and the second does.
+    other = {"id": "int", "at": "timestamp", "needed": "int"}
+    lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","needed":1}')
+    run(lake.table(columns=other))
+    assert (lake.places(), [index for index, _, _ in rejected(lake)]) == ([0, 2], [1])
+
+
+def test_a_second_process_that_makes_the_same_step_changes_nothing(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    late: list[bool] = []
+
+    def slow(works: Sequence[bytes]) -> list[bytes]:
+        outcomes = in_process(works)
+        if not late:
+            late.append(True)
+            run(lake.table())
+        return outcomes
+
+    run(lake.table(engine=slow))
+    assert (lake.places(), len(rejected(lake))) == ([0], 1)
+
+
+def test_other_peoples_entries_do_not_make_versions_of_a_table(lake: Lake) -> None:
+    lake.push(GOOD, stream="mine")
+    query = lake.table(streams=("mine",))
+    run(query)
+    before = DeltaTable(lake.directory / "t").version()
+    for _ in range(EMPTY_VERSIONS_MAX - 1):
+        lake.push(GOOD, stream="other")
+        run(query)
+    assert DeltaTable(lake.directory / "t").version() == before
+    lake.push(GOOD, stream="other")
+    run(query)
+    assert DeltaTable(lake.directory / "t").version() == before + 1
+    lake.push(GOOD, stream="mine")
+    run(lake.table(streams=("mine",)))
+    assert len(lake.rows()) == 2
+
+
+def test_new_fields_become_columns_and_readers_of_old_versions_go_on(lake: Lake) -> None:
+    query = lake.table()
+    lake.push(GOOD)
+    run(query)
+    old = DeltaTable(lake.directory / "t")
+    other = b'{"id":1,"at":"2026-01-01T12:00:00Z","site":1,"pos":{"lat":1}}'
+    lake.push(NEW, GOOD, other)
+    run(query)
+    lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","pos":{"lat":1,"lon":2}}')
+    run(query)
+    assert [(row["site"], row["pos"]) for row in lake.rows()] == [
+        (None, None), ("x", {"lat": 1.5, "lon": None}), (None, None),
+        (None, {"lat": 1.0, "lon": 2}),
+    ]  # fmt: skip
+    # A text is no whole number, and a column keeps its type.
+    assert rejected(lake) == [(3, "Expected str | null, got int - at $.site", 2)]
+    assert rows_of(old).num_rows == 1
+    shown = describe(lake.config())
+    assert [one["version"] for one in shown["schemas"]] == [1, 2, 3]
+    assert shown["schemas"][1]["why"] == "entries had site, pos"
+    assert shown["reasons"] == {"Expected str | null, got int - at $.site": 1}
+
+
+def test_a_start_anew_knows_the_columns_that_entries_have_brought(lake: Lake) -> None:
+    lake.push(NEW)
+    run(lake.table())
+    lake.push(NEW)
+    query = lake.table()
+    run(query)
+    assert [row["site"] for row in lake.rows()] == ["x", "x"]
+    assert query.figures()["schema_version"] == 2
+
+
+@pytest.mark.parametrize("entry", [
+    {"ID": 2}, {"_own": 1}, {"a b": 1}, {"pos": {"lat": 1, "x,y": 2}},
+    {"pos": {"LAT": 1.0, "lat": 1}}, {f"f{at}": at for at in range(5_000)},
+])  # fmt: skip
+def test_fields_that_cannot_be_columns_are_rejects_and_stop_nothing(
+    lake: Lake, entry: dict[str, Any]
+) -> None:
+    base = json.loads(GOOD)
+    lake.push(NEW, json.dumps({**base, **entry}).encode(), GOOD)
+    run(lake.table())
+    assert lake.places() in ([0, 2], [0, 1, 2])
+    told = lake.places() + [index for index, _, _ in rejected(lake)]
+    assert sorted(told) == [0, 1, 2]
+
+
+def test_whole_numbers_become_others_only_where_they_may(lake: Lake) -> None:
+    wider = b'{"id":1.5,"at":"2026-01-01T12:00:00Z","pos":{"n":2.5}}'
+    lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","pos":{"n":2}}', wider)
+    run(lake.table())
+    assert rejected(lake) == [(1, "Expected int, got float - at $.id", 2)]
+    query = lake.table(evolve="widen")
+    lake.push(wider)
+    old = DeltaTable(lake.directory / "t")
+    run(query)
+    assert [(row["id"], row["pos"]["n"]) for row in lake.rows()] == [(1.0, 2.0), (1.5, 2.5)]
+    assert rows_of(old).column("id").to_pylist() == [1]
+    run(lake.table(evolve="widen"))
+    assert lake.table(evolve="widen").retry() == (1, 0)
+    assert (lake.places(), rejected(lake)) == ([0, 1, 2], [])
+
+
+def test_new_fields_go_into_rest_where_the_schema_is_frozen(lake: Lake) -> None:
+    lake.push(NEW, GOOD)
+    run(lake.table(evolve="freeze"))
+    assert [row["_rest"] for row in lake.rows()] == ['{"site":"x","pos":{"lat":1.5}}', None]
+    lake.push(NEW)
+    run(lake.table(evolve="add"))
+    assert [(row["_rest"] is None, row["site"]) for row in lake.rows()] == [
+        (False, None), (True, None), (True, "x"),
+    ]  # fmt: skip
+
+
+def test_a_table_waits_for_people_where_it_is_told_to(lake: Lake) -> None:
+    lake.push(GOOD)
+    lake.push(NEW)
+    query = lake.table(evolve="pause", batch_rows_max=1)
+    query.step()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"the entry s/0/1 has fields .*: pos, site\. Declare"):
+            query.step()
+    assert lake.places() == [0]
+    run(
+        lake.table(evolve="pause", columns={**COLUMNS, "site": "string?", "pos?": {"lat": "float"}})
+    )
+    assert lake.places() == [0, 1]
+    lake.push(BAD)
+    with pytest.raises(StoreError, match=r"the entry s/0/2: Expected int, got str - at \$\.id"):
+        run(lake.table(reject="pause"))
+    files = {*(lake.directory / "t").glob("*.parquet")}
+    assert len(files) == len(DeltaTable(lake.directory / "t").file_uris())
+
+
+@pytest.mark.parametrize(("columns", "why"), [
+    ({**COLUMNS, "id": "string"}, "is int in the table and string in its schema, and a column"),
+    ({**COLUMNS, "id": "float"}, 'set evolve = "widen"'),
+    ({**COLUMNS, "Id": "int"}, "is the same name as"),
+    ({"ID": "int"}, "which readers do not tell apart"),
+])  # fmt: skip
+def test_a_change_that_cannot_be_made_says_what_to_do(
+    lake: Lake, columns: dict[str, Any], why: str
+) -> None:
+    lake.push(GOOD)
+    run(lake.table())
+    lake.push(GOOD)
+    with pytest.raises(ConfigError, match=why):
+        lake.table(columns=columns).step()
+    run(lake.table())
+    assert lake.places() == [0, 1]
+
+
+def test_a_table_of_another_kind_is_left_alone(lake: Lake) -> None:
+    lake.push(GOOD)
+    with pytest.raises(ConfigError, match="a table of another kind"):
+        lake.table("table").step()
+
+
+def test_rejects_are_landed_again_once_after_a_fix(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"id": "json", "at": "timestamp?"}
+    lake.push(GOOD, BAD, b"{", b'{"id":3,"x":{"y":1}}')
+    run(lake.table(columns={"id": "string", "at": "timestamp?"}))
+    assert len(rejected(lake)) == 3
+    die_after(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        lake.table(columns=wanted).retry()
+    monkeypatch.undo()
+    assert lake.table(columns=wanted).retry() == (0, 1)
+    assert (lake.places(), [row[0] for row in rejected(lake)]) == ([0, 1, 3], [2])
+    assert [row["id"] for row in lake.rows()] == ["1", "x", "3"]
+    lake.push(BAD)
+    run(lake.table(columns=wanted))
+    assert len(lake.places()) == 4
+    assert lake.table(columns=wanted).retry() == (0, 1)
+
+
+def test_a_bronze_table_that_was_made_anew_is_not_taken_in_twice(lake: Lake) -> None:
+    lake.push(GOOD, BAD)
+    run(lake.table())
+    shutil.rmtree(lake.bronze.table)
+    lake.push(GOOD)
+    with pytest.raises(ConfigError, match=r"bronze was made anew.*t_rejects, which are then made"):
+        lake.table().step()
+    for name in ("t", "t_rejects"):
+        shutil.rmtree(lake.directory / name)
+    run(lake.table())
+    assert lake.places() == [2]
+
+
+def test_tables_are_kept_up_in_a_thread_and_one_that_fails_holds_up_no_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    configs = [
+        lake.config("fine"),
+        lake.config("wrong", source=SchemaSource(schema="no_such_module:Reading")),
+        lake.config("waits", reject="pause"),
+    ]
+    tables = TypedTables(configs, str(lake.bronze.table), in_process, trigger_seconds=0.01)
+    tables.start()
+    for _ in range(3):
+        lake.push(GOOD, BAD)
+    deadline = time.monotonic() + 60
+
+    def told(name: str) -> dict[str, Any]:
+        return tables.report()[f"table/{name}"]
+
+    while told("fine").get("rejects") != 3 or "error" not in told("waits"):
+        assert time.monotonic() < deadline, tables.report()
+        time.sleep(0.05)
+    tables.finish(time.monotonic() + 10)
+    fine = told("fine")
+    assert (fine["state"], fine["rows"], fine["schema_version"]) == ("running", 3, 1)
+    assert told("wrong")["state"] == told("waits")["state"] == "failed"
+    assert "no module named 'no_such_module'" in str(told("wrong")["error"])
+    assert "table waits waits: the entry s/0/1: Expected int" in str(told("waits")["error"])
+
+
+def test_there_is_nothing_to_retry_without_rejects(lake: Lake) -> None:
+    lake.push(GOOD)
+    assert lake.table().retry() == (0, 0)
+
+
+def test_a_table_for_each_stream_is_made_as_streams_come(lake: Lake) -> None:
+    config = lake.config("by", streams=("a*",)).__class__(
+        name="by", streams=("a*",), dir=str(lake.directory / "by" / "{stream}"),
+        source=SchemaSource(columns=COLUMNS),
+    )  # fmt: skip
+    tables = TypedTables([config], str(lake.bronze.table), in_process)
+    lake.push(GOOD, stream="a")
+    tables.run_once()
+    lake.push(GOOD, BAD, stream="a/1")
+    lake.push(GOOD, stream="b")
+    tables.run_once()
+    assert [len(lake.rows(f"by/{directory_of(name)}")) for name in ("a", "a/1", "b")] == [1, 1, 0]
+    assert tables.report().keys() == {"table/by"}
+
+
+@pytest.mark.parametrize("stream", ["a/b", "a.b", "..", ".", "_x", "ü", "a" * 300, "A/B", "a b"])
+def test_directories_of_streams_are_single_and_their_own(stream: str) -> None:
+    name = directory_of(stream)
+    assert "/" not in name
+    assert not name.startswith((".", "_"))
+    assert len(name) < 255 or stream == name
+    others = ["a/b", "a.b", "..", ".", "_x", "ü", "a" * 300, "A/B", "a b"]
+    assert [directory_of(one) for one in others].count(name) == 1
+
+
+def test_what_is_inferred_of_bronze_is_a_table_that_loads(lake: Lake) -> None:
+    import tomllib
+
+    lake.push(NEW, GOOD, b"no json", stream="sensors/1")
+    lake.push(b'{"other":1}', stream="x")
+    columns, looked_at = infer_table(str(lake.bronze.table), ["sensors/*"], 100)
+    assert looked_at == 3
+    table = tomllib.loads(write_table(["sensors/*"], "lake/sensors", columns))["table"][0]
+    assert table == {
+        "streams": ["sensors/*"], "dir": "lake/sensors",
+        "columns": {"id": "int", "at": "timestamp", "site": "string?", "pos?": {"lat": "float"}},
+    }  # fmt: skip
+    run(lake.table(columns=table["columns"], streams=("sensors/*",)))
+    assert lake.places() == [0, 1]
+    assert infer_table(str(lake.bronze.table), ["none"], 100) == ((), 0)
