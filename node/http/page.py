@@ -16,7 +16,7 @@ from rillnode.node.http.plain import tables
 _TABLES: Final = "<!--tables-->"
 _STYLE: Final = "/*page.css*/\n"
 _SCRIPT: Final = "/*script*/\n"
-SCRIPTS: Final = ("base.js", "tiles.js", "tables.js", "stream.js", "life.js")
+SCRIPTS: Final = tuple(f"page/{name}.js" for name in ("base", "tiles", "tables", "stream", "life"))
 """In the order in which they are put together."""
 
 
@@ -24,12 +24,12 @@ class Page:
     """The page as it is in the package."""
 
     def __init__(self) -> None:
-        parts = files("rillnode.node").joinpath("page")
+        parts = files("rillnode.node")
 
         def text(name: str) -> str:
             return parts.joinpath(name).read_text(encoding="utf-8")
 
-        page = text("index.html").replace(_STYLE, text("page.css"))
+        page = text("page/index.html").replace(_STYLE, text("page/page.css"))
         self._text = page.replace(_SCRIPT, "".join(map(text, SCRIPTS)))
         self.policy: Final = "; ".join((
             "default-src 'none'",

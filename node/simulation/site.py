@@ -40,7 +40,9 @@ PATHS: Final = {
     "/": "the status page of one node and the network",
     "/v1": "this list",
     "/v1/network": "hosts, connections, faults, and how the run goes",
-    "/v1/{document}?node=n0": "overview, history, streams, links, peers, actors, sinks, warnings",
+    "/v1/{document}?node=n0": (
+        "overview, history, streams, queues, links, peers, actors, sinks, warnings"
+    ),
     "/v1/streams/{name}?node=n0": "one stream with its partitions and consumers",
     "/v1/streams/{name}/history?node=n0": "entries and bytes of the last virtual hour",
     "/v1/streams/{name}/entries?node=n0": "its entries, as of a node",
@@ -358,7 +360,7 @@ def finished(made: Awaitable[T]) -> T:
 
 def _names() -> tuple[str, ...]:
     """The documents that the page follows."""
-    return ("overview", "streams", "links", "peers", "actors", "sinks", "warnings")
+    return ("overview", "streams", "queues", "links", "peers", "actors", "sinks", "warnings")
 
 
 def _clock(at: float) -> str:
