@@ -182,6 +182,7 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
         assert "at most" in await tab.run("document.querySelector('#chart-bytes').ariaLabel")
         bars = "[...document.querySelectorAll('#chart-entries rect')]"
         assert max(await tab.run(f"{bars}.map(one => +one.getAttribute('height'))")) > 50
+        await tab.run("scrollTo(0, 0)")
         await picture(tab, "status-page-stream.png", tmp_path)
 
     in_browser(tmp_path, body)
@@ -379,6 +380,28 @@ def test_entries_are_looked_through_on_the_page(tmp_path: Path) -> None:
         assert rows
         assert {row["json"]["mag"] for row in rows} == {0}
         assert {row["key"] for row in rows} == {"k1"}
+
+    in_browser(tmp_path, body, busy=False)
+
+
+def test_entries_of_other_protocols_are_named(tmp_path: Path) -> None:
+    streamr = [
+        32, ["quakes", 0, 1_700_000_000_000, 7, "0xAbC", "chain"], None, 27, 0, 0, None,
+        '{"mag": 5}', None, 2, "0xSignature",
+    ]  # fmt: skip
+    shown = {"partition": 0, "index": 1, "format": "json", "cut": False, "hex": "", "key": "k"}
+    row = {**shown, "kind": "streamr", "text": json.dumps(streamr)}
+    event = {**shown, "kind": "nextgraph", "format": "binary", "text": None, "hex": "00ff" * 40}
+
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        value = f"tree(meant({json.dumps(row)}, {json.dumps(streamr)})).textContent"
+        text = await tab.run(value)
+        for part in ('publisher: "0xAbC"', "sequence: 7", "mag: 5", "signature type: 2"):
+            assert part in text, text
+        assert "streamr · key k" in await tab.run(f"shownEntry({json.dumps(row)}).textContent")
+        text = await tab.run(f"shownEntry({json.dumps(event)}).textContent")
+        assert "encrypted by its clients" in text
+        assert "00 ff" in text
 
     in_browser(tmp_path, body, busy=False)
 
