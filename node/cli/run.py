@@ -303,7 +303,7 @@ def _show_banner(node: "Node", terminal: Terminal, *, dev: bool, found: bool) ->
         if terminal.as_json:
             terminal.document(_ports(node))
         else:
-            terminal.write_text(_banner(node, dev=dev) + (_TRY if found else ""))
+            terminal.write_text(_banner(node, dev=dev) + (_to_try(node) if found else ""))
         terminal.flush()
 
 
@@ -313,6 +313,13 @@ try it, in another terminal:
   rillnode sub quakes --from start
   python -c 'import rillnode; print(rillnode.connect_blocking().stream("quakes").pull())'
 """
+
+
+def _to_try(node: "Node") -> str:
+    """Commands to copy, which find the node by themselves."""
+    door = node.addresses().get("gateway")
+    curl = f"""  curl -d '{{"mag": 5.1}}' http://{door}/streams/quakes\n"""
+    return _TRY + (curl if door is not None else "")
 
 
 def _dev_node(node: "Node") -> "DevNode":

@@ -33,6 +33,7 @@ class GatewayListener(
 
     table: ClassVar[str] = "gateway"
     plug_in: ClassVar[str] = "gateway"
+    tried: ClassVar[bool] = True
 
     listen: HostPort = "127.0.0.1:8891"
     tails_max: Count = 1_000
