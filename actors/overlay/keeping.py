@@ -49,11 +49,6 @@ def records_prefix(log: int) -> str:
     return f"{beside_log(log)}overlay/"
 
 
-def own_prefixes(log: int) -> tuple[str, str]:
-    """Begin the names of chains and of the cursor among all that is kept beside a log."""
-    return f"{beside_log(log)}[", f"{beside_log(log)}~"
-
-
 @lru_cache(1_024)
 def _chain_text(chain: ChainName) -> str:
     """A chain as its record is called; most messages are of few chains."""

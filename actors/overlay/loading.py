@@ -9,7 +9,6 @@ from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.keeping import (
-    own_prefixes,
     read_chain_record,
     read_cursor,
     records_prefix,
@@ -47,13 +46,11 @@ async def load(
     """
     store, log = context.streams.store, log_id(record.id, partition)
     own = (context.settings.identity, CHAIN)
-    after, own_names = "", own_prefixes(log)
+    after = ""
     while True:
         page = ListRecords(prefix=records_prefix(log), after=after, limit=PAGE_RECORDS)
         await read(store, page)
         for name, value in page.records:
-            if not name.startswith(own_names):
-                continue  # kept beside the log by others
             if not name.endswith("~"):
                 intake.restore(*read_chain_record(log, name, value))
                 continue

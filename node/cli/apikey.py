@@ -5,7 +5,6 @@ import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -32,6 +31,7 @@ def add(commands: Commands) -> None:
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make an API key."""
+    from rillnode.codecs.api_keys import API_KEY, hash_of
     from rillnode.node.config.rules import NAME
 
     if not NAME.fullmatch(args.name):

@@ -1,13 +1,16 @@
 """`rillnode index`: the saved positions of consumers."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, GroupInfo, GroupMember
+
+if TYPE_CHECKING:
+    from rillnode.node.client import Client, GroupInfo, GroupMember
 
 
 def add(commands: Commands) -> None:
@@ -77,7 +80,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-async def _groups(client: Client, stream: str) -> list[GroupInfo]:
+async def _groups(client: "Client", stream: str) -> "list[GroupInfo]":
     """The groups of a stream, or of all; of a stream that is no more there are none."""
     try:
         return await client.groups(stream)
@@ -85,7 +88,7 @@ async def _groups(client: Client, stream: str) -> list[GroupInfo]:
         return []
 
 
-def _name(member: GroupMember | None) -> str | None:
+def _name(member: "GroupMember | None") -> str | None:
     """What a member is called: the beginning of its token, and whose it is."""
     return None if member is None else f"{member.id} {member.principal}"
 

@@ -2,16 +2,17 @@
 
 import argparse
 import time
+from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
-from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.client import Client, QueueInfo
+
+if TYPE_CHECKING:
+    from rillnode.codecs.dead_letters import DeadLetter
+    from rillnode.node.client import Client, QueueInfo
 
 LETTERS_SHOWN = 10
 """Dead letters that are shown, where nothing else is asked for."""
@@ -80,6 +81,8 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
 
 async def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one queue."""
+    from msgspec.structs import asdict
+
     async with connected(args, terminal) as client:
         info = await client.queue(args.stream, args.queue)
         letters = await _letters(client, args.stream, args.queue, args.limit)
@@ -132,7 +135,7 @@ def _add_queue(parser: Parser) -> None:
     add_connection_options(parser)
 
 
-def _oldest(info: QueueInfo) -> str:
+def _oldest(info: "QueueInfo") -> str:
     """How long the oldest entry waits that is not settled."""
     if not info.oldest_at:
         return ""
@@ -140,9 +143,11 @@ def _oldest(info: QueueInfo) -> str:
 
 
 async def _letters(
-    client: Client, stream: str, queue: str, limit: int
-) -> list[tuple[int, DeadLetter]]:
+    client: "Client", stream: str, queue: str, limit: int
+) -> "list[tuple[int, DeadLetter]]":
     """The last dead letters of a queue, with their indexes."""
+    from rillnode.codecs.dead_letters import DeadLetter
+
     if not limit:
         return []
     try:

@@ -209,7 +209,7 @@ class QueueActor(Worker):
     """
 
     mailbox_messages_max = 8_192
-    spare: ClassVar = {Removed: 1_024, LinkLost: CONNECTIONS_MAX, _Due: 2}
+    spare: ClassVar = {Removed: 1_024, LinkLost: CONNECTIONS_MAX}
     on_failure = "stop"
     idle_seconds = 60.0
     stops_when_idle = True

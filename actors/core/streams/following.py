@@ -62,6 +62,10 @@ class _Removed:
 class _Beat:
     """There are groups that other nodes may share: tell these that this one is well."""
 
+    def merged(self, _: "_Beat") -> "_Beat":
+        """Twice is once."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class _Overdue:
