@@ -82,6 +82,12 @@ class Peers:
         """Each peer's state, for people; addresses without a name stand for themselves."""
         return {name: asdict(status) for name, status in self._statuses.items()}
 
+    def principal(self, name: str) -> str | None:
+        """Whom a peer must prove to be; None where its address is all that is known of it."""
+        tables = (table for table in self._config.peers if table.name == name)
+        identity = next((table.identity for table in tables), None)
+        return None if identity is None else f"noise:{identity}"
+
     def _dialers(self) -> Sequence[TcpDialer]:
         """Those that were ever needed: most nodes dial one kind of peer, or none."""
         return [one for name in ("_noise", "_ockam") if (one := vars(self).get(name)) is not None]

@@ -88,6 +88,8 @@ class SinkStatus:
             started, the code with which a job ends for such a reason.
         last_error: why it ended last, in its own words, or could not be started; kept for who
             looks later.
+        committed_at: when its job last committed a batch, in ms since 1970; None: not since the
+            node was started.
     """
 
     tables: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class SinkStatus:
     last_error: str = ""
     rows_behind: int = 0
     bytes_behind: int = 0
+    committed_at: int | None = None
     report: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def table_statuses(self) -> dict[str, TableStatus]:

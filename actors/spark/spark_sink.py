@@ -372,6 +372,7 @@ class SparkSinkActor(Worker):
                 commit.origin, commit.return_route, commit.request.request_id, commit.error
             )
         else:
+            self._status.committed_at = self._context.clock.now_ms()
             done = native.DoneResponse(commit.request.request_id)
             self._reply(commit.origin, commit.return_route, native.encode(done))
 

@@ -1,6 +1,6 @@
 """Makes the answers of the `http` listener alike."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,9 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+NUMBER_MAX: Final = 10**18 - 1
 
 
 class Refusal(Exception):
@@ -79,13 +82,18 @@ def refusal_of(error: web.HTTPException, listed: str) -> Refusal:
             raise error
 
 
-def number(request: web.Request, name: str, default: int, most: int = 10**18 - 1) -> int:
-    """A number of the query.
+def number(request: web.Request, name: str, default: int, most: int = NUMBER_MAX) -> int:
+    """A number of the query; raises as `number_of`."""
+    return number_of(request.query, name, default, most)
+
+
+def number_of(query: Mapping[str, str], name: str, default: int, most: int = NUMBER_MAX) -> int:
+    """A number of a query.
 
     Raises:
-        Refusal: it is none, or more than `most`.
+        Refusal: 400, it is none, or more than `most`.
     """
-    text = request.query.get(name)
+    text = query.get(name)
     if text is None:
         return default
     if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most:

@@ -3,17 +3,21 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 
 import rillnode
+from rillnode.node.cli.failures import step_of
 from rillnode.node.config import Config
+from rillnode.node.http.answers import Refusal
+from rillnode.node.http.events import Shown
 from rillnode.node.http.history import History
 from rillnode.node.http.recent import RecentWarnings
-from rillnode.node.http.streams import FRESH_SECONDS, Streams
+from rillnode.node.http.streams import FRESH_SECONDS, Streams, view_of
 from rillnode.node.observation import Observation
 
 _SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")
@@ -51,7 +55,7 @@ class Documents:
         self._rates = _Rates()
 
     def live(self) -> dict[str, Callable[[], Awaitable[Any]]]:
-        """Those that the page follows, by the name of their event and of their path."""
+        """Those that can be followed, by the name of their event and of their path."""
         return {
             "overview": self.overview,
             "streams": self._streams.document,
@@ -87,7 +91,10 @@ class Documents:
 
     async def links(self) -> dict[str, Any]:
         """Open links, and those that failed last."""
-        return self._node.links()
+        document = self._node.links()
+        for one in document["failed"]:
+            one["advice"] = step_of(one["code"])
+        return document
 
     async def queues(self) -> dict[str, Any]:
         """Work queues in use, as they stood when something of them was last written."""
@@ -95,8 +102,18 @@ class Documents:
 
     async def peers(self) -> dict[str, Any]:
         """The nodes that this one sends to."""
-        statuses = self._node.parts.peers.statuses()
-        return {"peers": [{"name": name, **status} for name, status in statuses.items()]}
+        parts = self._node.parts.peers
+        return {
+            "peers": [
+                {
+                    "name": name,
+                    "route": f"peer/{name}",
+                    "principal": parts.principal(name),
+                    **status,
+                }
+                for name, status in parts.statuses().items()
+            ]
+        }
 
     async def actors(self) -> dict[str, Any]:
         """The supervision tree, class by class."""
@@ -111,7 +128,14 @@ class Documents:
 
     async def warnings(self) -> dict[str, Any]:
         """The newest warnings."""
-        return self._warnings.document()
+        document = self._warnings.document()
+        return {
+            **document,
+            "warnings": [
+                {**one, "advice": step_of(str(one["code"]))} if "code" in one else one
+                for one in document["warnings"]
+            ],
+        }
 
     async def status(self) -> dict[str, Any]:
         """What `rillnode status` shows."""
@@ -120,6 +144,40 @@ class Documents:
     async def config(self) -> dict[str, Any]:
         """The configuration in effect; secrets are in files of their own, hashes are masked."""
         return await masked(self._node.config)
+
+
+def shown_of(
+    query: Mapping[str, str],
+    makers: Mapping[str, Callable[..., Awaitable[Any]]],
+    stream: Callable[[str], Awaitable[Any]],
+    node: str = "",
+) -> list[Shown]:
+    """The documents that a request wants to follow.
+
+    Args:
+        query: `show`, names with commas between, or nothing for all; `stream`, the name of one
+            whose document is followed, too; and what `view_of` takes, for `streams`.
+        makers: by the documents' names; that of `streams` takes a `View`.
+        stream: makes the document of one.
+        node: of which they are, where there are several.
+
+    Raises:
+        Refusal: 400, one of them is none.
+    """
+    names = list(dict.fromkeys(query["show"].split(","))) if "show" in query else list(makers)
+    if not makers.keys() >= set(names):
+        raise Refusal(400, "http.show", f"show is of {', '.join(makers)}, with commas between")
+    view = view_of(query)
+    found: list[Shown] = []
+    for name in names:
+        if name == "streams":
+            found.append(Shown(name, f"{node} {view}", partial(makers[name], view)))
+        else:
+            found.append(Shown(name, node, makers[name]))
+    if "stream" in query:
+        one = query["stream"]
+        found.append(Shown("stream", f"{node} {one}", partial(stream, one)))
+    return found
 
 
 class _Rates:

@@ -34,10 +34,31 @@ def entry_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _decoded(entry: Entry) -> tuple[str, str | None]:
+def entry_line(entry: Entry) -> bytes:
+    """One entry as a line of JSON with all of its data, under `json`, `text` or `base64`."""
+    form, text = _decoded(entry, whole=True)
+    data: dict[str, Any]
+    if form == "json":
+        data = {"json": msgspec.Raw(entry.data)}
+        if b"\n" in entry.data or b"\r" in entry.data:
+            data = {"json": msgspec.Raw(msgspec.json.format(entry.data, indent=-1))}
+    else:
+        data = {"base64": entry.data} if text is None else {"text": text}
+    line = {
+        "partition": entry.partition,
+        "index": entry.index,
+        "received_at": entry.received_at,
+        "kind": entry.kind.name.lower(),
+        **data,
+        **told(entry.key, entry.headers),
+    }
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _decoded(entry: Entry, *, whole: bool = False) -> tuple[str, str | None]:
     if entry.kind == EntryKind.NEXTGRAPH:
         return "binary", None  # encrypted by its clients
-    cut = entry.data[:PREVIEW_BYTES]
+    cut = entry.data if whole else entry.data[:PREVIEW_BYTES]
     try:
         # A cut through a character is no reason to show none.
         text = cut.decode("utf-8", "strict" if len(cut) == len(entry.data) else "ignore")

@@ -1,18 +1,21 @@
 """Server-sent events: the page's figures as they change, and the live tail of a stream.
 
-Every reader costs its connection and nothing else: the documents are made once for all, and who
-does not take them in time is let go.
+Every reader costs its connection and what it alone looks at: a document that several follow is made
+once for all, one that has not changed is not sent again, and who does not take them in time is let
+go.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from rillnode.node.http.answers import HEADERS, Refusal
+from rillnode.node.http.browsing import Filter
 from rillnode.node.http.entries import entry_row
 from rillnode.node.http.streams import Streams
 
@@ -28,19 +31,43 @@ WRITE_SECONDS: Final = 10.0
 QUEUE_EVENTS_MAX: Final = 64
 """Events that wait for one reader: a few rounds of all documents."""
 
-Documents = Mapping[str, Callable[[], Awaitable[Any]]]
+FILTERED_ENTRIES_MAX: Final = 1_000
+"""New entries of one partition that a filter looks at."""
+
+
+class Shown(NamedTuple):
+    """A document that a reader follows.
+
+    Attributes:
+        event: the name of its events.
+        key: two documents with the same event and key are the same.
+        make: makes it.
+    """
+
+    event: str
+    key: str
+    make: Callable[[], Awaitable[Any]]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What tells it from others."""
+        return self.event, self.key
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """Who follows documents: those, what waits for it, and what it was sent last of each."""
+
+    shown: Sequence[Shown]
+    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(QUEUE_EVENTS_MAX))
+    sent: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])
 
 
 class Events:
-    """The event streams of one listener.
+    """The event streams of one listener."""
 
-    Args:
-        documents: what each event's data is made of, by the event's name.
-    """
-
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
-        self._readers: dict[asyncio.Task[Any], asyncio.Queue[bytes] | None] = {}
+    def __init__(self) -> None:
+        self._readers: dict[asyncio.Task[Any], _Reader] = {}
         self._teller: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -49,40 +76,42 @@ class Events:
         """Event streams that are open."""
         return len(self._readers)
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Send all documents every period, until the reader goes.
+    async def serve(self, request: web.Request, shown: Sequence[Shown]) -> web.StreamResponse:
+        """Send documents every period that they have changed in, until the reader goes.
 
         Raises:
             Refusal: too many read already, or the node is stopping.
         """
-        queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE_EVENTS_MAX)
+        reader = _Reader(shown)
         response: web.StreamResponse = web.Response(status=503)
-        with self._reading(queue):
+        with self._reading(reader):
             response = await _begin(request)
             if self._teller is None:
                 self._teller = asyncio.get_running_loop().create_task(self._tell())
             while True:
-                await _write(response, await queue.get())
+                await _write(response, await reader.queue.get())
         return response
 
     async def tail(self, request: web.Request, streams: Streams, name: str) -> web.StreamResponse:
         """Send what comes to a stream as events `entries`, until the reader goes.
 
         Raises:
-            Refusal: as `serve`, or there is no such stream.
+            Refusal: as `serve`, or there is no such stream, or what it is to be filtered by is odd.
         """
         response: web.StreamResponse = web.Response(status=503)
-        with self._reading(None):
+        wanted = Filter(request.query)
+        most = TAIL_ENTRIES_MAX if wanted.empty else FILTERED_ENTRIES_MAX
+        with self._reading(_Reader(())):
             ends: dict[int, int] = {}
             await streams.newer(name, ends, 0)
             response = await _begin(request)
             while True:
                 try:
-                    entries, skipped = await streams.newer(name, ends, TAIL_ENTRIES_MAX)
+                    entries, skipped = await streams.newer(name, ends, most)
                 except Refusal as refusal:  # the stream is no more, or the node stops
                     await _write(response, _event("refused", {"text": str(refusal)}))
                     break
-                rows = [entry_row(entry) for entry in entries]
+                rows = [entry_row(entry) async for entry, fits in wanted.each(entries) if fits]
                 await _write(response, _event("entries", {"entries": rows, "skipped": skipped}))
                 await asyncio.sleep(TAIL_SECONDS)
         return response
@@ -96,13 +125,13 @@ class Events:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextmanager
-    def _reading(self, queue: "asyncio.Queue[bytes] | None") -> Generator[None]:
+    def _reading(self, reader: _Reader) -> Generator[None]:
         """Count the running handler as a reader; its going away is no error."""
         if self._stopping or len(self._readers) >= READERS_MAX:
             raise Refusal(503, "http.readers", "Too many event streams are open: close a page")
         task = asyncio.current_task()
         assert task is not None
-        self._readers[task] = queue
+        self._readers[task] = reader
         try:
             with suppress(ConnectionError, TimeoutError):
                 yield
@@ -112,31 +141,36 @@ class Events:
     async def _tell(self) -> None:
         """Make the documents for all readers, for as long as there are any."""
         try:
-            while any(queue is not None for queue in self._readers.values()):
-                for name, make in self._documents.items():
+            while any(reader.shown for reader in self._readers.values()):
+                followed = {
+                    one.place: one for reader in self._readers.values() for one in reader.shown
+                }
+                for one in followed.values():
                     try:
-                        event = _event(name, await make())
+                        event = _event(one.event, await one.make())
                     except Refusal as refusal:
-                        event = _event("refused", {"document": name, "text": str(refusal)})
-                    for task, queue in tuple(self._readers.items()):
-                        self._offer(task, queue, event)
+                        document = {"document": one.event, "text": str(refusal)}
+                        event = _event("refused", document)
+                    for task, reader in tuple(self._readers.items()):
+                        if any(one.place == shown.place for shown in reader.shown):
+                            self._offer(task, reader, one, event)
+                    await asyncio.sleep(0)
                 await asyncio.sleep(PERIOD_SECONDS)
         finally:
             # Should a document fail, who reads comes again, and the failure is logged.
             self._teller = None
-            for task, queue in self._readers.items():
-                if queue is not None:
+            for task, reader in self._readers.items():
+                if reader.shown:
                     task.cancel()
 
-    def _offer(
-        self, task: "asyncio.Task[Any]", queue: "asyncio.Queue[bytes] | None", event: bytes
-    ) -> None:
-        if queue is None:
+    def _offer(self, task: "asyncio.Task[Any]", reader: _Reader, one: Shown, event: bytes) -> None:
+        if reader.sent.get(one.place) == event:
             return
-        if queue.full():
+        reader.sent[one.place] = event
+        if reader.queue.full():
             task.cancel()  # it reads too slowly
         else:
-            queue.put_nowait(event)
+            reader.queue.put_nowait(event)
 
 
 async def _begin(request: web.Request) -> web.StreamResponse:

@@ -8,14 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from rillnode.codecs.errors import RequestError
-from rillnode.codecs.times import milliseconds_of, parse_time
-from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
-from rillnode.node.http.documents import Documents
-from rillnode.node.http.entries import entry_row
+from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
+from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
+from rillnode.node.http.documents import Documents, shown_of
 from rillnode.node.http.events import Events
 from rillnode.node.http.gate import Gate
 from rillnode.node.http.health import add_health
@@ -25,7 +22,7 @@ from rillnode.node.http.probe import probed
 from rillnode.node.http.recent import RecentWarnings
 from rillnode.node.http.requests import json_body
 from rillnode.node.http.routes import Routes
-from rillnode.node.http.streams import ENTRIES_MAX, Streams
+from rillnode.node.http.streams import LISTED_MAX, Streams, view_of
 from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
 from rillnode.node.observation import Observation
 from rillnode.node.tls import tls_context
@@ -52,18 +49,35 @@ PATHS: Final = (
     Path("/v1", "this list"),
     Path("/v1/overview", "who the node is, how it is, and what it does per second"),
     Path("/v1/history", "the last five minutes, second by second"),
-    Path("/v1/streams", "streams with rates, subscribers and the worst lag of their consumers"),
+    Path(
+        "/v1/streams",
+        "streams with rates, subscribers and the worst lag of their consumers: those whose names "
+        "contain `?search=`, sorted by `?sort=` (name, rate, lag, bytes or entries; "
+        "`&descending=true`), `?limit=` of them (100, at most 500) from `?offset=` on",
+    ),
     Path("/v1/streams/{name}", "one stream with its partitions and consumers"),
     Path(
+        "/v1/streams/{name}/history",
+        "entries and bytes that came to a stream in the last hour, in equal parts of it",
+    ),
+    Path(
         "/v1/streams/{name}/entries",
-        "entries of `?partition=`, from `?index=` or `?since=` on (how long ago, as `1h`, or ISO "
-        "8601 with its zone) or else the last; at most `?limit=`; with `?where=` those that meet "
-        "the condition, out of 10,000, whose end is `reached`",
+        "entries of `?partition=`: from `?index=` or `?since=` on (how long ago, as `1h`, or ISO "
+        "8601 with its zone), or those "
+        "before the index `?before=`, or else the last; at most `?limit=`; only what has the "
+        "`?text=`, the `?key=`, and meets the condition `?where=`, out of 10,000. `before` and "
+        "`reached` tell where to go on",
+        is_data=True,
+    ),
+    Path(
+        "/v1/streams/{name}/lines",
+        "entries with all of their data as lines of JSON: from `?index=` or `?since=` on, filtered "
+        "in the same way, at most 10,000",
         is_data=True,
     ),
     Path(
         "/v1/streams/{name}/tail",
-        "what comes to a stream, as server-sent events `entries`",
+        "what comes to a stream, as server-sent events `entries`, filtered in the same way",
         is_data=True,
     ),
     Path("/v1/links", "open links, and those that failed last"),
@@ -78,7 +92,12 @@ PATHS: Final = (
     Path("/v1/warnings", "the newest warnings of the log"),
     Path("/v1/status", "what `rillnode status` shows"),
     Path("/v1/config", "the configuration in effect, without secrets", is_data=True),
-    Path("/v1/events", "most of these documents as server-sent events, every second"),
+    Path(
+        "/v1/events",
+        "documents as server-sent events, every second that they change in: those that `?show=` "
+        "names, as in `overview,streams`, else most; `streams` as of `/v1/streams`; and that of "
+        "one `?stream=`",
+    ),
     Path("/v1/route", 'POST `{"route": "peer/core;echo"}`: a route tried hop by hop', is_data=True),
 )
 
@@ -101,7 +120,8 @@ class StatusSite:
         self._node = node
         self._client = client
         self._gate = Gate(table)
-        self._streams = Streams(node, node.config.metrics.streams_max)
+        self._streams = Streams(node, LISTED_MAX)
+        self._measured = Streams(node, node.config.metrics.streams_max)
         self._history = History()
         self._warnings = RecentWarnings()
         self._metrics = NodeMetrics(node)
@@ -110,8 +130,9 @@ class StatusSite:
         self._documents = Documents(
             node, self._streams, self._history, self._warnings, self._gate.terms
         )
-        self._events = Events(self._documents.live())
+        self._events = Events()
         self._probing = asyncio.Lock()
+        self._looking = asyncio.Lock()
 
     def app(self) -> web.Application:
         """The application, to be served by any aiohttp runner."""
@@ -126,13 +147,16 @@ class StatusSite:
         documents = self._documents
         more = {"history": documents.history, "status": documents.status}
         for name, make in {**documents.live(), **more}.items():
-            if name != "actors":
+            if name not in ("actors", "streams"):
                 get(f"/v1/{name}", _answering(make))
         get("/v1/actors", self._actors)
         get("/v1/config", self._config)
-        get("/v1/events", self._events.serve, allow_head=False)
+        get("/v1/events", self._follow, allow_head=False)
+        get("/v1/streams", self._list_streams)
         get("/v1/streams/{name}", self._stream)
+        get("/v1/streams/{name}/history", self._hour)
         get("/v1/streams/{name}/entries", self._entries)
+        get("/v1/streams/{name}/lines", self._lines, allow_head=False)
         get("/v1/streams/{name}/tail", self._tail, allow_head=False)
         app.router.add_post("/v1/route", self._route)
         return app
@@ -165,7 +189,7 @@ class StatusSite:
     async def _scrape(self, _: web.Request) -> web.Response:
         listed = None
         with suppress(Refusal):  # while it starts or stops, the node has other figures to tell
-            listed = await self._streams.listed()
+            listed = await self._measured.listed()
         headers = {**HEADERS, "Content-Type": CONTENT_TYPE}
         return web.Response(body=await self._metrics.text(listed), headers=headers)
 
@@ -183,27 +207,33 @@ class StatusSite:
         self._gate.check(request)
         return json_answer(await self._documents.config())
 
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
+        shown = shown_of(request.query, self._documents.live(), self._streams.stream)
+        return await self._events.serve(request, shown)
+
+    async def _list_streams(self, request: web.Request) -> web.Response:
+        return json_answer(await self._streams.document(view_of(request.query)))
+
     async def _stream(self, request: web.Request) -> web.Response:
         return json_answer(await self._streams.stream(request.match_info["name"]))
 
+    async def _hour(self, request: web.Request) -> web.Response:
+        async with self._looking:
+            return json_answer(await hour(self._streams, request.match_info["name"], _now_ms()))
+
     async def _entries(self, request: web.Request) -> web.Response:
         self._gate.check(request)
-        name, query = request.match_info["name"], request.query
-        partition = number(request, "partition", 0)
-        limit = min(number(request, "limit", ENTRIES_MAX), ENTRIES_MAX)
-        index = number(request, "index", 0) if "index" in query else None
-        try:
-            since_ms = _since(query["since"]) if "since" in query else None
-            where = Where(query["where"]) if "where" in query else None
-        except RequestError as error:
-            raise Refusal(400, error.code, error.text) from None
-        if since_ms is not None:
-            index = max(index or 0, await self._streams.index_at(name, partition, since_ms))
-        if where is None:
-            found = await self._streams.entries(name, partition=partition, index=index, limit=limit)
-            return json_answer({"entries": [entry_row(entry) for entry in found]})
-        found, reached = await self._streams.matching(name, partition, index or 0, limit, where)
-        return json_answer({"entries": [entry_row(one) for one in found], "reached": reached})
+        name = request.match_info["name"]
+        async with self._looking:
+            return json_answer(
+                await entries_document(self._streams, name, request.query, _now_ms())
+            )
+
+    async def _lines(self, request: web.Request) -> web.StreamResponse:
+        self._gate.check(request)
+        name = request.match_info["name"]
+        found = lines(self._streams, name, request.query, _now_ms())
+        return await sent_lines(request, found)
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         self._gate.check(request)
@@ -234,10 +264,8 @@ async def listen_status(
     return await listen_web(app, *table.address, tls=tls_context(table, "http"))
 
 
-def _since(text: str) -> int:
-    """A time of the query in milliseconds since 1970. Raises RequestError: `client.time`."""
-    milliseconds, ago = milliseconds_of(parse_time(text))
-    return time.time_ns() // 1_000_000 - milliseconds if ago else milliseconds
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _answering(make: Callable[[], Awaitable[Any]]) -> Callable[..., Awaitable[web.Response]]:

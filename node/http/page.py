@@ -1,4 +1,8 @@
-"""The status page: one file, whose own script and style are all that a browser may run or load."""
+"""The status page, whose own script and style are all that a browser may run or load.
+
+It is sent as one document, put together of its parts once: there is nothing to build, and nothing
+else to ask for.
+"""
 
 import base64
 import hashlib
@@ -10,14 +14,23 @@ from typing import Any, Final
 from rillnode.node.http.plain import tables
 
 _TABLES: Final = "<!--tables-->"
+_STYLE: Final = "/*page.css*/\n"
+_SCRIPT: Final = "/*script*/\n"
+SCRIPTS: Final = tuple(f"page/{name}.js" for name in ("base", "tiles", "tables", "stream", "life"))
+"""In the order in which they are put together."""
 
 
 class Page:
     """The page as it is in the package."""
 
     def __init__(self) -> None:
-        file = files("rillnode.node").joinpath("page/index.html")
-        self._text = file.read_text(encoding="utf-8")
+        parts = files("rillnode.node")
+
+        def text(name: str) -> str:
+            return parts.joinpath(name).read_text(encoding="utf-8")
+
+        page = text("page/index.html").replace(_STYLE, text("page/page.css"))
+        self._text = page.replace(_SCRIPT, "".join(map(text, SCRIPTS)))
         self.policy: Final = "; ".join((
             "default-src 'none'",
             f"script-src {_hashes(self._text, 'script')}",

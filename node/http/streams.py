@@ -2,16 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from rillnode.actors.core.groups.registry import GroupView
 from rillnode.actors.core.streams.context import stream_address
-from rillnode.actors.core.streams.searching import SEARCH_ENTRIES, search
 from rillnode.actors.engine.outside import Outside, Reply
 from rillnode.actors.log import (
+    PAGE_STREAMS,
     FindStream,
     ListIndexes,
     ListStreams,
@@ -25,23 +26,82 @@ from rillnode.actors.log import (
     log_id,
     logs_of,
 )
-from rillnode.codecs.entries import Entry, entries_of
+from rillnode.codecs.entries import Entry, decode_header, entries_of, sizes_of
 from rillnode.codecs.errors import RillnodeError
-from rillnode.codecs.where import Where
-from rillnode.node.http.answers import Refusal
+from rillnode.node.http.answers import Refusal, number_of
 from rillnode.node.observation import Observation, group_row
 
 READ_SECONDS: Final = 10.0
-_SEARCHES: Final = 10
-"""Looks of a search, each of a bounded number of entries: others have their turns between them."""
-
 FRESH_SECONDS: Final = 0.9
 """A list of streams this old is made anew: whoever asks more often gets the same."""
 
+FRESH_SECONDS_MAX: Final = 5.0
+LIST_SHARE: Final = 0.01
+"""A list that takes long is made less often, so that it takes this part of the time, but not less
+often than that."""
+
+LISTED_MAX: Final = 10_000
+"""Streams that are listed, searched and sorted. Own choice: they are gone through in 0.1 s."""
+
+LOGS_LISTED_MAX: Final = 4 * LISTED_MAX
+"""Partitions that they have together, at most so many more than those of one page of them."""
+
+INDEXES_LISTED_MAX: Final = LISTED_MAX
+"""Consumers' positions that are compared with them."""
+
+ROWS: Final = 100
+ROWS_MAX: Final = 500
+"""Streams in one document: as many as are given where nobody says, and the most of them."""
+
+SEARCH_CHARS_MAX: Final = 256
 ENTRIES_MAX: Final = 100
 INDEXES_MAX: Final = 1_000
+AGES_MAX: Final = 50
+"""Consumers of one stream of which it is told for how long their first unread entry waits."""
+
+GROWTH_SECONDS: Final = 5.0
+GROWTHS: Final = 3
+"""A lag grows that has been larger after each of so many such times, one after the other."""
+
+SORTS: Final = ("name", "rate", "lag", "bytes", "entries")
 
 OperationT = TypeVar("OperationT", bound=ReadOperation)
+
+
+class View(NamedTuple):
+    """Which of the streams a document has, and in what order.
+
+    Attributes:
+        search: what their names contain, in upper or lower case.
+        sort: one of `SORTS`.
+        descending: whether the largest come first.
+        offset: how many are left out before the first.
+        limit: how many there are at most.
+    """
+
+    search: str = ""
+    sort: str = "name"
+    descending: bool = False
+    offset: int = 0
+    limit: int = ROWS
+
+
+def view_of(query: Mapping[str, str]) -> View:
+    """The view that a request asks for.
+
+    Raises:
+        Refusal: 400, it asks for none that can be.
+    """
+    search, sort = query.get("search", ""), query.get("sort", "name")
+    descending = query.get("descending", "false")
+    if len(search) > SEARCH_CHARS_MAX:
+        raise Refusal(400, "http.search", f"search has at most {SEARCH_CHARS_MAX} characters")
+    if sort not in SORTS:
+        raise Refusal(400, "http.sort", f"sort is one of {', '.join(SORTS)}")
+    if descending not in ("true", "false"):
+        raise Refusal(400, "http.descending", "descending is true or false")
+    limit = min(number_of(query, "limit", ROWS), ROWS_MAX)
+    return View(search, sort, descending == "true", number_of(query, "offset", 0), limit)
 
 
 class Consumer(NamedTuple):
@@ -60,12 +120,14 @@ class Listed(NamedTuple):
         streams: the first by name, each with the extents of its partitions.
         more: whether there are more of them.
         consumers: positions saved for these streams.
+        by_stream: the same, by the streams' names.
     """
 
     at: float
     streams: Sequence[tuple[StreamRecord, Sequence[LogExtent]]]
     more: bool
     consumers: Sequence[Consumer]
+    by_stream: Mapping[str, Sequence[Consumer]]
 
 
 class Streams:
@@ -88,34 +150,68 @@ class Streams:
         self._streams_max = streams_max
         self._lock = asyncio.Lock()
         self._listed: Listed | None = None
+        self._fresh_seconds = FRESH_SECONDS
         self._ends: dict[int, int] = {}
         self._rates: dict[int, float] = {}
+        self._lags = Lags()
+        self._ages: dict[tuple[int, int], int] = {}
 
-    async def listed(self) -> Listed:
-        """All that are listed, as they were a moment ago at most.
+    async def listed(self, seconds: float = 0.0) -> Listed:
+        """All that are listed, as they were a moment ago at most, or `seconds`.
 
         Raises:
             Refusal: the node does not read its store now.
         """
         async with self._lock:
             now = self._monotonic()
-            if self._listed is None or now - self._listed.at >= FRESH_SECONDS:
+            if self._listed is None or now - self._listed.at >= max(seconds, self._fresh_seconds):
                 fresh = await self._list(now)
                 self._measure(self._listed, fresh)
                 self._listed = fresh
+                share = (self._monotonic() - now) / LIST_SHARE
+                self._fresh_seconds = max(FRESH_SECONDS, min(share, FRESH_SECONDS_MAX))
             return self._listed
 
-    async def document(self) -> dict[str, Any]:
-        """The list as a JSON document."""
+    async def document(self, view: View | None = None) -> dict[str, Any]:
+        """The list as a JSON document: a page of all streams that are listed."""
+        view = view or View()
         listed = await self.listed()
-        lags: dict[str, list[Consumer]] = {}
-        for consumer in listed.consumers:
-            lags.setdefault(consumer.key.stream, []).append(consumer)
+        search = view.search.casefold()
+        chosen = [one for one in listed.streams if search in one[0].name.casefold()]
+        if view.sort != "name" or view.descending:
+            chosen.sort(key=self._sorting(view.sort, listed), reverse=view.descending)
+        members: Counter[str] = Counter()
+        for view_of_group in self._node.consumer_groups:
+            members[view_of_group.stream] += len(view_of_group.state.members)
         rows = [
-            self._row(record, extents, lags.get(record.name, ()))
-            for record, extents in listed.streams
+            self._row(record, extents, listed.by_stream.get(record.name, ()), members[record.name])
+            for record, extents in chosen[view.offset : view.offset + view.limit]
         ]
-        return {"streams": rows, "more": listed.more, "listed_max": self._streams_max}
+        return {
+            "streams": rows,
+            "total": len(chosen),
+            "offset": view.offset,
+            "limit": view.limit,
+            "more": listed.more,
+            "listed_max": self._streams_max,
+        }
+
+    def _sorting(
+        self, sort: str, listed: Listed
+    ) -> Callable[[tuple[StreamRecord, Sequence[LogExtent]]], Any]:
+        """By what the streams are sorted."""
+        match sort:
+            case "rate":
+                return lambda one: self._rates.get(one[0].id, 0.0)
+            case "lag":
+                consumers = listed.by_stream
+                return lambda one: max((c.lag for c in consumers.get(one[0].name, ())), default=-1)
+            case "bytes":
+                return lambda one: sum(extent.data_bytes for extent in one[1])
+            case "entries":
+                return lambda one: sum(extent.next_index for extent in one[1])
+            case _:
+                return lambda one: one[0].name
 
     async def stream(self, name: str) -> dict[str, Any]:
         """One stream with its partitions and consumers.
@@ -123,14 +219,18 @@ class Streams:
         Raises:
             Refusal: there is none, or the store is not read now.
         """
+        await self.listed(FRESH_SECONDS_MAX)  # for its rate, and which lags grow
         record, extents = await self._find(name)
         indexes = (await self._read(ListIndexes(stream=name, limit=INDEXES_MAX))).indexes
         consumers = _consumers(indexes, [(record, extents)])
+        ages = await self._ages_of(record, consumers)
         groups = [view for view in self._node.consumer_groups if view.stream == name]
         members = _members(groups)
         subscribers = self._node.subscribers
         return {
-            **self._row(record, extents, consumers),
+            **self._row(
+                record, extents, consumers, sum(len(view.state.members) for view in groups)
+            ),
             "created_at": record.created_at,
             "retention": {
                 "seconds": record.retention.seconds,
@@ -155,6 +255,8 @@ class Streams:
                     "partition": one.key.partition,
                     "index": one.position,
                     "lag": one.lag,
+                    "lag_since": ages.get(one.key),
+                    "growing": self._lags.grows(one.key),
                     "member": members.get((one.key.client_id, one.key.partition)),
                 }
                 for one in consumers
@@ -163,17 +265,64 @@ class Streams:
             "groups": [group_row(view) for view in groups],
         }
 
-    async def entries(
-        self, name: str, *, partition: int = 0, index: int | None = None, limit: int = ENTRIES_MAX
-    ) -> list[Entry]:
-        """At most `limit` entries of a partition from `index` on; None: its last ones.
+    async def _ages_of(
+        self, record: StreamRecord, consumers: Sequence[Consumer]
+    ) -> dict[SavedIndexKey, int]:
+        """When the first unread entry came, in ms since 1970; of those that are behind most."""
+        behind = sorted((one for one in consumers if one.lag), key=lambda one: -one.lag)[:AGES_MAX]
+        found: dict[SavedIndexKey, int] = {}
+        for one in behind:
+            place = log_id(record.id, one.key.partition), one.position
+            at = self._ages.get(place)
+            if at is None:
+                read = await self._read(Read(log=place[0], index=place[1], entries_max=1))
+                if not read.blocks:
+                    continue
+                at = decode_header(read.blocks[0].value).received_at
+                if read.blocks[0].first_index <= place[1]:  # trimmed past it, another will be first
+                    self._ages[place] = at
+            found[one.key] = at
+        while len(self._ages) > INDEXES_MAX:
+            del self._ages[next(iter(self._ages))]
+        return found
+
+    async def entries(self, name: str, *, partition: int, index: int, limit: int) -> list[Entry]:
+        """At most `limit` entries of a partition from `index` on, but one where there is one.
 
         Raises:
             Refusal: there is no such stream or partition, or the store is not read now.
         """
         record, extent = await self._partition(name, partition)
-        first = extent.next_index - limit if index is None else index
-        return await self._entries(record, partition, max(first, extent.first_index), limit)
+        return await self._entries(record, partition, max(index, extent.first_index), limit)
+
+    async def extent(self, name: str, partition: int) -> LogExtent:
+        """Where a partition begins and ends; raises as `entries`."""
+        return (await self._partition(name, partition))[1]
+
+    async def partitions(self, name: str) -> int:
+        """How many a stream has; raises as `stream`."""
+        return (await self._find(name))[0].partitions
+
+    async def place(self, name: str, partition: int, at_ms: int | None) -> tuple[int, int]:
+        """The index at which a time lies, None: the end, and the bytes that the log had by then.
+
+        What is read is the header of the block there, which the index begins unless the log was
+        trimmed within it.
+
+        Raises:
+            Refusal: as `entries`.
+        """
+        record, extent = await self._partition(name, partition)
+        log, index = log_id(record.id, partition), extent.next_index
+        if at_ms is not None:
+            index = (await self._read(Locate(log=log, at_ms=at_ms))).index
+        if index < extent.next_index:
+            blocks = (await self._read(Read(log=log, index=index, entries_max=1))).blocks
+            return index, decode_header(blocks[0].value).position if blocks else 0
+        blocks = (await self._read(Read(log=log, index=max(0, index - 1), entries_max=1))).blocks
+        if not blocks:
+            return index, 0
+        return index, decode_header(blocks[0].value).position + sum(sizes_of(blocks[0].value))
 
     async def index_at(self, name: str, partition: int, at_ms: int) -> int:
         """The index of a partition's first entry that came at a time or later; its end if none did.
@@ -183,30 +332,6 @@ class Streams:
         """
         record, _ = await self._partition(name, partition)
         return (await self._read(Locate(log=log_id(record.id, partition), at_ms=at_ms))).index
-
-    async def matching(
-        self, name: str, partition: int, index: int, limit: int, where: Where
-    ) -> tuple[list[Entry], int]:
-        """At most `limit` entries from `index` on that meet a condition, and how far it looked.
-
-        Raises:
-            Refusal: as of `entries`.
-        """
-        record, extent = await self._partition(name, partition)
-        log, end = log_id(record.id, partition), extent.next_index
-        found: list[Entry] = []
-        for _ in range(_SEARCHES):
-            if len(found) >= limit or index >= end:
-                break
-            read = await self._read(
-                Read(log=log, index=index, until=end, entries_max=SEARCH_ENTRIES)
-            )
-            first = max(index, read.extent.first_index)
-            look = search(read.blocks, where, first, end, limit - len(found))
-            for block in look.blocks:
-                found += entries_of(block, partition=partition)
-            index = look.reached
-        return found, index
 
     async def newer(self, name: str, ends: dict[int, int], limit: int) -> tuple[list[Entry], int]:
         """What has come to a stream since `ends`, at most the last `limit` of each partition.
@@ -261,32 +386,54 @@ class Streams:
 
     async def _list(self, now: float) -> Listed:
         streams: list[tuple[StreamRecord, Sequence[LogExtent]]] = []
+        logs = 0
         page = ListStreams(more=True)
-        while page.more and (room := self._streams_max - len(streams)):
+        while page.more and logs < LOGS_LISTED_MAX and (room := self._streams_max - len(streams)):
             after = streams[-1][0].name if streams else ""
-            page = await self._read(ListStreams(after=after, limit=room))
+            page = await self._read(ListStreams(after=after, limit=min(room, PAGE_STREAMS)))
             streams += zip(page.records, page.extents, strict=True)
-        indexes = (await self._read(ListIndexes(limit=INDEXES_MAX))).indexes
-        return Listed(now, streams, page.more, _consumers(indexes, streams))
+            logs += page.logs
+        consumers = _consumers(await self._indexes(), streams)
+        by_stream: dict[str, list[Consumer]] = {}
+        for one in consumers:
+            by_stream.setdefault(one.key.stream, []).append(one)
+        return Listed(now, streams, page.more, consumers, by_stream)
+
+    async def _indexes(self) -> list[tuple[SavedIndexKey, int]]:
+        """Consumers' positions, the first of them."""
+        found: list[tuple[SavedIndexKey, int]] = []
+        while len(found) < INDEXES_LISTED_MAX:
+            after = found[-1][0] if found else None
+            page = (await self._read(ListIndexes(after=after, limit=INDEXES_MAX))).indexes
+            found += page
+            if len(page) < INDEXES_MAX:
+                break
+        return found
 
     def _measure(self, before: Listed | None, after: Listed) -> None:
-        """Entries per second of each log since the list before."""
+        """Entries per second of each stream since the list before, and which lags have grown."""
         ends = {
-            log_id(record.id, partition): extent.next_index
+            record.id: sum(extent.next_index for extent in extents)
             for record, extents in after.streams
-            for partition, extent in enumerate(extents)
         }
         if before is not None and after.at > before.at:
             seconds = after.at - before.at
             self._rates = {
-                log: (end - self._ends.get(log, end)) / seconds for log, end in ends.items()
+                stream: (end - self._ends.get(stream, end)) / seconds
+                for stream, end in ends.items()
             }
         self._ends = ends
+        self._lags.compare(after.at, after.consumers)
 
     def _row(
-        self, record: StreamRecord, extents: Sequence[LogExtent], consumers: Sequence[Consumer]
+        self,
+        record: StreamRecord,
+        extents: Sequence[LogExtent],
+        consumers: Sequence[Consumer],
+        members: int,
     ) -> dict[str, Any]:
         logs = logs_of(record.id, record.partitions)
+        worst = max(consumers, key=lambda one: one.lag, default=None)
         return {
             "name": record.name,
             "route": stream_address(record.name, 0).decode(),
@@ -295,15 +442,13 @@ class Streams:
             "entries": sum(one.next_index - one.first_index for one in extents),
             "next_index": sum(one.next_index for one in extents),
             "data_bytes": sum(one.data_bytes for one in extents),
-            "entries_per_second": round(sum(self._rates.get(log, 0.0) for log in logs), 2),
+            "entries_per_second": round(self._rates.get(record.id, 0.0), 2),
             "subscribers": sum(map(self._node.subscribers.of, logs)),
-            "members": sum(
-                len(view.state.members)
-                for view in self._node.consumer_groups
-                if view.stream == record.name
-            ),
+            "members": members,
             "consumers": len(consumers),
-            "worst_lag": max((one.lag for one in consumers), default=None),
+            "worst_lag": worst and worst.lag,
+            "worst_consumer": worst and worst.key.client_id,
+            "lag_growing": worst is not None and self._lags.grows(worst.key),
         }
 
     async def _read(self, operation: OperationT) -> OperationT:
@@ -324,6 +469,28 @@ class Streams:
 
 
 _STORE: Final = Outside("store")
+
+
+class Lags:
+    """Which consumers fall behind: those whose lag was larger each time that it was looked at."""
+
+    def __init__(self) -> None:
+        self._at = float("-inf")
+        self._seen: dict[SavedIndexKey, tuple[int, int]] = {}
+
+    def compare(self, now: float, consumers: Sequence[Consumer]) -> None:
+        """Take the lags of now, if it is time."""
+        if now - self._at < GROWTH_SECONDS:
+            return
+        self._at, before = now, self._seen
+        self._seen = {}
+        for key, _, lag in consumers:
+            last, rises = before.get(key, (lag, 0))
+            self._seen[key] = lag, rises + 1 if lag > last else 0
+
+    def grows(self, key: SavedIndexKey) -> bool:
+        """Whether a consumer falls behind."""
+        return self._seen.get(key, (0, 0))[1] >= GROWTHS
 
 
 def _members(groups: Iterable[GroupView]) -> dict[tuple[str, int], str]:

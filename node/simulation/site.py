@@ -14,16 +14,17 @@ from aiohttp import web
 
 from rillnode.actors.log import ReadOperation
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer, number
-from rillnode.node.http.documents import Documents
-from rillnode.node.http.entries import entry_row
-from rillnode.node.http.events import READERS_MAX, Events
+from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
+from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
+from rillnode.node.http.documents import Documents, shown_of
+from rillnode.node.http.events import Events
 from rillnode.node.http.gate import Gate
 from rillnode.node.http.history import PERIOD_SECONDS, History
 from rillnode.node.http.page import Page
 from rillnode.node.http.recent import WARNINGS_MAX, RecentWarnings
-from rillnode.node.http.streams import ENTRIES_MAX, Streams
+from rillnode.node.http.streams import Streams, View, view_of
 from rillnode.node.runtime import Node
+from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.network_view import network_view, state_of
 from rillnode.node.simulation.run import Result, Run
 from rillnode.node.simulation.watching import Watch
@@ -39,9 +40,13 @@ PATHS: Final = {
     "/": "the status page of one node and the network",
     "/v1": "this list",
     "/v1/network": "hosts, connections, faults, and how the run goes",
-    "/v1/{document}?node=n0": "overview, history, streams, links, peers, actors, sinks, warnings",
+    "/v1/{document}?node=n0": (
+        "overview, history, streams, queues, links, peers, actors, sinks, warnings"
+    ),
     "/v1/streams/{name}?node=n0": "one stream with its partitions and consumers",
+    "/v1/streams/{name}/history?node=n0": "entries and bytes of the last virtual hour",
     "/v1/streams/{name}/entries?node=n0": "its entries, as of a node",
+    "/v1/streams/{name}/lines?node=n0": "the same with all of their data, as lines of JSON",
     "/v1/streams/{name}/tail?node=n0": "what comes to it, as server-sent events",
     "/v1/events?node=n0": "the documents as server-sent events, every second",
 }
@@ -186,7 +191,7 @@ class SimulationSite:
         self._network: dict[str, Any] | None = None
         self._gate = Gate(HttpListener(listen="127.0.0.1:0"))
         self._page = Page()
-        self._events: dict[str, Events] = {}
+        self._events = Events()
         run.world.scheduler.on_jump = self.watch.jump
         run.on_settled = self._keep
 
@@ -253,13 +258,14 @@ class SimulationSite:
         for name in (*_names(), "history"):
             get(f"/v1/{name}", partial(self._tell, name))
         get("/v1/streams/{name}", self._stream)
+        get("/v1/streams/{name}/history", self._hour)
         get("/v1/streams/{name}/entries", self._entries)
+        get("/v1/streams/{name}/lines", self._lines, allow_head=False)
         get("/v1/streams/{name}/tail", self._tail, allow_head=False)
         return app
 
     async def _end(self, _: web.Application) -> None:
-        for events in self._events.values():
-            await events.close()
+        await self._events.close()
 
     async def _ask(self, look: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self.watch.ask(look))
@@ -271,12 +277,12 @@ class SimulationSite:
             raise Refusal(404, "node.unknown", "There is no such node: /v1/network lists all hosts")
         return name
 
-    async def _document(self, node: str, name: str) -> dict[str, Any]:
+    async def _document(self, node: str, name: str, view: View | None = None) -> dict[str, Any]:
         shown = self._shown[node]
         if name == "network":
             return await self._ask(self.network)
         if name == "streams":
-            return await (await self._ask(shown.streams)).document()
+            return await (await self._ask(shown.streams)).document(view)
         return await self._ask(lambda: shown.document(name))
 
     async def _list(self, _: web.Request) -> web.Response:
@@ -286,7 +292,8 @@ class SimulationSite:
         return json_answer(await self._ask(self.network))
 
     async def _tell(self, name: str, request: web.Request) -> web.Response:
-        return json_answer(await self._document(self._chosen(request), name))
+        view = view_of(request.query) if name == "streams" else None
+        return json_answer(await self._document(self._chosen(request), name, view))
 
     async def _index(self, request: web.Request) -> web.Response:
         node = self._chosen(request)
@@ -302,14 +309,13 @@ class SimulationSite:
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         node = self._chosen(request)
-        if sum(events.readers for events in self._events.values()) >= READERS_MAX:
-            raise Refusal(503, "http.readers", "Too many event streams are open: close a page")
-        events = self._events.get(node)
-        if events is None:
-            names = ("history", *_names(), "network")
-            events = Events({name: partial(self._document, node, name) for name in names})
-            self._events[node] = events
-        return await events.serve(request)
+        names = ("history", *_names(), "network")
+        makers = {name: partial(self._document, node, name) for name in names}
+
+        async def stream(name: str) -> dict[str, Any]:
+            return await (await self._ask(self._shown[node].streams)).stream(name)
+
+        return await self._events.serve(request, shown_of(request.query, makers, stream, node))
 
     async def _streams(self, request: web.Request) -> Streams:
         self._gate.check(request)
@@ -321,18 +327,24 @@ class SimulationSite:
 
     async def _entries(self, request: web.Request) -> web.Response:
         streams = await self._streams(request)
-        entries = await streams.entries(
-            request.match_info["name"],
-            partition=number(request, "partition", 0),
-            index=number(request, "index", 0) if "index" in request.query else None,
-            limit=min(number(request, "limit", ENTRIES_MAX), ENTRIES_MAX),
-        )
-        return json_answer({"entries": [entry_row(entry) for entry in entries]})
+        name = request.match_info["name"]
+        return json_answer(await entries_document(streams, name, request.query, self._now_ms()))
+
+    async def _lines(self, request: web.Request) -> web.StreamResponse:
+        streams = await self._streams(request)
+        name = request.match_info["name"]
+        return await sent_lines(request, lines(streams, name, request.query, self._now_ms()))
+
+    async def _hour(self, request: web.Request) -> web.Response:
+        streams = await self._streams(request)
+        return json_answer(await hour(streams, request.match_info["name"], self._now_ms()))
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         streams = await self._streams(request)
-        events = self._events.setdefault("", Events({}))
-        return await events.tail(request, streams, request.match_info["name"])
+        return await self._events.tail(request, streams, request.match_info["name"])
+
+    def _now_ms(self) -> int:
+        return EPOCH_MS + int(self._run.world.scheduler.now * 1_000)
 
 
 def finished(made: Awaitable[T]) -> T:
@@ -348,7 +360,7 @@ def finished(made: Awaitable[T]) -> T:
 
 def _names() -> tuple[str, ...]:
     """The documents that the page follows."""
-    return ("overview", "streams", "links", "peers", "actors", "sinks", "warnings")
+    return ("overview", "streams", "queues", "links", "peers", "actors", "sinks", "warnings")
 
 
 def _clock(at: float) -> str:

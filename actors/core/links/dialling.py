@@ -90,6 +90,7 @@ class PeerStatus:
         links: links that are open.
         waiting: messages that wait for a link.
         last_error: why the last attempt failed or the last link was lost.
+        unreached: whether the last attempt failed, however long ago that was.
     """
 
     address: str
@@ -98,6 +99,7 @@ class PeerStatus:
     links: int = 0
     waiting: int = 0
     last_error: str = ""
+    unreached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +390,7 @@ class PeerActor(Worker):
         self._shared = opened.shared
         self._opened_at = self.system.timing.monotonic()
         self._status.links = 1
-        self._status.state = "open"
+        self._status.state, self._status.unreached = "open", False
         self._send_waiting()
 
     def _lost(self, lost: _Lost) -> None:
@@ -414,6 +416,7 @@ class PeerActor(Worker):
         self._impatient = pause > PATIENCE_SECONDS
         self._reason = error.text
         self._status.state, self._status.last_error = "failed", str(error)
+        self._status.unreached = True
         logger.warning(
             "peer_unreachable",
             extra={"peer": self._settings.name, "code": error.code, "failures": self._failures},

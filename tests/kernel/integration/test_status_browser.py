@@ -39,7 +39,7 @@ PICTURE_BYTES_MAX: Final = 150_000
 WRITES_PICTURES: Final = bool(os.environ.get("RILLNODE_SCREENSHOTS"))
 STREAM: Final = "sensors/temperature"
 COUNT: Final = "document.querySelector('#network-count').textContent"
-ROWS: Final = "document.querySelectorAll('#detail-body tbody tr')"
+ROWS: Final = "document.querySelectorAll('#entries-body tbody tr')"
 
 
 async def load(client: Client, name: str, partitions: int, most: int) -> None:
@@ -101,6 +101,28 @@ def in_browser(tmp_path: Path, body: Any, **options: Any) -> None:
     asyncio.run(main())
 
 
+async def page(tab: Tab, name: str) -> None:
+    """Go to another page by its tab."""
+    await tab.click(f"#tabs a[href='#/{name}']")
+    await tab.until(f"document.querySelector('#tabs [aria-current]').hash === '#/{name}'")
+
+
+async def choose(tab: Tab, selector: str, value: str) -> None:
+    await tab.until(f"document.querySelector({json.dumps(selector)})")
+    await tab.run(
+        f"(one => {{ one.value = {json.dumps(value)}; one.dispatchEvent(new Event('change')); }})"
+        f"(document.querySelector({json.dumps(selector)}))"
+    )
+
+
+async def fill(tab: Tab, selector: str, text: str) -> None:
+    """Write into a field what it is to hold, and press Enter."""
+    await tab.run(f"document.querySelector({json.dumps(selector)}).value = ''")
+    await tab.run(f"document.querySelector({json.dumps(selector)}).focus()")
+    await tab.write(text)
+    await tab.press("Enter")
+
+
 async def picture(tab: Tab, name: str, tmp_path: Path) -> None:
     file = (PICTURES if WRITES_PICTURES else tmp_path) / name
     await tab.screenshot(file)
@@ -118,36 +140,50 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
         line = "document.querySelector('#tile-messages polyline').getAttribute('points')"
         points = len((await tab.until(f"{line}")).split())
         await tab.until(f"{line}.split(' ').length > {points}")
-        # Tables have what there is.
+        # What is looked at first is there, and the busiest of streams is above.
         await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
-        await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
+        first = "document.querySelector('#streams tbody tr').dataset.key"
+        await tab.until(f"{first} === {json.dumps(STREAM)}")
         await tab.until("document.querySelector('#peers').textContent.includes('core')")
         await tab.until("document.querySelector('#sinks').textContent.includes('[[sink.spark]]')")
+        if WRITES_PICTURES:
+            await asyncio.sleep(45)
+        await picture(tab, "status-page.png", tmp_path)
+        await page(tab, "links")
+        await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
+        await tab.until("document.querySelector('#links').textContent.includes('kB/s')")
+        await page(tab, "actors")
         await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
         # A stream opens, and its tail lives.
+        await page(tab, "streams")
+        await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
         await tab.click(f"[data-stream='{STREAM}']")
         await tab.until(f"{ROWS}.length === 100")
         newest = await tab.run(f"{ROWS}[0].textContent")
         await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
         assert "celsius" in await tab.run(f"{ROWS}[0].textContent")
         assert await tab.run(f"{ROWS}.length") == 100
-        await tab.click("#toggle-hex")
+        await choose(tab, "#view", "hex")
         await tab.until(f"{ROWS}[0].textContent.includes('7b 22 73 65 6e')")
-        await tab.click("#toggle-hex")
+        await choose(tab, "#view", "decoded")
         await tab.until(f"{ROWS}[0].textContent.includes('celsius')")
-        await tab.click("#toggle-paused")
-        # What was on its way when it was clicked may still come.
-        await asyncio.sleep(1)
+        await tab.click("#live")
+        await tab.until("document.querySelector('#live').ariaPressed === 'false'")
+        await tab.until(f"{ROWS}.length === 50")
         newest = await tab.run(f"{ROWS}[0].textContent")
         await asyncio.sleep(2)
         assert await tab.run(f"{ROWS}[0].textContent") == newest
-        await tab.click("#toggle-paused")
+        await tab.click("#live")
         await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
-        await tab.run("document.querySelector('.scroll').scrollIntoView({block: 'end'})")
+        # The consumer is named, and the last hour has axes and something in it.
+        consumers = "document.querySelector('#consumers').textContent"
+        await tab.until(f"{consumers}.includes('dashboard')")
+        await tab.until("document.querySelector('#chart-entries')")
+        assert "at most" in await tab.run("document.querySelector('#chart-bytes').ariaLabel")
+        bars = "[...document.querySelectorAll('#chart-entries rect')]"
+        assert max(await tab.run(f"{bars}.map(one => +one.getAttribute('height'))")) > 50
         await tab.run("scrollTo(0, 0)")
-        if WRITES_PICTURES:
-            await asyncio.sleep(45)
-        await picture(tab, "status-page.png", tmp_path)
+        await picture(tab, "status-page-stream.png", tmp_path)
 
     in_browser(tmp_path, body)
 
@@ -156,6 +192,8 @@ def test_a_route_is_tried_on_the_page(tmp_path: Path) -> None:
     async def body(node: Node, url: str, tab: Tab) -> None:
         # All is drawn that moves what stands below it.
         await tab.until("document.querySelector('#state').textContent === 'ready'")
+        await page(tab, "links")
+        await tab.until("document.querySelector('#peers tbody')")
         await tab.click("#route-input")
         await tab.write("echo")
         await tab.press("Enter")
@@ -176,17 +214,20 @@ def test_an_empty_node_says_what_to_type(tmp_path: Path) -> None:
         assert "rillnode stream push" in await tab.run(
             "document.querySelector('#streams').innerText"
         )
+        await page(tab, "links")
+        await tab.until("document.querySelector('#links .empty')")
         assert "rillnode stream tail" in await tab.run("document.querySelector('#links').innerText")
         await node.stream("fresh")
+        await page(tab, "streams")
         await tab.until("document.querySelector('[data-stream=fresh]')")
         await tab.click("[data-stream=fresh]")
-        await tab.until("document.querySelector('#detail .empty')")
+        await tab.until("document.querySelector('#entries .empty')")
         await (await node.stream("fresh")).push(b"<b>\xc3\xbc</b>")
         await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('<b>\u00fc</b>')")
         fresh = await node.stream("fresh")
         await fresh.push(b"on", key="<i>lamp</i>", headers={"sender": "hall"})
         await tab.until(f"{ROWS}.length === 2")
-        beside = await tab.run("document.querySelector('#detail-body small.beside').textContent")
+        beside = await tab.run("document.querySelector('#entries-body small.beside').textContent")
         assert beside == "key <i>lamp</i> · sender: hall"
 
     in_browser(tmp_path, body, busy=False)
@@ -208,30 +249,174 @@ def test_the_keyboard_is_enough(tmp_path: Path) -> None:
         await tab.press("Enter")
         await tab.until(f"{ROWS}.length > 0")
         await tab.press("Escape")
-        await tab.until("document.querySelector('#detail').hidden")
-        assert await tab.run(focused) == STREAM
+        await tab.until("document.querySelector('#entries').hidden")
+        await tab.until(f"{focused} === {json.dumps(STREAM)}")
 
     in_browser(tmp_path, body)
 
 
 def test_a_phone_has_no_sideways_scrolling(tmp_path: Path) -> None:
     async def body(node: Node, url: str, tab: Tab) -> None:
+        long = "devices/" + "a-very-long-name-of-a-device/" * 6 + "temperature"
+        await (await node.stream(long)).push(b"1")
+        wide = "document.documentElement.scrollWidth"
         for width in (320, 390, 768):
             await tab.resize(width, 900, phone=True)
-            await tab.until("document.querySelectorAll('#links tbody tr').length === 3")
-            wide = "document.documentElement.scrollWidth"
-            assert await tab.run(wide) == width
+            for name, drawn in (
+                ("", "document.querySelectorAll('#streams tbody tr').length === 3"),
+                ("links", "document.querySelectorAll('#links tbody tr').length === 3"),
+                ("actors", "document.querySelector('#actors tbody tr')"),
+                ("failures", "document.querySelector('#warnings .scroll')"),
+                ("streams", "document.querySelectorAll('#streams tbody tr').length === 3"),
+            ):
+                await page(tab, name)
+                await tab.until(drawn)
+                assert await tab.run(wide) == width, name
+            # Each figure of the row with the long name is on the screen.
+            inside = (
+                f"[...document.querySelectorAll(\"#streams tr[data-key='{long}'] td\")].slice(0, 5)"
+                ".every(one => one.getBoundingClientRect().right <= innerWidth)"
+            )
+            assert await tab.run(inside) or width == 768
             await tab.click(f"[data-stream='{STREAM}']")
             await tab.until(f"{ROWS}.length > 0")
             assert await tab.run(wide) == width
-            await tab.run("closeTail()")
         await tab.resize(390, 900, phone=True)
+        await page(tab, "streams")
+        await choose(tab, "#sort", "rate")
+        await tab.until(
+            f"document.querySelector('#streams tbody tr').dataset.key === {json.dumps(STREAM)}"
+        )
         await tab.run("scrollTo(0, 0)")
         if WRITES_PICTURES:
             await asyncio.sleep(30)
         await picture(tab, "status-page-phone.png", tmp_path)
 
     in_browser(tmp_path, body)
+
+
+def test_a_thousand_streams_are_searched_sorted_and_paged(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        for number in range(1_000):
+            await node.stream(f"devices/{number:04}")
+        await page(tab, "streams")
+        names = "[...document.querySelectorAll('#streams tbody tr')].map(one => one.dataset.key)"
+        await tab.until(f"{names}.length === 50")
+        assert (await tab.run(names))[0] == "devices/0000"
+        await tab.click("#after")
+        await tab.until(f"{names}[0] === 'devices/0050'")
+        assert "51 to 100 of 1,002" in await tab.run("document.querySelector('#place').textContent")
+        heading = "#streams th:nth-child(2)"
+        await tab.click(f"{heading} button")
+        await tab.until(f"{names}[0] === {json.dumps(STREAM)}")
+        assert await tab.run(f"document.querySelector('{heading}').ariaSort") == "descending"
+        await tab.click(f"{heading} button")
+        await tab.until(f"document.querySelector('{heading}').ariaSort === 'ascending'")
+        await tab.click("#search")
+        await tab.write("0123")
+        await tab.until(f"{names}.join() === 'devices/0123'")
+        assert await tab.run("location.hash") == "#/streams?sort=rate&descending=false&search=0123"
+        assert await tab.run("document.activeElement.id") == "search"
+        await tab.write("x")
+        await tab.until("document.querySelector('#streams .empty')")
+
+    in_browser(tmp_path, body)
+
+
+def test_entries_are_looked_through_on_the_page(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        stream = await node.stream("quakes")
+        items = [
+            json.dumps({"mag": n % 10, "n": n, "place": {"country": "CL", "at": [1, 2]}}).encode()
+            for n in range(1_000)
+        ]
+        await stream.push_many(items, keys=[f"k{n % 3}" for n in range(1_000)])
+        await tab.run("location.hash = '#/streams/quakes'")
+        await tab.until(f"{ROWS}.length === 20")
+        keys = f"[...{ROWS}].map(one => one.dataset.key.split(':')[1]).join()"
+        await fill(tab, "#from", "100")
+        await tab.until(f"{ROWS}[49]?.dataset.key === '0:100:decoded'")
+        assert await tab.run("location.hash") == "#/streams/quakes?from=100"
+        await tab.click("#older")
+        await tab.until(f"{ROWS}[0].dataset.key === '0:99:decoded'")
+        await tab.click("#newer")
+        await tab.until(f"{ROWS}[0].dataset.key === '0:149:decoded'")
+        await fill(tab, "#from", "1h ago")
+        await tab.until(f"{ROWS}[49]?.dataset.key === '0:0:decoded'")
+        await fill(tab, "[name=where]", "mag > 8 and n < 30")
+        await tab.until(f"{keys} === '29,19,9'")
+        await fill(tab, "[name=key]", "k1")
+        await tab.until(f"{keys} === '19'")
+        await tab.click(".tree summary")
+        await tab.until(f"{ROWS}[0].innerText.includes('country: \"CL\"')")
+        # As a program would ask for it.
+        await tab.click("#copy")
+        shown = "document.querySelector('#copied').innerText"
+        await tab.until(f"{shown}.includes('asyncio.run(main())')")
+        assert "rillnode stream pull quakes --partition 0 --since 1h" in await tab.run(shown)
+        assert "where=mag+%3E+8" in await tab.run(shown)
+        source = await tab.run("[...document.querySelectorAll('#copied pre')].at(-1).textContent")
+        compile(source, "copied", "exec")
+        # A link that is sent to others shows the same.
+        address = await tab.run("location.href")
+        await tab.open("about:blank")
+        await tab.open(address)
+        await tab.until(f"{keys} === '19'")
+        await fill(tab, "[name=where]", "mag >")
+        await tab.until(
+            "document.querySelector('#entries .empty')?.textContent.includes('condition')"
+        )
+        assert all("400" in one for one in tab.problems)  # which browsers note themselves
+        tab.problems.clear()
+        await fill(tab, "[name=where]", "mag = 0")
+        await tab.until(f"{ROWS}.length > 1")
+        await tab.run(
+            "URL.createObjectURL = blob => { blob.text().then(t => saved = t); return '#' }"
+        )
+        await tab.run("saved = ''; HTMLAnchorElement.prototype.click = () => {}")
+        await tab.click("#download")
+        text = await tab.until("saved")
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert rows
+        assert {row["json"]["mag"] for row in rows} == {0}
+        assert {row["key"] for row in rows} == {"k1"}
+
+    in_browser(tmp_path, body, busy=False)
+
+
+def test_entries_of_other_protocols_are_named(tmp_path: Path) -> None:
+    streamr = [
+        32, ["quakes", 0, 1_700_000_000_000, 7, "0xAbC", "chain"], None, 27, 0, 0, None,
+        '{"mag": 5}', None, 2, "0xSignature",
+    ]  # fmt: skip
+    shown = {"partition": 0, "index": 1, "format": "json", "cut": False, "hex": "", "key": "k"}
+    row = {**shown, "kind": "streamr", "text": json.dumps(streamr)}
+    event = {**shown, "kind": "nextgraph", "format": "binary", "text": None, "hex": "00ff" * 40}
+
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        value = f"tree(meant({json.dumps(row)}, {json.dumps(streamr)})).textContent"
+        text = await tab.run(value)
+        for part in ('publisher: "0xAbC"', "sequence: 7", "mag: 5", "signature type: 2"):
+            assert part in text, text
+        assert "streamr · key k" in await tab.run(f"shownEntry({json.dumps(row)}).textContent")
+        text = await tab.run(f"shownEntry({json.dumps(event)}).textContent")
+        assert "encrypted by its clients" in text
+        assert "00 ff" in text
+
+    in_browser(tmp_path, body, busy=False)
+
+
+def test_a_peer_that_was_not_reached_is_no_idle_one(tmp_path: Path) -> None:
+    async def body(node: Node, url: str, tab: Tab) -> None:
+        await node.client.send("peer/core;echo", b"x")
+        state = "document.querySelector('#peers tbody .chip')"
+        await tab.until(f"{state}?.textContent === 'failed' && {state}.matches('.bad')")
+        await page(tab, "failures")
+        warnings = "document.querySelector('#warnings tbody')?.innerText"
+        await tab.until(f"{warnings}?.includes('link.refused')")
+        assert "starts a node" in await tab.run(warnings)
+
+    in_browser(tmp_path, body, busy=False)
 
 
 def test_without_script_there_are_tables(tmp_path: Path) -> None:
@@ -262,7 +447,7 @@ def test_entries_are_shown_to_who_has_the_token(tmp_path: Path) -> None:
                 await tab.open(f"http://{node.addresses()['http']}/")
                 await tab.until("document.querySelector('[data-stream=s]')")
                 await tab.click("[data-stream=s]")
-                await tab.until("document.querySelector('#detail input[type=password]')")
+                await tab.until("document.querySelector('#entries input[type=password]')")
                 await tab.write(token)
                 await tab.press("Enter")
                 await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('content')")
@@ -342,6 +527,7 @@ async def watch_simulation(tab: Tab, tmp_path: Path) -> None:
     await tab.click("[data-stream=events-n2]")
     await tab.until(f"{ROWS}.length > 0")
     await tab.press("Escape")
+    await page(tab, "")
     # By keyboard and at the width of a phone, too.
     await tab.run("document.querySelector('#node').focus()")
     await tab.resize(390, 900, phone=True)

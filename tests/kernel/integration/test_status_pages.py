@@ -6,8 +6,10 @@ import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -214,6 +216,8 @@ def test_entries_are_found_by_time_and_by_condition(tmp_path: Path) -> None:
         assert [entry["index"] for entry in first["entries"]] == [0, 1]
         assert (await document(session, f"{entries}?since=2099-01-01T00:00Z"))["entries"] == []
         found = await document(session, f"{entries}?where=n%20%3E%3D%209998&limit=3")
+        assert [entry["index"] for entry in found["entries"]] == [24_997, 24_998, 24_999]
+        found = await document(session, f"{entries}?where=n%20%3E%3D%209998&index=0&limit=3")
         assert [entry["index"] for entry in found["entries"]] == [9_998, 9_999]
         assert found["reached"] == 10_000  # enough for one request
         rest = await document(session, f"{entries}?where=n%20%3E%3D%209998&index=10000&limit=1")
@@ -237,6 +241,20 @@ def test_entries_are_found_by_time_and_by_condition(tmp_path: Path) -> None:
         ("/v1/streams/s/entries?partition=-1", 400, "http.number"),
         ("/v1/streams/s/entries?index=99999999999999999999", 400, "http.number"),
         ("/v1/streams/s/entries?limit=x", 400, "http.number"),
+        ("/v1/streams/s/entries?where=mag+%3E", 400, "where.syntax"),
+        ("/v1/streams/s/tail?where=mag+%3E", 400, "where.syntax"),
+        ("/v1/streams/s/lines?since=5x", 400, "client.time"),
+        ("/v1/streams/s/lines?partition=7", 404, "stream.partition"),
+        ("/v1/streams/none/lines", 404, "stream.unknown"),
+        ("/v1/streams/s/entries?before=x", 400, "http.number"),
+        ("/v1/streams/s/entries?text=" + "x" * 1_025, 400, "http.text"),
+        ("/v1/streams/none/history", 404, "stream.unknown"),
+        ("/v1/streams?sort=age", 400, "http.sort"),
+        ("/v1/streams?descending=1", 400, "http.descending"),
+        ("/v1/streams?offset=-1", 400, "http.number"),
+        ("/v1/streams?search=" + "x" * 257, 400, "http.search"),
+        ("/v1/events?show=nothing", 400, "http.show"),
+        ("/v1/events?show=streams&sort=age", 400, "http.sort"),
         ("/v1/streams/s/entries?since=soon", 400, "client.time"),
         ("/v1/streams/s/entries?since=2026-01-01", 400, "client.time"),
         ("/v1/streams/s/entries?where=a%20%3E", 400, "where.syntax"),
@@ -263,6 +281,185 @@ def test_looking_makes_no_stream_and_writes_nothing(tmp_path: Path) -> None:
             async with session.request(method, "/v1/streams/none") as answer:
                 assert answer.status == 405
         assert (await document(session, "/v1/streams"))["streams"] == []
+
+    run(node_config(tmp_path), body)
+
+
+def test_streams_are_searched_sorted_and_paged(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        for number in range(130):
+            await node.stream(f"devices/{number:03}")
+        await (await node.stream("Orders")).push_many([b"12345"] * 7)
+        await (await node.stream("devices/007")).push_many([b"1"] * 9)
+        async with await connect_to(node) as client:
+            await client.set_index("billing", "Orders", 2)
+            await client.set_index("audit", "Orders", 4)
+            await client.set_index("watch", "devices/007", 8)
+
+        async def names(query: str) -> list[str]:
+            found = await document(session, f"/v1/streams?{query}")
+            return [one["name"] for one in found["streams"]]
+
+        first = await document(session, "/v1/streams")
+        assert (len(first["streams"]), first["total"], first["more"]) == (100, 131, False)
+        assert await names("offset=100&limit=2") == ["devices/099", "devices/100"]
+        assert await names("offset=500") == []
+        assert await names("descending=true&limit=1") == ["devices/129"]
+        found = await document(session, "/v1/streams?search=ORD")
+        assert (found["total"], found["streams"][0]["name"]) == (1, "Orders")
+        row = found["streams"][0]
+        assert (row["worst_lag"], row["worst_consumer"], row["lag_growing"]) == (
+            5,
+            "billing",
+            False,
+        )
+        assert (await names("sort=entries&descending=true"))[:2] == ["devices/007", "Orders"]
+        assert (await names("sort=bytes&descending=true"))[:2] == ["Orders", "devices/007"]
+        assert (await names("sort=lag&descending=true"))[:2] == ["Orders", "devices/007"]
+        assert (await names("sort=lag&search=device"))[-1] != "devices/007"  # on the second page
+        assert await names("sort=lag&offset=129") == ["devices/007", "Orders"]
+        await (await node.stream("devices/099")).push_many([b"1"] * 100)
+        async with asyncio.timeout(SECONDS):
+            while (await names("sort=rate&descending=true"))[0] != "devices/099":
+                await asyncio.sleep(0.1)
+
+    run(node_config(tmp_path), body)
+
+
+def test_an_open_page_is_sent_what_it_shows(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        for name in ("a", "b", "c"):
+            await node.stream(name)
+        path = "/v1/events?show=streams&sort=name&descending=true&limit=1&stream=b"
+        async with session.get(path) as answer, asyncio.timeout(SECONDS):
+            found = events(answer)
+            names: dict[str, Any] = {}
+            for _ in range(2):
+                name, event = await anext(found)
+                names[name] = event
+        assert [one["name"] for one in names["streams"]["streams"]] == ["c"]
+        assert names["stream"]["name"] == "b"
+        async with session.get("/v1/events?show=overview&stream=none") as answer:
+            found = events(answer)
+            assert (await anext(found))[0] == "overview"
+            name, event = await anext(found)
+        assert (name, event["document"]) == ("refused", "stream")
+
+    run(node_config(tmp_path), body)
+
+
+def test_a_consumer_is_told_with_how_long_it_is_behind(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s", partitions=2)
+        await stream.push(b"first")
+        [entry] = await stream.pull()
+        await stream.push(b"second")
+        async with await connect_to(node) as client:
+            await client.set_index("slow", "s", 0)
+            await client.set_index("quick", "s", 2)
+        shown = {
+            one["client_id"]: one for one in (await document(session, "/v1/streams/s"))["positions"]
+        }
+        assert shown["slow"]["lag_since"] == entry.received_at
+        assert shown["quick"]["lag_since"] is None
+        assert not shown["slow"]["growing"]
+
+    run(node_config(tmp_path), body)
+
+
+def test_entries_are_looked_through_either_way(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        for begin in range(0, 3_000, 100):
+            items = [
+                json.dumps({"mag": n % 10, "n": n}).encode() for n in range(begin, begin + 100)
+            ]
+            await stream.push_many(items, keys=[f"k{n % 3}" for n in range(100)])
+        path = "/v1/streams/s/entries"
+
+        async def shown(query: str) -> tuple[list[int], Any]:
+            found = await document(session, f"{path}?{query}")
+            return [one["index"] for one in found["entries"]], found
+
+        indexes, found = await shown("limit=3")
+        assert (indexes, found["before"], found["reached"]) == ([2_997, 2_998, 2_999], 2_997, 3_000)
+        assert (found["first_index"], found["next_index"]) == (0, 3_000)
+        assert (await shown("limit=3&before=2997"))[0] == [2_994, 2_995, 2_996]
+        assert (await shown("limit=3&before=2"))[0] == [0, 1]
+        assert (await shown("before=0"))[0] == []
+        assert (await shown("limit=2&index=2999"))[0] == [2_999]
+        indexes, found = await shown("limit=2&index=0&where=mag+%3E+8")
+        assert (indexes, found["reached"], found["looked"]) == ([9, 19], 20, 20)
+        indexes, found = await shown("limit=2&where=mag+%3D+3")
+        assert (indexes, found["before"]) == ([2_983, 2_993], 2_983)
+        assert (await shown("text=%22N%22%3A+1234"))[0] == [1_234]
+        assert (await shown("key=k2&limit=1"))[0] == [2_998]
+        indexes, found = await shown("text=nowhere")
+        assert (indexes, found["looked"], found["before"]) == ([], 3_000, 0)
+        assert (await shown("since=1h&limit=1"))[0] == [0]
+        assert (await shown("since=0s&limit=1"))[1]["entries"] == []
+        [entry] = await stream.pull(1_500, 1)
+        came = datetime.fromtimestamp(entry.received_at / 1_000, UTC).isoformat()
+        indexes, _ = await shown(f"since={quote(came)}&limit=1")
+        assert indexes[0] <= 1_500
+
+        async with session.get("/v1/streams/s/lines?index=2000&where=mag+%3D+0") as answer:
+            lines = [json.loads(line) for line in (await answer.text()).splitlines()]
+        assert answer.content_type == "application/x-ndjson"
+        assert len(lines) == 100
+        assert lines[0]["json"] == {"mag": 0, "n": 2_000}
+        assert (lines[0]["index"], lines[0]["key"], lines[0]["kind"]) == (2_000, "k0", "bytes")
+
+    run(node_config(tmp_path), body)
+
+
+def test_large_entries_are_looked_through_backwards(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        for n in range(12):
+            await stream.push(b"%d" % n + b" " * 400_000)
+        found = await document(session, "/v1/streams/s/entries?limit=5")
+        assert [one["index"] for one in found["entries"]] == [7, 8, 9, 10, 11]
+        assert found["entries"][0]["cut"]
+        async with session.get("/v1/streams/s/lines") as answer:
+            sizes = [len(json.loads(line)["text"]) for line in (await answer.text()).splitlines()]
+        assert len(sizes) == 12
+        assert min(sizes) > 400_000
+
+    run(node_config(tmp_path), body)
+
+
+def test_the_last_hour_is_read_out_of_block_headers(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s", partitions=3)
+        empty = await document(session, "/v1/streams/s/history")
+        assert sum(empty["entries"]) == sum(empty["bytes"]) == 0
+        await stream.push_many([b"1234567"] * 50)
+        await stream.push(b"12", key="k", partition=2)
+        hour = await document(session, "/v1/streams/s/history")
+        assert len(hour["entries"]) == len(hour["bytes"]) == 60
+        assert hour["period_seconds"] == 60
+        assert (sum(hour["entries"]), sum(hour["bytes"])) == (51, 353)
+        assert (hour["partitions"], hour["partitions_counted"]) == (3, 3)
+        await node.stream("wide", partitions=300)
+        wide = await document(session, "/v1/streams/wide/history")
+        assert (len(wide["entries"]), wide["partitions_counted"]) == (11, 20)
+
+    run(node_config(tmp_path), body)
+
+
+def test_a_live_tail_is_filtered(tmp_path: Path) -> None:
+    async def body(node: Node, session: aiohttp.ClientSession) -> None:
+        stream = await node.stream("s")
+        async with session.get("/v1/streams/s/tail?where=n+%3E%3D+7") as answer:
+            shown = events(answer)
+            await anext(shown)
+            await stream.push_many([b'{"n": %d}' % n for n in range(10)])
+            seen: list[int] = []
+            async with asyncio.timeout(SECONDS):
+                while len(seen) < 3:
+                    seen += [one["index"] for one in (await anext(shown))[1]["entries"]]
+        assert seen == [7, 8, 9]
 
     run(node_config(tmp_path), body)
 
@@ -388,7 +585,7 @@ def test_the_token_is_asked_for_where_there_is_data(tmp_path: Path) -> None:
     async def body(node: Node, session: aiohttp.ClientSession) -> None:
         await (await node.stream("s")).push(b"x")
         guarded = [one.path.replace("{name}", "s") for one in PATHS if one.is_data]
-        assert len(guarded) == 4
+        assert len(guarded) == 5
         for path in guarded:
             method = "POST" if path == "/v1/route" else "GET"
             async with session.request(method, path) as answer:
@@ -489,7 +686,7 @@ def test_metrics_of_streams_are_capped(tmp_path: Path) -> None:
         assert sum(name == "rillnode_stream_bytes" for name, _ in found) == 3
         lags = [labels for name, labels in found if name == "rillnode_subscription_lag_messages"]
         assert len(lags) == 3
-        assert (await document(session, "/v1/streams"))["more"] is True
+        assert (await document(session, "/v1/streams"))["total"] == 5  # pages show them all
 
     run(replace(node_config(tmp_path), metrics=MetricsTable(streams_max=3)), body)
 

@@ -232,7 +232,7 @@ def test_the_text_of_many_series_is_written_in_slices(
     streams = [
         (StreamRecord(name=f"s{number}", id=number), [NO_ENTRIES]) for number in range(count)
     ]
-    listed = Listed(0.0, streams, False, [])
+    listed = Listed(0.0, streams, False, [], {})
     written: list[int] = []
 
     def generated(family: Collector) -> bytes:

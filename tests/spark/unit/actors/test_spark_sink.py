@@ -550,8 +550,10 @@ def test_commit_is_answered_when_the_positions_are_saved() -> None:
         await push(friend, "s", b"a", b"b", b"c")
         sink = Sink(core, "s")
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
+        assert sink.status.committed_at is None
         commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)])
         assert await sink.job.ask(SINK, commit) == [native.DoneResponse(2)]
+        assert sink.status.committed_at == core.context.clock.now_ms()
         load = native.LoadIndexRequest(3, "sink/bronze", "s", 0)
         assert await friend.ask("stream_index", load) == [native.SavedIndexResponse(3, 2)]
         await sink.job.ask(SINK, native.SinkEndsRequest(4))
@@ -570,6 +572,7 @@ def test_commit_that_cannot_be_saved_fails() -> None:
         commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1)])
         answers = await sink.job.ask(SINK, commit)
         assert (answers[0].code, answers[0].retryable) == ("store.failed", True)
+        assert sink.status.committed_at is None
 
     with_core(test)
 

@@ -95,6 +95,7 @@ def test_a_dead_peer_is_not_dialled_for_each_message() -> None:
     async def test(bench: Bench) -> None:
         for failures in range(1, len(BACKOFF_SECONDS) + 3):
             if bench.status.state == "idle":
+                assert bench.status.unreached == (failures > 1)  # idle is not all there is to tell
                 await bench.send(b"x")
             assert len(bench.attempts) == failures
             await bench.fail()
@@ -117,7 +118,9 @@ def test_messages_in_a_short_pause_wait_for_the_next_attempt() -> None:
         assert bench.failures() == ["peer.unreachable"]
         await bench.send(b"waits")
         await bench.pass_time(pause(1))
+        assert bench.status.unreached
         assert [message.payload for message in (await bench.open()).sent] == [b"waits"]
+        assert not bench.status.unreached
 
     with_bench(test)
 

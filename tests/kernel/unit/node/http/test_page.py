@@ -1,16 +1,17 @@
-"""The page's file: small, whole, and nothing from elsewhere."""
+"""The page: one small document, and nothing from elsewhere."""
 
 import re
-from importlib.resources import files
 
 from rillnode.node.http.page import Page
 from rillnode.node.http.plain import tables
 
-TEXT = files("rillnode.node").joinpath("page/index.html").read_text(encoding="utf-8")
+TEXT = Page().html({})
 
 
-def test_it_is_one_small_file() -> None:
-    assert len(TEXT.encode()) < 60_000
+def test_it_is_one_small_document() -> None:
+    assert len(TEXT.encode()) < 80_000
+    assert "page.css" not in TEXT  # its parts are in it
+    assert "/*script" not in TEXT
     assert not re.findall(r"<(?:script|img|iframe|style)\s", TEXT)  # no attribute, so no source
     assert re.findall(r"<link [^>]*href=\"(?!data:)", TEXT) == []
     assert "style=" not in TEXT  # the policy would not have it
