@@ -1,7 +1,10 @@
 """Reads the entry points of installed packages without importing them."""
 
 import json
+import re
+from collections.abc import Set
 from functools import lru_cache
+from importlib import metadata
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -9,6 +12,9 @@ from urllib.parse import unquote, urlsplit
 from rillnode.codecs.errors import ConfigError
 
 PACKAGE: Final = "rillnode"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
 
 PLUG_INS: Final = "rillnode.plugins"
 """Plug-ins by name: subclasses of `rillnode.node.plugin.PlugIn`."""
@@ -96,6 +102,28 @@ def load(group: str, name: str, table: str = "") -> Any:
         raise ConfigError("plugin.broken", text, key=table) from error
 
 
+def required(extras: Set[str]) -> dict[str, str]:
+    """Packages that rillnode needs with some extras, each with its extra; none is ""."""
+    try:
+        listed = metadata.requires(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, str] = {}
+    for text in listed:
+        named, extra = _NAME.match(text), _EXTRA.search(text)
+        if named is not None and (of := extra[1] if extra else "") in extras:
+            found.setdefault(named[0], of)
+    return found
+
+
+def version_of(package: str) -> str | None:
+    """The version of a package that is installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def install_command(extras: str = "", dist: Distribution | None = None) -> str:
     """The command that installs a package again, with extras, from where it has come.
 
@@ -104,8 +132,8 @@ def install_command(extras: str = "", dist: Distribution | None = None) -> str:
         dist: the package; None: rillnode.
     """
     found = dist or distribution(PACKAGE)
-    source = json.loads(found.read_text("direct_url.json") or "{}")
-    url = urlsplit(source.get("url", ""))
+    source: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+    url = urlsplit(str(source.get("url", "")))
     wanted = f"[{extras}]" if extras else ""
     editable = "-e " if source.get("dir_info", {}).get("editable") else ""
     named = unquote(url.path) if url.scheme == "file" else found.name

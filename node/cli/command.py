@@ -41,14 +41,23 @@ from rillnode.node.cli import (
 from rillnode.node.cli.failures import Exit, exit_code, next_step
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
 from rillnode.node.cli.terminal import OutputError, Terminal, printable
-from rillnode.node.installed import VERBS, installed, load
+from rillnode.node.installed import (
+    PLUG_INS,
+    VERBS,
+    install_command,
+    installed,
+    load,
+    required,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from rillnode.node.config.kinds import Level
 
 _ABOUT = """rillnode: an actor-model node for event streams.
 
-  rillnode init edge && rillnode run -c edge/node.toml
+  rillnode run --dev                                     a node for a try
+  rillnode init edge && rillnode run -c edge/node.toml   one to keep
 """
 
 _NOUNS = (
@@ -64,11 +73,32 @@ _WITHOUT_LOGS = (run.run, completion.completion)
 _OTHERS_WRITE = 0o022
 
 
+class _Version(argparse.Action):
+    """Says which version this is, and which plug-ins there are; looked up only if it is asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        names = sorted(installed(PLUG_INS))
+        lacking: dict[str, list[str]] = {}
+        for name in names:
+            missing = [package for package in required({name}) if version_of(package) is None]
+            if missing:
+                lacking[name] = missing
+        lines = [
+            f"rillnode {__version__}",
+            "  python    {}.{}.{}".format(*sys.version_info[:3]),
+            f"  plug-ins  {', '.join(name for name in names if name not in lacking)}",
+        ]
+        for name, packages in lacking.items():
+            lines.append(f"  {name} needs {', '.join(packages)}: `{install_command(name)}`")
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        parser.exit()
+
+
 def build_parser() -> Parser:
     """The parser of every command."""
     parser = Parser(prog="rillnode", description=_ABOUT)
     parser.usage = "rillnode COMMAND ..."
-    parser.add_argument("--version", action="version", version=f"rillnode {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="what is installed")
     parser.set_defaults(root=parser)  # for who completes command lines
     commands = parser.add_commands(metavar="COMMAND", title="commands")
     for noun in _NOUNS:

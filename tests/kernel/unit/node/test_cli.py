@@ -67,9 +67,27 @@ def test_every_command_has_examples_that_parse() -> None:
 
 def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"rillnode {__version__}\n"
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == f"rillnode {__version__}"
+    assert rest[-1].startswith("  plug-ins  gateway, nextgraph, ockam")
     assert main(["stream", "push", "--help"]) == 0
     assert "--key-field FIELD" in capsys.readouterr().out
+
+
+def test_the_version_tells_which_plug_ins_lack_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def version(name: str) -> str | None:
+        return None if name == "coincurve" else "1"
+
+    monkeypatch.setattr("rillnode.node.cli.command.version_of", version)
+    assert main(["--version"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[2] == "  plug-ins  gateway, nextgraph, ockam, spark, telemetry"
+    assert [line.partition(": `pip install ")[0] for line in said[3:]] == [
+        "  overlay needs coincurve",
+        "  streamr needs coincurve",
+    ]
 
 
 @pytest.mark.parametrize(
