@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -122,7 +122,7 @@ class Process:
 async def push_on(client: Client, confirmed: Counter[bytes], stop: asyncio.Event) -> None:
     """Push to many streams at once, and to one, until told to stop; note what is confirmed."""
     streams = await client.open_streams(STREAMS)
-    waiting: list[tuple[bytes, asyncio.Future[int]]] = []
+    waiting = deque[tuple[bytes, asyncio.Future[int]]]()
     number = 0
     while not stop.is_set() or waiting:
         if not stop.is_set():
@@ -130,8 +130,9 @@ async def push_on(client: Client, confirmed: Counter[bytes], stop: asyncio.Event
                 entry = b"%s %d" % (stream.name.encode(), number)
                 waiting.append((entry, stream.push_nowait(entry)))
             number += 1
-        if len(waiting) > UNDER_WAY * len(STREAMS) or stop.is_set():
-            entry, future = waiting.pop(0)
+        most = 0 if stop.is_set() else UNDER_WAY * len(STREAMS)
+        while len(waiting) > most:
+            entry, future = waiting.popleft()
             await future
             confirmed[entry] += 1
         await asyncio.sleep(PAUSE_SECONDS)
