@@ -284,6 +284,13 @@ def duplicates(table: str, names: Iterable[str]) -> Iterator[Problem]:
             )
 
 
+def unfit_key_names(table: str, names: Sequence[str]) -> Iterator[Problem]:
+    """Names of API keys of a table that are no names, or that two keys have."""
+    yield from duplicates(f"{table}.apikey", names)
+    for at, name in enumerate(names):
+        yield from unfit_name((table, "apikey", at, "name"), name)
+
+
 def unfit_pattern(path: KeyPath, pattern: str) -> Iterator[Problem]:
     """A pattern of names that can match nothing, or is of another kind."""
     yield from _length(path, pattern)

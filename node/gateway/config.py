@@ -9,7 +9,7 @@ from rillnode.node.config.kinds import Count, HostPort, Name, Seconds
 from rillnode.node.config.listener_tables import ApiKeyTable, WebListener
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.rules import duplicates, unfit_name
+from rillnode.node.config.rules import unfit_key_names
 from rillnode.node.config.tables import Config
 
 
@@ -49,6 +49,4 @@ class GatewayListener(
     def problems(cls, config: Config) -> Iterator[Problem]:
         """What is wrong with the names of API keys."""
         for table in config.each(cls):
-            yield from duplicates("gateway.apikey", (key.name for key in table.apikeys))
-            for at, key in enumerate(table.apikeys):
-                yield from unfit_name(("gateway", "apikey", at, "name"), key.name)
+            yield from unfit_key_names("gateway", [key.name for key in table.apikeys])

@@ -11,7 +11,7 @@ from rillnode.node.config.kinds import Count, HostPort, Name, Seconds
 from rillnode.node.config.listener_tables import ApiKeyTable, WebListener
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.rules import duplicates, unfit_name
+from rillnode.node.config.rules import unfit_key_names
 from rillnode.node.config.tables import Config
 
 
@@ -52,9 +52,7 @@ class StreamrListener(
     def problems(cls, config: Config) -> Iterator[Problem]:
         """What is wrong with the names of API keys."""
         for table in config.each(cls):
-            yield from duplicates("streamr.apikey", (key.name for key in table.apikeys))
-            for at, key in enumerate(table.apikeys):
-                yield from unfit_name(("streamr", "apikey", at, "name"), key.name)
+            yield from unfit_key_names("streamr", [key.name for key in table.apikeys])
 
 
 def ethereum_key_file(config: Config) -> Path:
