@@ -123,10 +123,10 @@ class Node:
         identity: another identity than the one in the key file, which is not looked for then.
         channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
-        commit_on_loop: write small groups to a quick disk on the loop's thread, and not on the
-            store's. One push after the other takes less time so; what comes in streams makes more
-            and smaller groups, and the loop stands still meanwhile, for 2 ms at most but for one
-            in ten seconds.
+        commit_on_loop: write small groups to a quick disk on the loop's thread while that has time
+            to spare, and not on the store's. One push after the other takes less time so; the loop
+            stands still meanwhile, for a hundredth of its time at most where the disk is slow.
+            `rillnode run` does.
         threads: makes other threads than the operating system's.
 
     Attributes:
