@@ -14,6 +14,7 @@ function drawStream(d) {
   $("facts-of").replaceChildren(...Object.entries(facts).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   drawConsumers(d);
   drawGroups(d.groups);
+  drawQueues(d.queues);
   drawPartitions(d);
   if (browser.name !== d.name || !$("entries").firstChild) openBrowser(d);
 }
