@@ -54,8 +54,7 @@ class StatusActor(Worker):
 
     def started(self) -> None:
         """Watch what sessions live by."""
-        if self._console is not None:
-            self._access.rights.watch(ADDRESS, self.address)
+        self._access.rights.watch(ADDRESS, self.address)
 
     def stopped(self) -> None:
         """Watch no more."""

@@ -53,7 +53,7 @@ PATHS: Final = (
     Path(
         "/v1/streams",
         "streams with rates, subscribers and the worst lag of their consumers: those whose names "
-        "contain `?search=`, sorted by `?sort=` (name, rate, lag, bytes or entries; "
+        "contain `?search=`, sorted by `?sort=` (name, rate, lag, bytes, entries or age; "
         "`&descending=true`), `?limit=` of them (100, at most 500) from `?offset=` on",
     ),
     Path("/v1/streams/{name}", "one stream with its partitions and consumers"),
@@ -80,6 +80,11 @@ PATHS: Final = (
         "/v1/streams/{name}/tail",
         "what comes to a stream, as server-sent events `entries`, filtered in the same way",
         is_data=True,
+    ),
+    Path(
+        "/v1/consumers",
+        "saved positions of all streams, those with the largest lag first, and groups of consumers "
+        "with their members",
     ),
     Path("/v1/links", "open links, and those that failed last"),
     Path("/v1/queues", "work queues in use: what waits, is with workers, and is dead"),

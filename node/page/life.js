@@ -26,6 +26,7 @@ function drawRoute() {
 const PAGES = {
   overview: { text: "Overview", cards: ["tiles", "streams", "queues", "peers", "sinks", "warnings"], show: ["streams", "queues", "peers", "sinks", "warnings"] },
   streams: { text: "Streams", cards: ["streams"], show: ["streams"] },
+  consumers: { text: "Consumers", cards: ["consumers", "groups", "queues"], show: ["consumers", "queues"] },
   links: { text: "Links", cards: ["links", "peers", "route"], show: ["links", "peers"] },
   sinks: { text: "Sinks", cards: ["sinks"], show: ["sinks"] },
   actors: { text: "Actors", cards: ["actors"], show: ["actors"] },

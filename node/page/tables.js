@@ -45,7 +45,7 @@ const drawQueues = queues => {
   if (!queues.length) return;
   const body = card("queues", "Work queues", "/v1/queues");
   $("queues-count").textContent = queues.length;
-  drawTable(body, [["queue", q => q.queue, "name"], ["stream", q => q.stream, "m"], ["depth", q => count(q.depth), "n"],
+  drawTable(body, [["queue", q => q.queue, "name"], ["stream", streamOf, "name"], ["depth", q => count(q.depth), "n"],
     ["in flight", q => count(q.in_flight), "n"], ["waiting", q => count(q.waiting), "n"],
     ["oldest", q => q.oldest_at ? seconds(Math.max(0, now() - q.oldest_at) / 1000) : "", "n"],
     ["done", q => count(q.done), "n"], ["dead", q => q.dead ? chip(count(q.dead), "bad") : quiet("0"), "n"],
@@ -73,6 +73,7 @@ const draw = {
   queues: d => { drawQueues(d.queues); },
   streams(d) { drawStreams(d); },
   stream(d) { drawStream(d); },
+  consumers(d) { drawConsumers(d.positions, d.total, null); drawGroups(d.groups, null); },
   links(d) {
     failures.links = d.failed;
     if (page.name === "failures") return drawFailures();
@@ -144,7 +145,7 @@ const columnsOfStreams = [
   ["per second", s => rated(s.entries_per_second), "n", "rate"], ["entries", s => count(s.next_index), "n", "entries"],
   ["kept", s => bytes(s.data_bytes), "n", "bytes"], ["worst lag", s => lagging(s.worst_lag, s.lag_growing), "n", "lag"],
   ["of consumer", s => s.worst_lag ? whose(s.worst_consumer || "") : quiet("-"), "m"],
-  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["owner", s => whose(s.owner), "m"],
+  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["age", s => seconds(Math.max(0, (now() - s.created_at) / 1000)), "n", "age"], ["owner", s => whose(s.owner), "m"],
 ];
 function drawStreams(d) {
   const few = page.name === "overview";

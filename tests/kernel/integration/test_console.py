@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +12,14 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
+from certificates import make_certificate
+from link_support import ManualClock
 from nodes import CLIENT, connect_to, node_config
+from rillnode.actors.core.access import Access
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keys import Identity
+from rillnode.node.client.session import Session
 from rillnode.node.config import Config, GrantTable, HttpListener
 from rillnode.node.config.rules import problems
 from rillnode.node.http import console
@@ -67,7 +72,7 @@ class Scene(NamedTuple):
 
 
 @asynccontextmanager
-async def scene(config: Config):  # noqa: ANN201
+async def scene(config: Config) -> AsyncGenerator[Scene]:
     async with Node(config) as node:
         page = Page(f"http://{node.addresses()['http']}")
         try:
@@ -364,13 +369,36 @@ def test_without_the_word_there_is_no_session(tmp_path: Path) -> None:
     run(node_config(tmp_path), body)
 
 
-def test_who_proves_no_identity_gets_no_ticket(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        assert one.node._console is not None  # noqa: SLF001
-        with pytest.raises(RequestError, match=r"console\.anonymous"):
-            one.node._console.invite("anonymous")  # noqa: SLF001
+def test_who_proves_no_identity_gets_no_ticket() -> None:
+    def nobody(principal: str) -> Session:
+        raise AssertionError(principal)
 
-    run(with_console(tmp_path), body)
+    one = console.Console(
+        Access(), nobody, lambda: "127.0.0.1:1", tls=False, clock=ManualClock(), entropy=os.urandom
+    )
+    with pytest.raises(RequestError, match=r"console\.anonymous"):
+        one.invite("anonymous")
+
+
+def test_over_tls_it_is_reached_by_any_name(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    http = HttpListener(listen="0.0.0.0:0", console=True, tls_cert=cert, tls_key=key)
+
+    async def body(one: Scene) -> None:
+        port = one.node.addresses()["http"].rpartition(":")[2]
+        page = Page(f"https://127.0.0.1:{port}")
+        name = f"edge.example.org:{port}"
+        named = {"Host": name, "Origin": f"https://{name}", "X-Forwarded-For": "10.0.0.1"}
+        sent = {"ticket": await one.ticket()}
+        async with page.http.post(SESSION, json=sent, headers=named, ssl=False) as answer:
+            assert answer.status == 201
+            assert "; Secure" in answer.headers["Set-Cookie"]
+        plain = {"Host": name, "Origin": f"http://{name}"}
+        async with page.http.post(SESSION, json=sent, headers=plain, ssl=False) as answer:
+            assert (answer.status, (await answer.json())["error"]) == (403, "http.cross_site")
+        await page.http.close()
+
+    run(replace(node_config(tmp_path / "node"), http=http), body)
 
 
 def test_in_clear_beyond_loopback_it_is_refused(tmp_path: Path) -> None:
