@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 from aiohttp import web
@@ -61,7 +61,7 @@ _Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 
 
 class Push(Struct, tag_field="do", tag="push", forbid_unknown_fields=True):
-    """Push one entry; as JSON it must be that."""
+    """Push one entry; where `json` is true, it must be that."""
 
     stream: str
     text: str
@@ -87,7 +87,7 @@ class Trim(Struct, tag_field="do", tag="trim", forbid_unknown_fields=True):
 
 
 class Remove(Struct, tag_field="do", tag="remove", forbid_unknown_fields=True):
-    """Remove a stream, whose name was typed to confirm that."""
+    """Remove a stream for ever, whose name was `typed` to confirm that."""
 
     stream: str
     typed: str
@@ -103,7 +103,7 @@ class SetIndex(Struct, tag_field="do", tag="set_index", forbid_unknown_fields=Tr
 
 
 class RunSink(Struct, tag_field="do", tag="run_sink", forbid_unknown_fields=True):
-    """Let a sink's job run, or pause."""
+    """Let a sink's job run, or pause after its batch."""
 
     sink: str
     run: bool
@@ -118,6 +118,7 @@ class Retry(Struct, tag_field="do", tag="retry", forbid_unknown_fields=True):
 
 
 Command = Push | Create | Trim | Remove | SetIndex | RunSink | Retry
+COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)
 
 _SEND: Final = 'Send a command, such as {"do": "create", "stream": "sensors", "partitions": 1}'
 _CONTENT: Final = frozenset(("text", "json", "key", "headers", "typed"))

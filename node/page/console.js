@@ -3,8 +3,12 @@ const kept = { // by this tab and port alone, while the cookie is the host's
   get: () => { try { return sessionStorage.getItem("rillnode-console") || ""; } catch { return ""; } },
   set: value => { try { sessionStorage.setItem("rillnode-console", value); } catch { } },
 };
-const admin = { token: kept.get(), principal: "", timer: 0 };
-const tell = (text, bad) => { $("told").textContent = text; $("told").className = bad ? "bad" : ""; $("told").hidden = !text; };
+const admin = { token: kept.get(), principal: "", timer: 0, telling: 0 };
+const tell = (text, bad) => {
+  $("told").textContent = text; $("told").className = bad ? "bad" : ""; $("told").hidden = !text;
+  clearTimeout(admin.telling);
+  if (text) admin.telling = setTimeout(tell, bad ? 30000 : 10000, "");
+};
 async function command(path, method, body) {
   const answer = await fetch(path, { method, headers: { "Content-Type": "application/json", "Rillnode-Console": admin.token }, body: body && JSON.stringify(body) });
   const document = await answer.json();
@@ -69,10 +73,10 @@ function drawDeeds() {
   const stream = page.stream, box = $("deeds");
   box.hidden = !admin.principal || !["streams", "stream"].includes(page.name);
   if (box.hidden || box.firstChild) return;
-  const body = card("deeds", stream === null ? "Make a stream" : "Do", null);
+  const body = card("deeds", stream === null ? "Make a stream" : "Act on the stream", null);
   if (stream === null) {
     body.append(deed("stream", "create", [input("name", "name", { required: true, maxlength: "512", class: "once" }), whole("partitions", "partitions", { min: "1", value: "1" })],
-      f => ({ do: "create", stream: f.name.value, partitions: Number(f.partitions.value) }), d => `There is the stream, with ${count(d.partitions)} partitions.`));
+      f => ({ do: "create", stream: f.name.value, partitions: Number(f.partitions.value) }), d => `There is the stream, with ${some(d.partitions, "partition")}.`));
     return;
   }
   const remove = deed("remove the stream", "remove for ever", [input("its name, to confirm", "typed", { required: true })],

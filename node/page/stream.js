@@ -35,7 +35,7 @@ function drawGroups(groups, stream) {
   if (!groups.length) return;
   const body = card("groups", "Groups", null);
   const members = groups.flatMap(g => g.members.map(m => ({ group: g.name, stream: g.stream, generation: g.generation, ...m })));
-  $("groups-count").textContent = `${groups.length} with ${count(groups.reduce((sum, g) => sum + g.members_count, 0))} members`;
+  $("groups-count").textContent = `${groups.length} with ${some(groups.reduce((sum, g) => sum + g.members_count, 0), "member")}`;
   drawTable(body, [["group", m => m.group, "name"], ...stream ? [] : [["stream", streamOf, "name"]], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m"],
     ["partitions", m => m.partitions.join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.stream} ${m.group} ${m.id}`);
 }

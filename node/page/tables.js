@@ -177,5 +177,5 @@ function drawStreams(d) {
   const sorted = few ? null : { by: page.query.sort || "name", descending: page.query.descending === "true",
     // Names begin with a, figures with the largest.
     choose: by => turn({ sort: by, offset: "", descending: String(by === (page.query.sort || "name") ? page.query.descending !== "true" : by !== "name") }) };
-  drawTable(body, few ? columnsOfStreams.map(one => one.slice(0, 3)) : columnsOfStreams, d.streams, s => s.name, sorted);
+  drawTable(body, few ? columnsOfStreams.slice(0, -2).map(one => one.slice(0, 3)) : columnsOfStreams, d.streams, s => s.name, sorted);
 }

@@ -154,6 +154,17 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
         await tab.until("document.querySelector('#links').textContent.includes('kB/s')")
         await page(tab, "actors")
         await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
+        # Everybody's consumers, groups and queues.
+        work = await node.stream("jobs")
+        await work.push_many([b"1", b"2"])
+        async with work.work("prints"), work.consumer("printers", group=True):
+            await page(tab, "consumers")
+            text = "document.querySelector('main').innerText"
+            for shown in ("dashboard", "prints", "printers"):
+                await tab.until(f"{text}.includes({json.dumps(shown)})")
+            await tab.click("#queues td a")
+            await tab.until("location.hash === '#/streams/jobs'")
+            await tab.until("document.querySelector('#queues tbody')")
         # A stream opens, and its tail lives.
         await page(tab, "streams")
         await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
@@ -432,7 +443,7 @@ def test_an_administrator_acts_on_the_page(tmp_path: Path) -> None:
             assert await tab.run("document.querySelector('#admin').hidden")
             async with await connect_to(node) as client:
                 ticket = (await client.console_ticket()).ticket
-                await administer(client, tab, f"{url}#/console/{ticket}")
+                await administer(client, tab, f"{url}#/console/{ticket}", tmp_path)
             assert tab.problems == [
                 "Failed to load resource: the server responded with a status of 409 (Conflict)"
             ]
@@ -442,7 +453,7 @@ def test_an_administrator_acts_on_the_page(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-async def administer(client: Client, tab: Tab, link: str) -> None:
+async def administer(client: Client, tab: Tab, link: str, tmp_path: Path) -> None:
     """Do all that can be done to a stream, and end the session."""
     told = "document.querySelector('#told').textContent"
     await tab.run(f"location.href = {json.dumps(link)}")
@@ -469,6 +480,7 @@ async def administer(client: Client, tab: Tab, link: str) -> None:
     await fill(tab, ".deed [name=index]", "1")
     await tab.until(f"{told} === 'It goes on at 1.'")
     await tab.until("document.querySelector('#consumers').textContent.includes('dash')")
+    await picture(tab, "status-page-admin.png", tmp_path)
     await fill(tab, ".deed [name=index]", "0")
     refused = "the position stays at 1: it never goes back to 0 [index.kept]"
     await tab.until(f"{told}.startsWith({json.dumps(refused)})")
