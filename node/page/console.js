@@ -66,7 +66,7 @@ const deed = (title, verb, fields, make, told) => el("form", { class: "deed", "a
   const form = event.target;
   if (await act(make(form.elements), told)) for (const one of form.querySelectorAll(".once")) one.value = "";
 } }, el("b", {}, title), ...fields, el("button", { class: "act" }, verb));
-const press = (text, body, told) => el("button", { type: "button", class: "act", onclick: () => act(body, told) }, text);
+const press = (text, of, body, told) => el("button", { type: "button", class: "act", "aria-label": `${text}: ${of}`, onclick: () => act(body, told) }, text);
 const headersIn = text => Object.fromEntries(text.split("\n").filter(line => line.trim()).map(line => { const at = line.indexOf(":"); return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()]; }));
 
 function drawDeeds() {

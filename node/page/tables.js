@@ -50,7 +50,7 @@ const drawQueues = queues => {
     ["oldest", q => q.oldest_at ? seconds(Math.max(0, now() - q.oldest_at) / 1000) : "", "n"],
     ["done", q => count(q.done), "n"], ["dead", q => q.dead ? chip(count(q.dead), "bad") : quiet("0"), "n"],
     ["workers", q => count(q.workers), "n"], ["held", q => q.held, "wrap"],
-    ...admin.principal ? [["admin", q => q.dead ? press("give dead again", { do: "retry", stream: q.stream, queue: q.queue }, d => `${count(d.taken)} are given again, ${count(d.gone)} are gone.`) : ""]] : []],
+    ...admin.principal ? [["admin", q => q.dead ? press("give dead again", q.queue, { do: "retry", stream: q.stream, queue: q.queue }, d => `${count(d.taken)} are given again, ${count(d.gone)} are gone.`) : ""]] : []],
   queues, q => `${q.stream} ${q.queue}`);
 };
 const draw = {
@@ -112,7 +112,7 @@ const draw = {
       ["last commit", s => ago(s.committed_at), "n"], ["restarts", s => s.starts > 1 ? chip(count(s.starts - 1), "warn") : quiet("0"), "n"],
       ["batch", s => count(s.report.batch), "n"], ["rows/s", s => count(s.report.rows_per_second), "n"],
       ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables", typedTables, "wrap"],
-      ...admin.principal ? [["admin", s => ["paused", "parked", "pausing"].includes(s.state) ? press("resume", { do: "run_sink", sink: s.name, run: true }, () => `${s.name} starts.`) : press("pause", { do: "run_sink", sink: s.name, run: false }, () => `${s.name} ends after its batch.`)]] : []],
+      ...admin.principal ? [["admin", s => ["paused", "parked", "pausing"].includes(s.state) ? press("resume", s.name, { do: "run_sink", sink: s.name, run: true }, () => `${s.name} starts.`) : press("pause", s.name, { do: "run_sink", sink: s.name, run: false }, () => `${s.name} ends after its batch.`)]] : []],
     d.sinks, s => s.name);
   },
   actors(d) {
