@@ -652,7 +652,11 @@ class Node:
 
     def _complete(self, operations: Sequence[Operation]) -> None:
         self._system.post_threadsafe(
-            [(done.reply_to, done, done.then) for done in operations if last_of(done)]
+            [
+                (done.reply_to, done, done.then)
+                for done in operations
+                if done.reply_to is not None and last_of(done)
+            ]
         )
 
     def _on_health(self, health: StoreHealth) -> None:
