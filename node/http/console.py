@@ -9,6 +9,7 @@ sent the cookie, and does not have the token.
 import asyncio
 import hashlib
 import logging
+import re
 from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable
@@ -294,7 +295,7 @@ class Console:
         logger.info("console_begun", extra={"principal": session.principal, "remote": remote})
         answer = json_answer({"token": token, **self._about(session)}, 201)
         answer.set_cookie(
-            self._cookie, cookie, max_age=int(SESSION_SECONDS), path="/v1",
+            _cookie(request), cookie, max_age=int(SESSION_SECONDS), path="/v1",
             httponly=True, samesite="Strict", secure=self._tls,
         )  # fmt: skip
         return answer
@@ -307,7 +308,7 @@ class Console:
         """End the session."""
         self._end(self._admitted(request)[0], "logout")
         answer = json_answer({})
-        answer.del_cookie(self._cookie, path="/v1")
+        answer.del_cookie(_cookie(request), path="/v1")
         return answer
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -342,7 +343,7 @@ class Console:
         """
         self._check_way(request)
         self._sweep()
-        key = _hash(request.cookies.get(self._cookie, ""))
+        key = _hash(request.cookies.get(_cookie(request), ""))
         session = self._sessions.get(key)
         token = _hash(request.headers.get(HEADER, ""))
         if session is not None and not self._access.administers(session.principal):
@@ -377,11 +378,6 @@ class Console:
         seconds = round(session.until - self._clock.monotonic(), 1)
         return {"principal": session.principal, "seconds": seconds}
 
-    @property
-    def _cookie(self) -> str:
-        """The cookie's name: of this port, since cookies are the host's."""
-        return f"rillnode-console-{self._address().rpartition(':')[2]}"
-
     def _secret(self) -> tuple[str, bytes]:
         """A new secret, and the hash that it is known by."""
         secret = urlsafe_b64encode(self._entropy(_SECRET_BYTES)).decode().rstrip("=")
@@ -398,6 +394,12 @@ class Console:
     def _end(self, key: bytes, reason: str) -> None:
         session = self._sessions.pop(key)
         logger.info("console_ended", extra={"principal": session.principal, "reason": reason})
+
+
+def _cookie(request: web.Request) -> str:
+    """The cookie's name: of the port that the browser has the page at, as cookies are a host's."""
+    port = re.search(r":([0-9]{1,5})$", request.host)
+    return f"rillnode-console-{port[1]}" if port else "rillnode-console"
 
 
 def _hash(secret: str) -> bytes:
