@@ -42,7 +42,7 @@ async function askAgain() {
   try { entered(await command("/v1/session", "GET")); } catch (error) {
     // A node that does not answer may come back; one that knows of no session does not.
     if (!error.status) admin.timer = setTimeout(askAgain, 5000);
-    else if (admin.token) { tell(error.message, true); left(); }
+    else { tell(error.message, true); if (admin.token) left(); }
   }
 }
 // Take the ticket out of the address, so that no history, picture or copy of it has it.
