@@ -91,6 +91,9 @@ from rillnode.codecs.native_messages import (
     CheckpointRequest as CheckpointRequest,
 )
 from rillnode.codecs.native_messages import (
+    ConsoleRequest as ConsoleRequest,
+)
+from rillnode.codecs.native_messages import (
     CreditRequest as CreditRequest,
 )
 from rillnode.codecs.native_messages import (
@@ -372,6 +375,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_save_group": SaveGroupRequest,
     "rillnode_list_groups": ListGroupsRequest,
     "rillnode_status": StatusRequest,
+    "rillnode_console": ConsoleRequest,
     "rillnode_checkpoint": CheckpointRequest,
     "rillnode_sink_ends": SinkEndsRequest,
     "rillnode_sink_read": SinkReadRequest,

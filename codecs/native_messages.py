@@ -322,6 +322,13 @@ class StatusRequest:
 
 
 @dataclass(slots=True)
+class ConsoleRequest:
+    """Ask for a ticket to the node's page, which makes who has it act there as the asker."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
 class CheckpointRequest:
     """Have the node copy its store beside itself, for a backup on the node's machine."""
 
@@ -724,7 +731,7 @@ class ListIndexesResponse:
 
 @dataclass(slots=True)
 class DocumentResponse:
-    """Answers StatusRequest and CheckpointRequest: JSON text."""
+    """Answers StatusRequest, ConsoleRequest and CheckpointRequest: JSON text."""
 
     request_id: UInt
     document: bytes
@@ -964,6 +971,7 @@ Request = (
     | SaveGroupRequest
     | ListGroupsRequest
     | StatusRequest
+    | ConsoleRequest
     | CheckpointRequest
     | SinkEndsRequest
     | SinkReadRequest

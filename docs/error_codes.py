@@ -57,6 +57,7 @@ _MEANINGS: Final = {
     "address.invalid": "a text that no address of an application can be",
     "address.reserved": "the node keeps addresses of this form for itself",
     "address.taken": "another client serves the address, or keeps it for its lease",
+    "console.off": "the node's page has no admin sessions",
     "backup.harmed": "a file of the backup is missing, or is not what its checksum says",
     "block.id": "a block is not the one that its id names",
     "call.lost": "whoever had the call is gone, or has stopped; it may have been done",

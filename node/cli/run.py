@@ -240,7 +240,10 @@ def _configuration(
 
 
 def _opened(config: "Config") -> "Config":
-    """The configuration with everything granted to everybody who can reach the node."""
+    """The configuration with everything granted to everybody who can reach the node.
+
+    Nobody gains by an admin session of its page what he could not do without.
+    """
     from rillnode.node.config import GrantTable
 
     for name, table in config.listeners().items():
@@ -249,7 +252,8 @@ def _opened(config: "Config") -> "Config":
             raise ConfigError("config.dev", text)
     everybody = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
     tables = [table.for_everybody() for table in config.tables]
-    return replace(config, grants=(*config.grants, everybody), tables=tables)
+    http = replace(config.http, console=True)
+    return replace(config, http=http, grants=(*config.grants, everybody), tables=tables)
 
 
 async def _serve(

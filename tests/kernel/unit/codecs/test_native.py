@@ -42,6 +42,7 @@ REQUESTS: list[native.Request] = [
     native.SaveGroupRequest(34, b"t" * 16, 3, 7, 2**64 - 1),
     native.ListGroupsRequest(35, "s"),
     native.StatusRequest(11),
+    native.ConsoleRequest(11),
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
     native.SinkReadRequest(13, "s", 0, 5, 9, 4_096, 1_767_225_600_000),
