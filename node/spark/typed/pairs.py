@@ -6,20 +6,16 @@ rejects are a pair ahead commits the other half first. Where there are no reject
 all there is.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
-from rillnode.node.spark.delta import add_actions, committing, open_to_write, sync_log
-from rillnode.node.spark.delta_log import open_table
-from rillnode.node.spark.parquet import TableFile, remove_files
+from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
+from rillnode.node.spark.typed.store import OpenTable, TableStore
 from rillnode.node.spark.typed.work import table_files
 
 _PAIR: Final = "rillnode.pair"
@@ -30,11 +26,11 @@ class Pairs:
     """A typed table and its rejects.
 
     Args:
-        table: directory or URI of the table.
-        rejects: that of its rejects.
+        table: the table.
+        rejects: its rejects.
     """
 
-    def __init__(self, table: str, rejects: str) -> None:
+    def __init__(self, table: TableStore, rejects: TableStore) -> None:
         self.table = table
         self.rejects = rejects
 
@@ -44,7 +40,7 @@ class Pairs:
         Raises:
             StoreError: `table.pair`, the log of the rejects no longer tells it.
         """
-        with committing(self.table):
+        with self.table.committing():
             self._recover()
 
     def commit(
@@ -68,94 +64,52 @@ class Pairs:
         Returns:
             Whether it was done; where it was not the files are removed.
         """
-        with committing(self.table):
+        with self.table.committing():
             table = self._recover()
             if table is None or not (
                 _is_at(table, start) and (retried is None or self._has(retried))
             ):
-                remove_files(self.table, [one.name for one in files])
-                remove_files(self.rejects, [one.name for one in rejects])
+                self.table.remove([one.name for one in files])
+                self.rejects.remove([one.name for one in rejects])
                 return False
             if not rejects and retried is None:
-                commit_files(self.table, table, add_actions(files, data_change=True), list(end))
+                table.commit(files, end)
                 return True
-            log = open_to_write(self.rejects, Schema.from_arrow(REJECTS))
+            log = self.rejects.become(REJECTS, None)
             number = (log.transaction_version(_PAIR) or 0) + 1
-            actions = add_actions(rejects, data_change=True)
-            now_ms = time.time_ns() // 1_000_000
-            actions += [
-                RemoveAction(one, data_change=True, deletion_timestamp=now_ms)
-                for one in retried or ()
-            ]
             pair = {
                 "number": number,
                 "files": [asdict(one) for one in files],
                 "positions": [[one.app_id, one.version] for one in end],
             }
-            commit_files(self.rejects, log, actions, [Transaction(_PAIR, number)], pair)
-            self._finish(table, pair)
+            log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
+            _finish(table, pair)
             return True
 
-    def _recover(self) -> DeltaTable | None:
-        table, rejects = open_table(self.table), open_table(self.rejects)
+    def _recover(self) -> OpenTable | None:
+        table, rejects = self.table.open(), self.rejects.open()
         if table is None or rejects is None:
             return table
         number = rejects.transaction_version(_PAIR) or 0
         if number <= (table.transaction_version(_PAIR) or 0):
             return table
-        for commit in rejects.history():
-            pair = cast("dict[str, Any]", commit.get("pair") or {})
-            if pair.get("number") == number:
-                self._finish(table, pair)
-                return table
-        text = f"the log of {self.rejects} no longer tells what {self.table} was to get with it"
-        raise StoreError("table.pair", f"{text}: remove both directories, and they are made anew")
+        if pair := self.rejects.pair(number):
+            _finish(table, pair)
+            return table
+        text = f"{self.rejects.name} no longer tells what {self.table.name} was to get with it"
+        raise StoreError("table.pair", f"{text}: remove both tables, and they are made anew")
 
-    def _finish(self, table: DeltaTable, pair: dict[str, Any]) -> None:
-        positions = [Transaction(name, version) for name, version in pair["positions"]]
-        positions.append(Transaction(_PAIR, pair["number"]))
-        files = table_files(pair["files"])
-        commit_files(self.table, table, add_actions(files, data_change=True), positions)
-
-    def _has(self, names: Sequence[str]) -> bool:
+    def _has(self, files: Sequence[str]) -> bool:
         """Whether the rejects still have files."""
-        rejects = open_table(self.rejects)
-        return rejects is not None and set(names) <= set(paths_of(rejects))
+        rejects = self.rejects.open()
+        return rejects is not None and set(files) <= set(rejects.files())
 
 
-def paths_of(table: DeltaTable) -> list[str]:
-    """The paths of a table's files, as its log has them."""
-    return cast("list[str]", pa.table(table.get_add_actions()).column("path").to_pylist())
+def _finish(table: OpenTable, pair: dict[str, Any]) -> None:
+    positions = [Transaction(name, version) for name, version in pair["positions"]]
+    positions.append(Transaction(_PAIR, pair["number"]))
+    table.commit(table_files(pair["files"]), positions)
 
 
-def _is_at(table: DeltaTable, start: Sequence[Transaction]) -> bool:
+def _is_at(table: OpenTable, start: Sequence[Transaction]) -> bool:
     return all(table.transaction_version(one.app_id) in (None, one.version) for one in start)
-
-
-def commit_files(
-    location: str,
-    table: DeltaTable,
-    actions: list[AddAction | RemoveAction],
-    positions: list[Transaction],
-    pair: dict[str, Any] | None = None,
-) -> None:
-    """Commit one of the two tables; it is durable when this returns.
-
-    Args:
-        location: where the table is.
-        table: the table; as of now afterwards.
-        actions: what becomes of its files.
-        positions: what its transactions are to say.
-        pair: what the other table is to get with this.
-    """
-    before = table.version()
-    table.create_write_transaction(
-        actions,
-        "append",
-        table.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=positions, custom_metadata={"pair": pair} if pair else None
-        ),
-    )
-    table.update_incremental()
-    sync_log(location, before, table.version())

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.parquet import remove_files
 from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
-from rillnode.node.spark.typed.pairs import Pairs, paths_of
+from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.schemas import load_schema
+from rillnode.node.spark.typed.store import OpenTable
+from rillnode.node.spark.typed.stores import stores_of
 from rillnode.node.spark.typed.work import (
     Engine,
     Outcome,
@@ -79,16 +79,13 @@ class TypedQuery:
         self._bronze = bronze
         self._engine = engine
         self._tasks_max = tasks_max
-        self._pairs = Pairs(config.dir, config.rejects)
+        self._table, self._rejects = stores_of(config)
+        self._pairs = Pairs(self._table, self._rejects)
         self._typed = TableSchema(
-            config.dir, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+            self._table, widen=config.evolve == "widen", rest=config.evolve == "freeze"
         )
         self._plan: Plan | None = None
         self._ahead: Position | None = None
-        self._maintenance = [
-            (place, Maintenance(place, config.compact_commits))
-            for place in (config.dir, config.rejects)
-        ]
 
     def step(self) -> bool:
         """Take in the next part of bronze; returns whether there was any.
@@ -102,7 +99,7 @@ class TypedQuery:
             return False
         self.caught_up_with = None
         plan = self._prepared()
-        table = open_table(self.config.dir)
+        table = self._table.open()
         saved = self._saved(table, str(bronze.metadata().id))
         start = self._ahead if self._ahead is not None and self._ahead > saved else saved
         end = self._bronze.plan(start, self.config.batch_rows_max)
@@ -127,22 +124,20 @@ class TypedQuery:
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        for place, maintenance in self._maintenance:
-            table = open_table(place)
-            if table is not None and (done := maintenance.step(table)):
-                return f"{place}: {done}"
+        for store in (self._table, self._rejects):
+            if done := store.maintain():
+                return f"{store.name}: {done}"
         return None
 
     def figures(self) -> dict[str, object]:
         """The table's rows, its rejects and the number of its schema."""
-        table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
         return {
-            "rows": _count(table),
-            "rejects": _count(rejects),
+            "rows": _count(self._table.open()),
+            "rejects": _count(self._rejects.open()),
             "schema_version": len(self._typed.history()),
         }
 
-    def _saved(self, table: DeltaTable | None, source: str) -> Position:
+    def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
 
         Raises:
@@ -152,8 +147,8 @@ class TypedQuery:
         if known is not None and known != _source(source).version:
             raise ConfigError(
                 "table.source",
-                f"bronze was made anew, and has entries again that {self.config.dir} has: remove "
-                f"it and {self.config.rejects}, which are then made anew, too; or give the table "
+                f"bronze was made anew, and has entries again that {self._table.name} has: remove "
+                f"it and {self._rejects.name}, which are then made anew, too; or give the table "
                 "another dir",
             )
         return saved_position(table, source)
@@ -167,8 +162,8 @@ class TypedQuery:
         return self._plan
 
     def _planned(self, columns: Columns) -> Plan:
-        table = open_table(self.config.dir)
-        names = [] if table is None else [one.name for one in table.schema().fields]
+        table = self._table.open()
+        names = [] if table is None else table.arrow_schema.names
         return Plan(
             source=self.config.source,
             table=written_columns(columns),
@@ -186,15 +181,15 @@ class TypedQuery:
         """
         plan = self._prepared()
         for _ in range(_ATTEMPTS):
-            rejects = open_table(self.config.rejects)
-            paths = [] if rejects is None else paths_of(rejects)
-            if not paths:
+            rejects = self._rejects.open()
+            files = [] if rejects is None else rejects.files()
+            if not files:
                 return 0, 0
-            work = self._work(tuple(f"{self.config.rejects}/{one}" for one in paths))
+            work = self._work(tuple(self._rejects.uris(files)))
             outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
             written = [one for each in outcomes for one in table_files(each.files)]
             rejected = [one for each in outcomes for one in table_files(each.rejects)]
-            if self._pairs.commit(written, rejected, retried=paths):
+            if self._pairs.commit(written, rejected, retried=files):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
 
@@ -238,8 +233,8 @@ class TypedQuery:
         return Work(
             streams=self.config.streams,
             files=files,
-            table=self.config.dir,
-            rejects=self.config.rejects,
+            table=self._table.directory(),
+            rejects=self._rejects.directory(),
         )
 
     def _run(self, works: list[Work], plan: Plan) -> list[Outcome]:
@@ -250,8 +245,8 @@ class TypedQuery:
     def _remove(self, outcomes: Sequence[Outcome]) -> None:
         """Remove files that nobody is to see."""
         for one in outcomes:
-            remove_files(self.config.dir, [file["name"] for file in one.files])
-            remove_files(self.config.rejects, [file["name"] for file in one.rejects])
+            self._table.remove([file["name"] for file in one.files])
+            self._rejects.remove([file["name"] for file in one.rejects])
 
 
 def _source(table: str) -> Transaction:
@@ -260,5 +255,5 @@ def _source(table: str) -> Transaction:
     return Transaction(_SOURCE, int.from_bytes(digest))
 
 
-def _count(table: DeltaTable | None) -> int:
+def _count(table: OpenTable | None) -> int:
     return 0 if table is None else table.count()

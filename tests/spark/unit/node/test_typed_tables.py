@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import derived as deriving
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.typed import pairs
+from rillnode.node.spark.typed.delta_store import OpenDeltaTable
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
 from rillnode.node.spark.typed.query import EMPTY_VERSIONS_MAX
 from rillnode.node.spark.typed.schemas import SchemaSource
@@ -35,21 +34,15 @@ def lake(tmp_path: Path) -> Lake:
 
 def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
     """Let the process be killed when it begins another commit."""
-    real, left = pairs.commit_files, [commits]
+    real, left = OpenDeltaTable.commit, [commits]
 
-    def dying(
-        location: str,
-        table: DeltaTable,
-        actions: list[AddAction | RemoveAction],
-        positions: list[Transaction],
-        pair: dict[str, Any] | None = None,
-    ) -> None:
+    def dying(table: OpenDeltaTable, *args: Any, **keys: Any) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        real(location, table, actions, positions, pair)
+        real(table, *args, **keys)
 
-    monkeypatch.setattr(pairs, "commit_files", dying)
+    monkeypatch.setattr(OpenDeltaTable, "commit", dying)
 
 
 def rejected(lake: Lake, name: str = "t") -> list[tuple[int, str, int]]:

@@ -1,0 +1,262 @@
+"""Typed tables in Delta's format: a directory or a URI, whose log is the catalog.
+
+Each schema is a file `_schemas/N.json` in the table's directory, written before the table changes.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.transaction import RemoveAction
+from pyarrow import fs
+
+from rillnode.codecs.errors import StoreError
+from rillnode.node.spark.delta import (
+    add_actions,
+    committing,
+    create_table,
+    sync_log,
+    upgrade_statistics,
+)
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.files import local_path, replace_file
+from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_files
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
+from rillnode.node.spark.typed.arrays import columns_of
+from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.typed.store import SchemaVersion
+
+_READ_ROWS: Final = 8_192
+_ATTEMPTS: Final = 3
+
+
+class OpenDeltaTable:
+    """A Delta table as of one of its versions.
+
+    Args:
+        location: where it lies.
+        table: delta-rs' own.
+
+    Attributes:
+        table: the same.
+    """
+
+    def __init__(self, location: str, table: DeltaTable) -> None:
+        self._location = location
+        self.table = table
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Its columns."""
+        return arrow_schema_of(self.table)
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """A number that a commit has left; None where none has."""
+        return self.table.transaction_version(app_id)
+
+    def count(self) -> int:
+        """The number of its rows."""
+        return self.table.count()
+
+    def files(self) -> list[str]:
+        """The paths of its files, as its log has them."""
+        paths = pa.table(self.table.get_add_actions()).column("path").to_pylist()
+        return cast("list[str]", paths)
+
+    def figures(self) -> dict[str, Any]:
+        """Sizes of its files, and its last commit, for people."""
+        files = pa.table(self.table.get_add_actions())
+        sizes = cast("list[int]", files.column("size_bytes").to_pylist())
+        committed_ms: int = self.table.history(1)[0]["timestamp"]
+        return {
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "file_bytes_min": min(sizes, default=0),
+            "file_bytes_max": max(sizes, default=0),
+            "table_version": self.table.version(),
+            "last_commit": datetime.fromtimestamp(committed_ms / 1_000, UTC),
+        }
+
+    def commit(
+        self,
+        added: Sequence[TableFile],
+        numbers: Sequence[Transaction],
+        *,
+        removed: Sequence[str] = (),
+        pair: dict[str, Any] | None = None,
+    ) -> None:
+        """Commit files that are written; all is durable when this returns."""
+        now_ms = time.time_ns() // 1_000_000
+        actions = add_actions(added, data_change=True)
+        actions += [
+            RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
+        ]
+        before = self.table.version()
+        self.table.create_write_transaction(
+            actions,
+            "append",
+            self.table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=list(numbers), custom_metadata={"pair": pair} if pair else None
+            ),
+        )
+        self.table.update_incremental()
+        sync_log(self._location, before, self.table.version())
+
+
+class DeltaStore:
+    """A table in a directory or at a URI.
+
+    Args:
+        location: which.
+        compact_commits: small files are merged after this many commits; 0 never.
+
+    Attributes:
+        name: its location.
+    """
+
+    def __init__(self, location: str, compact_commits: int = 0) -> None:
+        self.name = location
+        self._maintenance = Maintenance(location, compact_commits)
+
+    def open(self) -> OpenDeltaTable | None:
+        """The table as of now; None before it is made."""
+        table = open_table(self.name)
+        return None if table is None else OpenDeltaTable(self.name, table)
+
+    def directory(self) -> str:
+        """Where files for the table are written."""
+        return self.name
+
+    def uris(self, files: Sequence[str]) -> list[str]:
+        """Where some of the table's files lie."""
+        return [f"{self.name}/{unquote(one)}" for one in files]
+
+    def history(self) -> list[SchemaVersion]:
+        """All schemas that the table has had, in order."""
+        system, root = filesystem(self.name)
+        selector = fs.FileSelector(f"{root}/_schemas", allow_not_found=True)
+        found: list[SchemaVersion] = []
+        for one in sorted(system.get_file_info(selector), key=lambda info: str(info.path)):
+            if one.base_name.endswith(".json"):
+                with system.open_input_stream(one.path) as stream:
+                    found.append(msgspec.json.decode(stream.read(), type=SchemaVersion))
+        return found
+
+    def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenDeltaTable:
+        """Make the table, or let it have these columns; what it has besides stays.
+
+        Raises:
+            StoreError: `table.busy`, somebody else commits all the time.
+        """
+        if noted is not None:
+            path = f"{self.name}/_schemas/{noted.version:06}.json"
+            _write(path, msgspec.json.encode(noted))
+        table = open_table(self.name)
+        if table is None:
+            return OpenDeltaTable(self.name, create_table(self.name, Schema.from_arrow(schema)))
+        present = arrow_schema_of(table)
+        if _widens(columns_of(present), columns_of(schema)):
+            self._rewrite(schema)
+        else:
+            self._add(table, present, schema)
+        table = DeltaTable(self.name)
+        if not names_its_statistics(table):
+            upgrade_statistics(self.name)
+            table.update_incremental()
+        return OpenDeltaTable(self.name, table)
+
+    def _add(self, table: DeltaTable, present: pa.Schema, schema: pa.Schema) -> None:
+        had = {one.name: one for one in columns_of(present)}
+        columns = [one.name for one in columns_of(schema) if had.get(one.name) != one]
+        own = [one for one in schema.names if one.startswith("_") and one not in present.names]
+        if fields := [schema.field(one) for one in (*columns, *own)]:
+            before = table.version()
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(fields)).fields))
+            table.update_incremental()
+            sync_log(self.name, before, table.version())
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Write all files anew with other types, in one transaction."""
+        for _ in range(_ATTEMPTS):
+            table = DeltaTable(self.name)
+            before = table.version()
+            ordered = _ordered(arrow_schema_of(table), schema)
+            files = list(write_files(self.name, _rows(table, ordered)))
+            with committing(self.name):
+                table.update_incremental()
+                if table.version() == before:
+                    table.create_write_transaction(
+                        add_actions(files, data_change=True),
+                        "overwrite",
+                        Schema.from_arrow(ordered),
+                        commit_properties=CommitProperties(max_commit_retries=0),
+                    )
+                    table.update_incremental()
+                    sync_log(self.name, before, table.version())
+                    return
+            self.remove([one.name for one in files])
+        text = f"{self.name} is written by others all the time, and cannot be widened"
+        raise StoreError("table.busy", text)
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Keep a second committer off a local table."""
+        return committing(self.name)
+
+    def pair(self, number: int) -> dict[str, Any] | None:
+        """What the commit of the pair of that number has said; None where nobody knows."""
+        table = open_table(self.name)
+        for commit in table.history() if table is not None else ():
+            pair = cast("dict[str, Any]", commit.get("pair") or {})
+            if pair.get("number") == number:
+                return pair
+        return None
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files that no commit has added."""
+        remove_files(self.name, names)
+
+    def maintain(self) -> str | None:
+        """Do the next piece of work that keeps the table in few files; returns what was done."""
+        table = open_table(self.name)
+        return None if table is None else self._maintenance.step(table)
+
+
+def _write(location: str, content: bytes) -> None:
+    local = local_path(location)
+    if local is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(local, content)
+        return
+    system, path = filesystem(location)
+    with system.open_output_stream(path) as stream:
+        stream.write(content)
+
+
+def _widens(present: Columns, target: Columns) -> bool:
+    kinds = {path: one.kind for path, one in walk(present)}
+    return any(kinds.get(path, one.kind) != one.kind for path, one in walk(target))
+
+
+def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The fields of a schema in the order in which a table has them, new ones last."""
+    names = [one for one in present.names if one in wanted.names]
+    names += [one for one in wanted.names if one not in present.names]
+    return pa.schema([wanted.field(one) for one in names])
+
+
+def _rows(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for uri in table.file_uris():
+        system, path = filesystem(uri)
+        with pq.ParquetFile(path, filesystem=system) as parquet:
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
+                yield conform(rows, schema)
