@@ -1,4 +1,4 @@
-"""Checks that the extra `spark` is installed, which nothing else needs."""
+"""Checks that the extras `spark` and `iceberg` are installed, where they are needed."""
 
 from importlib.util import find_spec
 from typing import Final
@@ -24,3 +24,15 @@ def require_spark(*, jobs: bool = True) -> None:
     if missing:
         text = f"[sink] needs {', '.join(missing)}: `{install_command('spark')}`"
         raise ConfigError("sink.install", text)
+
+
+def require_iceberg() -> None:
+    """Refuse to make Iceberg tables without what speaks to their catalogs.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    missing = [name for name in ("pyiceberg", "sqlalchemy") if find_spec(name) is None]
+    if missing:
+        text = f'format = "iceberg" needs {", ".join(missing)}: `{install_command("iceberg")}`'
+        raise ConfigError("table.install", text)

@@ -5,7 +5,7 @@ of indexes and times.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
@@ -45,10 +46,17 @@ class TableFile:
     stats: str
 
 
-def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+def write_files(
+    table: str, batches: Iterable[pa.RecordBatch], ids: Mapping[str, int] | None = None
+) -> Iterator[TableFile]:
     """Write batches to new files in the table's directory; each is durable when it is yielded.
 
     A reader of the table sees them only once they are committed.
+
+    Args:
+        table: the directory, or its URI.
+        batches: rows.
+        ids: numbers by which the table's format knows columns, by their paths.
     """
     system, root = filesystem(table)
     pending: list[pa.RecordBatch] = []
@@ -58,7 +66,7 @@ def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Table
         if not batch.num_rows:
             continue
         if file is None:
-            file = _OpenFile(system, root, batch.schema)
+            file = _OpenFile(system, root, with_field_ids(batch.schema, ids or {}))
         pending.append(batch)
         pending_bytes += batch.nbytes
         if pending_bytes >= ROW_GROUP_BYTES:

@@ -14,7 +14,13 @@ import msgspec
 import pyarrow as pa
 from deltalake import Transaction
 
+from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
+from rillnode.node.spark.typed.work import Place
+
+
+class Conflict(StoreError):
+    """Another writer has committed first: nothing was done, and may be tried again."""
 
 
 class SchemaVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +78,9 @@ class OpenTable(Protocol):
             numbers: what the commit leaves.
             removed: files that go.
             pair: what `TableStore.pair` is to find.
+
+        Raises:
+            Conflict: another writer was first; some formats see to this by themselves.
         """
         ...
 
@@ -89,8 +98,8 @@ class TableStore(Protocol):
         """The table as of now; None before it is made."""
         ...
 
-    def directory(self) -> str:
-        """Where files for the table are written, a directory or a URI."""
+    def place(self) -> Place:
+        """Where files for the table are written; for some formats it is made first."""
         ...
 
     def uris(self, files: Sequence[str]) -> list[str]:

@@ -28,6 +28,18 @@ Engine = Callable[[Sequence[bytes]], list[bytes]]
 _LANDERS_MAX: Final = 64
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where files for a table are written, and how.
+
+    Attributes:
+        directory: a directory or a URI.
+        ids: numbers by which the table's format knows columns, by their paths; empty for names.
+    """
+
+    directory: str
+    ids: dict[str, int] = {}
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What one task does.
 
@@ -47,8 +59,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     gone: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    table: str
-    rejects: str
+    table: Place = Place(directory="")
+    rejects: Place = Place(directory="")
     retried: bool = False
 
 
@@ -115,7 +127,9 @@ class _Landing:
         self._pause = self._reject = ""
 
     def outcome(self) -> Outcome:
-        files = [asdict(one) for one in write_files(self._work.table, self._batches())]
+        place = self._work.table
+        written = write_files(place.directory, self._batches(), place.ids)
+        files = [asdict(one) for one in written]
         self._flush()
         return Outcome(
             files=files,
@@ -182,7 +196,8 @@ class _Landing:
             self._flush()
 
     def _flush(self) -> None:
-        self._rejects += write_files(self._work.rejects, self._held)
+        place = self._work.rejects
+        self._rejects += write_files(place.directory, self._held, place.ids)
         self._held, self._held_bytes = [], 0
 
 
