@@ -122,7 +122,9 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
             f"none of {looked_at} entries of {names} that sink {sink.name} has landed is a JSON "
             "object with something in it, so there is nothing to make columns of",
         )
-    place = str(table.dir) if table is not None else f"data/tables/{_plain(args.name)}"
+    place = (
+        str(table.dir) if table is not None and table.dir else f"data/tables/{_plain(args.name)}"
+    )
     terminal.write_text(write_table(streams, place, columns) + "\n")
     terminal.message(f"made of {looked_at} entries: look it over before you put it into node.toml")
     return Exit.OK
@@ -154,7 +156,6 @@ def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, Typed
     """
     from rillnode.node.spark.cli.sink_choice import choose_sink
     from rillnode.node.spark.config import TypedTable
-    from rillnode.node.spark.typed.schemas import STREAM
 
     tables = {one.called: one for one in config.each(TypedTable)}
     if name not in tables:
@@ -167,7 +168,7 @@ def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, Typed
     from rillnode.node.spark.typed.tables import of_stream
 
     typed = typed_config(table, sink)
-    if STREAM not in typed.dir:
+    if not typed.of_each_stream:
         return table, typed
     if not stream:
         text = f"{name} is a table for each stream: name one with --stream"

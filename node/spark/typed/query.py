@@ -96,8 +96,8 @@ class TypedQuery:
         """
         try:
             return self._step()
-        except ConfigError:
-            self._plan = None  # the table may have become another
+        except BaseException:
+            self._plan = None  # the table may have become another: the next step looks
             raise
 
     def _step(self) -> bool:
@@ -205,7 +205,7 @@ class TypedQuery:
         outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)
-            found = usable(self._typed.present(), merged_found(outcomes))
+            found = usable(self._typed.present(), merged_found(outcomes), self._table)
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
             if found or wide:
                 _, columns = self._typed.take_in(found, wide)

@@ -16,6 +16,7 @@ from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
+from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.work import Place
 
 
@@ -108,6 +109,14 @@ class TableStore(Protocol):
 
     def history(self) -> list[SchemaVersion]:
         """All schemas that the table has had, the present one last."""
+        ...
+
+    def check(self, columns: Columns) -> None:
+        """Refuse columns that the format cannot have.
+
+        Raises:
+            ConfigError: `table.column`, which, and why.
+        """
         ...
 
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenTable:
