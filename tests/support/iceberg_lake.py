@@ -29,6 +29,11 @@ class IcebergLake(Lake):
         """A table as pyiceberg has it, by a connection of its own."""
         return SqlCatalog("rillnode", uri=self.uri).load_table(f"lake.{name}")
 
+    def append(self, name: str = "t", rows: int | None = None) -> None:
+        """Let another writer append rows of a table to it again, all or some."""
+        table: Any = self.load(name)
+        table.append(table.scan().to_arrow().slice(0, rows))
+
     def read(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table as pyiceberg reads them; none where there is none."""
         try:

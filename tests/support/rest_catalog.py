@@ -6,7 +6,7 @@ It keeps its tables in a file, as a SQL catalog does.
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +25,7 @@ from pyiceberg.table import CommitTableRequest, Table
 
 from rillnode.node.spark.job_config import CatalogConfig
 
-_CODES = {
+_CODES: dict[type[Exception], int] = {
     CommitFailedException: 409,
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
@@ -63,7 +63,7 @@ class RestCatalogServer:
         return CatalogConfig(name=name, type="rest", uri=f"http://127.0.0.1:{self.port}")
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serving(self) -> Generator[None]:
         """Answer, on the port where it has answered before, if it has."""
         service = self
 
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer("POST")
 
-    def log_request(self, *args: object) -> None:
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Say nothing."""
 
     def _answer(self, method: str) -> None:

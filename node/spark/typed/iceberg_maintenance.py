@@ -144,7 +144,7 @@ def _used(table: Table) -> Iterator[str]:
                 continue
             seen.add(manifest.manifest_path)
             yield _path(manifest.manifest_path)
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            for entry in manifest.fetch_manifest_entry(table.io):
                 yield _path(entry.data_file.file_path)
 
 

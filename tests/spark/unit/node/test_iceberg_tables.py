@@ -1,22 +1,28 @@
 """Typed tables in Iceberg's format, through kills, changes of schemas, and other writers."""
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import StringType
+from pyiceberg.utils.config import Config as Settings
 
 from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
-from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.codecs.errors import ConfigError, StoreError, TransportError
+from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.field_metadata import field_ids
+from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.typed import iceberg_catalog, iceberg_maintenance
 from rillnode.node.spark.typed.describing import describe
-from rillnode.node.spark.typed.iceberg_table import OpenIcebergTable, arrow_of, read_rows
+from rillnode.node.spark.typed.iceberg_table import OpenIcebergTable, arrow_of, plain, read_rows
 from rillnode.node.spark.typed.schemas import SchemaSource
 from rillnode.node.spark.typed.tables import TypedTables, table_of
 from rillnode.node.spark.typed.work import in_process
@@ -107,12 +113,13 @@ def test_files_have_the_numbers_of_all_columns(lake: IcebergLake) -> None:
     lake.push(GOOD, b'{"id":1,"at":"2026-01-01T12:00:00Z","pos":{"lat":1.5},"tags":["a"]}')
     run(lake.table())
     table = lake.load()
-    ids = {name: table.schema().find_field(name).field_id for name in ("pos", "pos.lat", "tags")}
     [task] = table.scan().plan_files()
-    schema = pa.parquet.read_schema(task.file.file_path.removeprefix("file://"))
-    assert schema.field("pos").metadata[b"PARQUET:field_id"] == str(ids["pos"]).encode()
-    lat = schema.field("pos").type.field(0)
-    assert lat.metadata[b"PARQUET:field_id"] == str(ids["pos.lat"]).encode()
+    with pq.ParquetFile(plain(task.file.file_path)) as parquet:
+        numbers = field_ids(parquet.schema_arrow)
+    names = {"_stream", "id", "pos", "pos.lat", "tags", "tags.element"}
+    assert names <= numbers.keys()
+    schema = table.schema()
+    assert numbers == {name: str(schema.find_field(name).field_id) for name in numbers}
     assert task.file.record_count == 2
     assert task.file.lower_bounds  # which lets readers skip files
 
@@ -159,8 +166,7 @@ def test_a_commit_that_meets_another_writers_looks_again(
     def late(table: OpenIcebergTable) -> Any:
         if table.table.name()[-1] == name and not met:
             met.append(name)
-            other = lake.load(name)
-            other.append(other.scan().to_arrow())
+            lake.append(name)
         return real(table)
 
     monkeypatch.setattr(OpenIcebergTable, "transaction", late)
@@ -200,7 +206,7 @@ def test_a_table_that_is_written_all_the_time_says_so_and_goes_on_later(
     real = OpenIcebergTable.transaction
 
     def late(table: OpenIcebergTable) -> Any:
-        lake.load().append(lake.load().scan().to_arrow().slice(0, 0))
+        lake.append(rows=0)
         return real(table)
 
     monkeypatch.setattr(OpenIcebergTable, "transaction", late)
@@ -287,7 +293,7 @@ def test_the_position_outlives_other_writers_snapshots_and_expiry(lake: IcebergL
     lake.push(GOOD, BAD)
     run(lake.table())
     for name in ("t", "t_rejects"):
-        table = lake.load(name)
+        table: Any = lake.load(name)
         table.overwrite(table.scan().to_arrow())
         ids = [one.snapshot_id for one in table.snapshots()][:-1]
         table.maintenance.expire_snapshots().by_ids(ids).commit()
@@ -446,3 +452,125 @@ def test_a_rest_catalog_has_tables_like_any_other(
     table = service.sql.load_table("lake.t")
     assert table.location() == f"file://{config.dir}"
     assert sorted(table.scan().to_arrow().column("_index").to_pylist()) == [0, 2]
+
+
+def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_made_twice(
+    lake: IcebergLake, service: RestCatalogServer
+) -> None:
+    query = lake.table(catalog=service.config())
+    lake.push(GOOD, BAD)
+    run(query)
+    for lost in (1, 2):
+        lake.push(GOOD, BAD)
+        service.lost = lost
+        for _ in range(lost):
+            with pytest.raises(TransportError, match="is away: Unknown: the answer is lost"):
+                run(query)
+        run(query)
+    rows = [service.sql.load_table(f"lake.{name}").scan().to_arrow() for name in ("t", "t_rejects")]
+    assert [sorted(one.column("_index").to_pylist()) for one in rows] == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_a_table_waits_for_a_catalog_that_is_away_and_goes_on_by_itself(
+    lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    service = RestCatalogServer(tmp_path)
+    with service.serving():
+        pass  # so that its port is known
+    configs = [lake.config(catalog=service.config())]
+    tables = TypedTables(configs, str(lake.bronze.table), in_process, trigger_seconds=0.01)
+    lake.push(GOOD)
+    tables.start()
+    try:
+        told = wait_for(tables, lambda told: "error" in told)
+        assert told["state"] == "waiting"
+        assert "the catalog of rillnode.lake.t is away" in str(told["error"])
+        with service.serving():
+            wait_for(tables, lambda told: told.get("rows") == 1)
+            service.broken = 503
+            lake.push(GOOD)
+            told = wait_for(tables, lambda told: "error" in told)
+            assert (told["state"], "out of order" in str(told["error"])) == ("waiting", True)
+            service.broken = 0
+            told = wait_for(tables, lambda told: told["state"] == "running")
+            assert told["rows"] == 2
+    finally:
+        tables.finish(time.monotonic() + 10)
+
+
+def wait_for(tables: TypedTables, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while not is_so(told := tables.report()["table/t"]):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.02)
+    return told
+
+
+def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever(
+    lake: IcebergLake, service: RestCatalogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_catalog, "ANSWER_SECONDS_MAX", 0.1)
+    service.slow_seconds = 1.0
+    lake.push(GOOD)
+    with pytest.raises(TransportError, match=r"is away: .*[Tt]imed out") as failed:
+        lake.table(catalog=service.config()).step()
+    assert failed.value.code == "table.catalog"
+
+
+def test_credentials_come_from_the_environment_and_wrong_ones_are_told_of(
+    lake: IcebergLake, service: RestCatalogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.token = "right"
+    lake.push(GOOD)
+    monkeypatch.setattr(Settings, "get_catalog_config", lambda *_: {"token": "wrong"})
+    with pytest.raises(ConfigError, match=r"refuses the credentials: .*no such token") as failed:
+        lake.table(catalog=service.config("one")).step()
+    assert failed.value.code == "table.catalog"
+    assert "PYICEBERG_CATALOG__NAME__TOKEN" in str(failed.value)
+    monkeypatch.setattr(Settings, "get_catalog_config", lambda *_: {"token": "right"})
+    run(lake.table(catalog=service.config("two")))
+    assert len(service.sql.load_table("lake.t").snapshots()) == 1
+
+
+@pytest.mark.parametrize(("uri", "why"), [
+    ("", "catalog rillnode has no uri, neither in node.toml nor in the environment"),
+    ("postgresql+nodriver://127.0.0.1/x", "the catalog of rillnode.lake.t: "),
+    ("no url at all", "the catalog of rillnode.lake.t: "),
+])  # fmt: skip
+def test_a_catalog_that_cannot_be_says_why(lake: IcebergLake, uri: str, why: str) -> None:
+    lake.push(GOOD)
+    with pytest.raises(ConfigError, match=why) as failed:
+        lake.table(catalog=CatalogConfig(name="rillnode", type="sql", uri=uri)).step()
+    assert failed.value.code == "table.catalog"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff", None])
+def test_damaged_metadata_names_the_table_and_the_remedy(
+    lake: IcebergLake, content: bytes | None
+) -> None:
+    lake.push(GOOD)
+    query = lake.table()
+    run(query)
+    lake.push(GOOD)
+    file = Path(plain(lake.load().metadata_location))
+    good = file.read_bytes()
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(StoreError, match=r"rillnode\.lake\.t is damaged: ") as failed:
+        query.step()
+    assert failed.value.code == "table.damaged"
+    assert "Put the file back from a copy" in str(failed.value)
+    file.write_bytes(good)
+    run(query)
+    assert lake.places() == [0, 1]
+
+
+def test_a_catalog_file_that_is_none_says_so(lake: IcebergLake) -> None:
+    (lake.directory / "catalog.db").write_bytes(b"no database, " * 100)
+    lake.push(GOOD)
+    with pytest.raises(StoreError, match="file is not a database") as failed:
+        lake.table().step()
+    assert failed.value.code == "table.damaged"
