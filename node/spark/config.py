@@ -9,13 +9,22 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
+from rillnode.node.config.kinds import (
+    Count,
+    Days,
+    Memory,
+    Name,
+    Seconds,
+    SparkMaster,
+    TableLocation,
+)
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,
@@ -167,6 +176,16 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
         reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
+        key: Columns of which the table has one row for each value: the latest entry's. A later
+            index of a partition is later; of two partitions' entries the one with the later `time`.
+        delete_when: A SQL predicate over a row's columns. Where it is true of the latest entry of
+            a key the table has no row of that key.
+        time: The column that says when what an entry tells has happened, a timestamp or a date.
+        late_seconds: A row is counted as late if it was received later than this after its time.
+        partition_by: What files are parted by: columns, or `day(column)`, `hour(column)` or
+            `month(column)` of a time, which are the columns `_<column>_day` and so on.
+        keep_days: How many days rows are kept after their `time`, or after they were received
+            where there is none. Entries that come later than that are counted and not landed.
         sink: The Spark sink that makes it. Left out where there is one.
     """
 
@@ -193,6 +212,14 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = field(default_factory=dict[str, Any])
     evolve: Evolve = "add"
     reject: Reject = "table"
+    key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
+    delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
+    time: Annotated[Name | None, Meta(examples=["at"])] = None
+    late_seconds: Seconds = LATE_SECONDS
+    partition_by: Annotated[
+        tuple[Name, ...], Meta(title="a list of columns", examples=[["day(at)"]])
+    ] = ()
+    keep_days: Annotated[Days | None, Meta(examples=[400])] = None
     sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
 
     @property
@@ -205,6 +232,18 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     def source(self) -> SchemaSource:
         """Where its schema comes from."""
         return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are kept."""
+        return Layout(
+            key=self.key,
+            delete_when=self.delete_when,
+            time=self.time or "",
+            late_seconds=self.late_seconds,
+            partition_by=self.partition_by,
+            keep_days=self.keep_days,
+        )
 
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
@@ -264,10 +303,13 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         # Only the sink's job loads what belongs to an application.
         if not self.source.class_name:
             try:
-                load_schema(self.source)
+                columns = load_schema(self.source).columns
             except ConfigError as error:
                 key = "columns" if self.columns else "schema"
                 yield Problem((*path, key), error.code, error.text)
+                return
+            for name, text in self.layout.problems(columns):
+                yield Problem((*path, name), "table.layout", text)
 
 
 def sinks_of(config: Config) -> SinkTables:
