@@ -3,6 +3,7 @@
 Each schema is a file `_schemas/N.json` in the table's directory, written before the table changes.
 """
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import RemoveAction
 from pyarrow import fs
 
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import (
     add_actions,
     committing,
@@ -28,15 +29,19 @@ from rillnode.node.spark.delta import (
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path, replace_file
 from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_files
+from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.store import SchemaVersion
+from rillnode.node.spark.typed.times import Expiry
 
 _READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 3
+_KEY: Final = "rillnode.key"
+"""The property of a table that says by what key it was made."""
 
 
 class OpenDeltaTable:
@@ -119,14 +124,18 @@ class DeltaStore:
     Args:
         location: which.
         compact_commits: small files are merged after this many commits; 0 never.
+        layout: how its rows are kept.
 
     Attributes:
         name: its location.
     """
 
-    def __init__(self, location: str, compact_commits: int = 0) -> None:
+    def __init__(self, location: str, compact_commits: int = 0, layout: Layout = PLAIN) -> None:
         self.name = location
+        self._layout = layout
+        self._parted = [one.name for one in layout.partitions]
         self._maintenance = Maintenance(location, compact_commits)
+        self._expiry = Expiry(location, layout)
 
     def open(self) -> OpenDeltaTable | None:
         """The table as of now; None before it is made."""
@@ -163,7 +172,14 @@ class DeltaStore:
             _write(path, msgspec.json.encode(noted))
         table = open_table(self.name)
         if table is None:
-            return OpenDeltaTable(self.name, create_table(self.name, Schema.from_arrow(schema)))
+            made = create_table(
+                self.name,
+                Schema.from_arrow(schema),
+                partition_by=self._parted,
+                properties={_KEY: json.dumps(self._layout.key)} if self._layout.key else None,
+            )
+            return OpenDeltaTable(self.name, made)
+        self._check(table)
         present = arrow_schema_of(table)
         if _widens(columns_of(present), columns_of(schema)):
             self._rewrite(schema)
@@ -174,6 +190,25 @@ class DeltaStore:
             upgrade_statistics(self.name)
             table.update_incremental()
         return OpenDeltaTable(self.name, table)
+
+    def _check(self, table: DeltaTable) -> None:
+        """Refuse a table that is kept otherwise.
+
+        Raises:
+            ConfigError: `table.layout`.
+        """
+        told = table.metadata()
+        key = json.loads(told.configuration.get(_KEY, "[]"))
+        for what, has, wanted in (
+            ("key", key, list(self._layout.key)),
+            ("partition_by", told.partition_columns, self._parted),
+        ):
+            if has != wanted:
+                text = f"{what}: {self.name} was made with {has}, and is now to have {wanted}"
+                raise ConfigError(
+                    "table.layout",
+                    f"{text}. Give the table another dir, or remove this one and its rejects",
+                )
 
     def _add(self, table: DeltaTable, present: pa.Schema, schema: pa.Schema) -> None:
         had = {one.name: one for one in columns_of(present)}
@@ -191,7 +226,7 @@ class DeltaStore:
             table = DeltaTable(self.name)
             before = table.version()
             ordered = _ordered(arrow_schema_of(table), schema)
-            files = list(write_files(self.name, _rows(table, ordered)))
+            files = list(write_parted(self.name, self._rows(table, ordered), self._parted))
             with committing(self.name):
                 table.update_incremental()
                 if table.version() == before:
@@ -207,6 +242,10 @@ class DeltaStore:
             self.remove([one.name for one in files])
         text = f"{self.name} is written by others all the time, and cannot be widened"
         raise StoreError("table.busy", text)
+
+    def _rows(self, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for rows in read_rows(self.name, table):
+            yield conform(rows, schema)
 
     def committing(self) -> AbstractContextManager[None]:
         """Keep a second committer off a local table."""
@@ -228,7 +267,9 @@ class DeltaStore:
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
         table = open_table(self.name)
-        return None if table is None else self._maintenance.step(table)
+        if table is None:
+            return None
+        return self._expiry.step(table, datetime.now(UTC)) or self._maintenance.step(table)
 
 
 def _write(location: str, content: bytes) -> None:
@@ -254,9 +295,27 @@ def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     return pa.schema([wanted.field(one) for one in names])
 
 
-def _rows(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for uri in table.file_uris():
-        system, path = filesystem(uri)
-        with pq.ParquetFile(path, filesystem=system) as parquet:
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
-                yield conform(rows, schema)
+def read_rows(
+    location: str, table: DeltaTable, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table's files, also what the files have in their partitions alone.
+
+    Args:
+        location: where the table lies.
+        table: the table.
+        columns: the columns that are needed; None for all. Files lack those that came later.
+    """
+    schema = arrow_schema_of(table)
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    system, root = filesystem(location)
+    for file in files:
+        with pq.ParquetFile(f"{root}/{unquote(file['path'])}", filesystem=system) as parquet:
+            present = [
+                name for name in parquet.schema_arrow.names if columns is None or name in columns
+            ]
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
+                for name, value in file.get("partition", {}).items():
+                    if columns is None or name in columns:
+                        same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
+                        rows = rows.append_column(name, same)
+                yield rows

@@ -95,6 +95,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The column by which rows become too old."""
         return self.time or RECEIVED
 
+    @property
+    def of_rejects(self) -> "Layout":
+        """How the rejects of the table are kept: as long as its rows."""
+        return Layout(keep_days=self.keep_days)
+
     def problems(self, columns: Columns) -> Iterator[tuple[str, str]]:
         """What a table of these columns cannot be, each with the setting that asks for it."""
         kinds = {**_PLACE, **{one.name: one.kind for one in columns}}
@@ -138,6 +143,10 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """
         for name, text in self.problems(columns):
             raise ConfigError("table.layout", f"{name}: {text}")
+
+
+PLAIN: Final = Layout()
+"""Every entry is a row, in one partition, for ever."""
 
 
 def _partition_problems(one: Partition, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:

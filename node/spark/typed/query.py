@@ -82,7 +82,10 @@ class TypedQuery:
         self._table, self._rejects = stores_of(config)
         self._pairs = Pairs(self._table, self._rejects)
         self._typed = TableSchema(
-            self._table, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+            self._table,
+            widen=config.evolve == "widen",
+            rest=config.evolve == "freeze",
+            layout=config.layout,
         )
         self._plan: Plan | None = None
         self._ahead: Position | None = None

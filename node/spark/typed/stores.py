@@ -8,6 +8,6 @@ from rillnode.node.spark.typed.store import TableStore
 def stores_of(config: TypedConfig) -> tuple[TableStore, TableStore]:
     """A table and its rejects, in the format that it is to have."""
     return (
-        DeltaStore(config.dir, config.compact_commits),
-        DeltaStore(config.rejects, config.compact_commits),
+        DeltaStore(config.dir, config.compact_commits, config.layout),
+        DeltaStore(config.rejects, config.compact_commits, config.layout.of_rejects),
     )
