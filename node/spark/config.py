@@ -16,6 +16,13 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.installed import is_installed
+from rillnode.node.spark.typed.columns import Columns
+from rillnode.node.spark.typed.expectations import (
+    EXPECTATIONS_MAX,
+    Expectation,
+    read_expectation,
+)
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,
@@ -167,6 +174,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
         reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
+        expect: What is expected of each row: SQL predicates over the columns, by name, each a text
+            or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
+            counted. `reject`: they are counted, and are rejects.
         sink: The Spark sink that makes it. Left out where there is one.
     """
 
@@ -193,6 +203,10 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = field(default_factory=dict[str, Any])
     evolve: Evolve = "add"
     reject: Reject = "table"
+    expect: Annotated[
+        dict[str, Any],
+        Meta(title='a table of SQL predicates such as { sane = "temp between -80 and 80" }'),
+    ] = field(default_factory=dict[str, Any])
     sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
 
     @property
@@ -205,6 +219,15 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     def source(self) -> SchemaSource:
         """Where its schema comes from."""
         return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What is expected of its rows.
+
+        Raises:
+            ConfigError: `table.expect`, one of them is no expectation.
+        """
+        return tuple(read_expectation(name, said) for name, said in self.expect.items())
 
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
@@ -261,13 +284,32 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             code = "config.missing" if self.schema is None else "config.conflict"
             yield Problem((*path, "schema"), code, text)
             return
+        columns = None
         # Only the sink's job loads what belongs to an application.
         if not self.source.class_name:
             try:
-                load_schema(self.source)
+                columns = load_schema(self.source).columns
             except ConfigError as error:
                 key = "columns" if self.columns else "schema"
                 yield Problem((*path, key), error.code, error.text)
+                return
+        yield from self._expect_problems(path, columns)
+
+    def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
+        if len(self.expect) > EXPECTATIONS_MAX:
+            text = f"{len(self.expect)} are more than the {EXPECTATIONS_MAX} that a table may have"
+            yield Problem((*path, "expect"), "table.expect", text)
+            return
+        for name, said in self.expect.items():
+            try:
+                one = read_expectation(name, said)
+                if columns is not None and is_installed():
+                    # Only here, because it needs what the extra installs.
+                    from rillnode.node.spark.typed.judging import check_expectation
+
+                    check_expectation(one, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                yield Problem((*path, "expect", name), error.code, error.text)
 
 
 def sinks_of(config: Config) -> SinkTables:

@@ -17,6 +17,7 @@ from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import said_by
 from rillnode.node.spark.typed.evolution import read_history
 from rillnode.node.spark.typed.infer import infer_columns
+from rillnode.node.spark.typed.judging import totals, unexpected_minutes
 
 REASONS_MAX: Final = 20
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,6 +40,8 @@ def describe(config: TypedConfig) -> dict[str, Any]:
         "rows": table.count(),
         "rejects": 0 if rejects is None else rejects.count(),
         "reasons": {} if rejects is None else _reasons(config.rejects),
+        "unexpected": totals(table, [one.name for one in config.expect]),
+        "unexpected_minutes": unexpected_minutes(table),
         "files": len(sizes),
         "bytes": sum(sizes),
         "file_bytes_min": min(sizes, default=0),

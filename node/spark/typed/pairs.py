@@ -20,6 +20,7 @@ from rillnode.node.spark.delta import add_actions, committing, open_to_write, sy
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.parquet import TableFile, remove_files
 from rillnode.node.spark.typed.arrays import REJECTS
+from rillnode.node.spark.typed.judging import METADATA, Unexpected
 from rillnode.node.spark.typed.work import table_files
 
 _PAIR: Final = "rillnode.pair"
@@ -55,6 +56,7 @@ class Pairs:
         start: Sequence[Transaction] = (),
         end: Sequence[Transaction] = (),
         retried: Sequence[str] | None = None,
+        unexpected: Unexpected | None = None,
     ) -> bool:
         """Commit files that are written, and how far the table has come.
 
@@ -64,6 +66,7 @@ class Pairs:
             start: where the table must be still; elsewhere another process has done the work.
             end: where it is then.
             retried: files of the rejects that these ones are made of, and that go.
+            unexpected: how many rows did not meet an expectation.
 
         Returns:
             Whether it was done; where it was not the files are removed.
@@ -77,7 +80,8 @@ class Pairs:
                 remove_files(self.rejects, [one.name for one in rejects])
                 return False
             if not rejects and retried is None:
-                commit_files(self.table, table, add_actions(files, data_change=True), list(end))
+                actions = add_actions(files, data_change=True)
+                commit_files(self.table, table, actions, list(end), _told(unexpected))
                 return True
             log = open_to_write(self.rejects, Schema.from_arrow(REJECTS))
             number = (log.transaction_version(_PAIR) or 0) + 1
@@ -91,8 +95,9 @@ class Pairs:
                 "number": number,
                 "files": [asdict(one) for one in files],
                 "positions": [[one.app_id, one.version] for one in end],
+                METADATA: unexpected or {},
             }
-            commit_files(self.rejects, log, actions, [Transaction(_PAIR, number)], pair)
+            commit_files(self.rejects, log, actions, [Transaction(_PAIR, number)], {"pair": pair})
             self._finish(table, pair)
             return True
 
@@ -115,7 +120,8 @@ class Pairs:
         positions = [Transaction(name, version) for name, version in pair["positions"]]
         positions.append(Transaction(_PAIR, pair["number"]))
         files = table_files(pair["files"])
-        commit_files(self.table, table, add_actions(files, data_change=True), positions)
+        actions = add_actions(files, data_change=True)
+        commit_files(self.table, table, actions, positions, _told(pair.get(METADATA)))
 
     def _has(self, names: Sequence[str]) -> bool:
         """Whether the rejects still have files."""
@@ -128,6 +134,10 @@ def paths_of(table: DeltaTable) -> list[str]:
     return cast("list[str]", pa.table(table.get_add_actions()).column("path").to_pylist())
 
 
+def _told(unexpected: Unexpected | None) -> dict[str, Any]:
+    return {METADATA: unexpected} if unexpected else {}
+
+
 def _is_at(table: DeltaTable, start: Sequence[Transaction]) -> bool:
     return all(table.transaction_version(one.app_id) in (None, one.version) for one in start)
 
@@ -137,7 +147,7 @@ def commit_files(
     table: DeltaTable,
     actions: list[AddAction | RemoveAction],
     positions: list[Transaction],
-    pair: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> None:
     """Commit one of the two tables; it is durable when this returns.
 
@@ -146,16 +156,14 @@ def commit_files(
         table: the table; as of now afterwards.
         actions: what becomes of its files.
         positions: what its transactions are to say.
-        pair: what the other table is to get with this.
+        metadata: what they say beside: what the other table is to get with this, and counts.
     """
     before = table.version()
     table.create_write_transaction(
         actions,
         "append",
         table.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=positions, custom_metadata={"pair": pair} if pair else None
-        ),
+        commit_properties=CommitProperties(app_transactions=positions, custom_metadata=metadata),
     )
     table.update_incremental()
     sync_log(location, before, table.version())

@@ -22,6 +22,7 @@ from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
 from rillnode.node.spark.typed.pairs import Pairs, paths_of
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.work import (
@@ -117,7 +118,15 @@ class TypedQuery:
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
         if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
             until = [*end.transactions(), _source(end.table)]
-            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
+            unexpected = summed([one.unexpected for one in outcomes])
+            before, after = self._totals(table, unexpected)
+            self._pairs.commit(
+                written,
+                rejected,
+                start=[*saved.transactions(), *before],
+                end=[*until, *after],
+                unexpected=unexpected,
+            )
             self._ahead = None
         else:
             # A table of one stream among many would have a version for each of the others'.
@@ -140,7 +149,20 @@ class TypedQuery:
             "rows": _count(table),
             "rejects": _count(rejects),
             "schema_version": len(self._typed.history()),
+            "unexpected": totals(table, [one.name for one in self.config.expect]),
         }
+
+    @property
+    def _warned(self) -> set[str]:
+        return {one.name for one in self.config.expect if one.action == "warn"}
+
+    def _totals(
+        self, table: DeltaTable | None, unexpected: Unexpected
+    ) -> tuple[list[Transaction], list[Transaction]]:
+        """The totals of expectations before and after some rows, of those that change."""
+        before = totals(table, list(unexpected))
+        after = {name: before[name] + sum(unexpected[name].values()) for name in before}
+        return positions(before), positions(after)
 
     def _saved(self, table: DeltaTable | None, source: str) -> Position:
         """How far the table has come in bronze.
@@ -175,6 +197,7 @@ class TypedQuery:
             rest="_rest" in names,
             evolve=self.config.evolve,
             version=len(self._typed.history()),
+            expect=self.config.expect,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -186,7 +209,7 @@ class TypedQuery:
         """
         plan = self._prepared()
         for _ in range(_ATTEMPTS):
-            rejects = open_table(self.config.rejects)
+            table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
             paths = [] if rejects is None else paths_of(rejects)
             if not paths:
                 return 0, 0
@@ -194,7 +217,13 @@ class TypedQuery:
             outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
             written = [one for each in outcomes for one in table_files(each.files)]
             rejected = [one for each in outcomes for one in table_files(each.rejects)]
-            if self._pairs.commit(written, rejected, retried=paths):
+            unexpected = summed([one.unexpected for one in outcomes])
+            # What is rejected again was counted when it first was.
+            unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
+            before, after = self._totals(table, unexpected)
+            if self._pairs.commit(
+                written, rejected, start=before, end=after, retried=paths, unexpected=unexpected
+            ):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
 

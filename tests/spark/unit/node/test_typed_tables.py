@@ -42,12 +42,12 @@ def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
         table: DeltaTable,
         actions: list[AddAction | RemoveAction],
         positions: list[Transaction],
-        pair: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        real(location, table, actions, positions, pair)
+        real(location, table, actions, positions, metadata)
 
     monkeypatch.setattr(pairs, "commit_files", dying)
 
@@ -68,7 +68,7 @@ def test_each_entry_is_in_the_table_or_in_its_rejects(lake: Lake) -> None:
     assert rejected(lake) == [
         (1, "Expected int, got str - at $.id", 1), (2, "Input data was truncated", 1),
     ]  # fmt: skip
-    assert query.figures() == {"rows": 3, "rejects": 2, "schema_version": 1}
+    assert query.figures() == {"rows": 3, "rejects": 2, "schema_version": 1, "unexpected": {}}
 
 
 def test_a_table_takes_only_its_streams(lake: Lake) -> None:
