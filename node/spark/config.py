@@ -24,6 +24,13 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.installed import is_installed
+from rillnode.node.spark.typed.columns import Columns
+from rillnode.node.spark.typed.expectations import (
+    EXPECTATIONS_MAX,
+    Expectation,
+    read_expectation,
+)
 from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
 from rillnode.node.spark.typed.schemas import (
     STREAM,
@@ -186,6 +193,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             `month(column)` of a time, which are the columns `_<column>_day` and so on.
         keep_days: How many days rows are kept after their `time`, or after they were received
             where there is none. Entries that come later than that are counted and not landed.
+        expect: What is expected of each row: SQL predicates over the columns, by name, each a text
+            or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
+            counted. `reject`: they are counted, and are rejects.
         sink: The Spark sink that makes it. Left out where there is one.
     """
 
@@ -212,6 +222,10 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = field(default_factory=dict[str, Any])
     evolve: Evolve = "add"
     reject: Reject = "table"
+    expect: Annotated[
+        dict[str, Any],
+        Meta(title='a table of SQL predicates such as { sane = "temp between -80 and 80" }'),
+    ] = field(default_factory=dict[str, Any])
     key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
     delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
     time: Annotated[Name | None, Meta(examples=["at"])] = None
@@ -244,6 +258,15 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             partition_by=self.partition_by,
             keep_days=self.keep_days,
         )
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What is expected of its rows.
+
+        Raises:
+            ConfigError: `table.expect`, one of them is no expectation.
+        """
+        return tuple(read_expectation(name, said) for name, said in self.expect.items())
 
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
@@ -300,6 +323,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             code = "config.missing" if self.schema is None else "config.conflict"
             yield Problem((*path, "schema"), code, text)
             return
+        columns = None
         # Only the sink's job loads what belongs to an application.
         if not self.source.class_name:
             try:
@@ -308,8 +332,28 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 key = "columns" if self.columns else "schema"
                 yield Problem((*path, key), error.code, error.text)
                 return
-            for name, text in self.layout.problems(columns):
-                yield Problem((*path, name), "table.layout", text)
+            yield from self._layout_problems(path, columns)
+        yield from self._expect_problems(path, columns)
+
+    def _layout_problems(self, path: KeyPath, columns: Columns) -> Iterator[Problem]:
+        for name, text in self.layout.problems(columns):
+            yield Problem((*path, name), "table.layout", text)
+
+    def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
+        if len(self.expect) > EXPECTATIONS_MAX:
+            text = f"{len(self.expect)} are more than the {EXPECTATIONS_MAX} that a table may have"
+            yield Problem((*path, "expect"), "table.expect", text)
+            return
+        for name, said in self.expect.items():
+            try:
+                one = read_expectation(name, said)
+                if columns is not None and is_installed():
+                    # Only here, because it needs what the extra installs.
+                    from rillnode.node.spark.typed.judging import check_expectation
+
+                    check_expectation(one, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                yield Problem((*path, "expect", name), error.code, error.text)
 
 
 def sinks_of(config: Config) -> SinkTables:

@@ -5,7 +5,7 @@ Each schema is a file `_schemas/N.json` in the table's directory, written before
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -98,6 +98,7 @@ class OpenDeltaTable:
         *,
         removed: Sequence[str] = (),
         pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit files that are written; all is durable when this returns."""
         now_ms = time.time_ns() // 1_000_000
@@ -105,17 +106,24 @@ class OpenDeltaTable:
         actions += [
             RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
         ]
+        told = {**({"pair": pair} if pair else {}), **(noted or {})}
         before = self.table.version()
         self.table.create_write_transaction(
             actions,
             "append",
             self.table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=list(numbers), custom_metadata={"pair": pair} if pair else None
+                app_transactions=list(numbers), custom_metadata=told or None
             ),
         )
         self.table.update_incremental()
         sync_log(self._location, before, self.table.version())
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
+        for commit in self.table.history(commits_max):
+            if name in commit:
+                yield commit[name]
 
 
 class DeltaStore:

@@ -13,6 +13,7 @@ from rillnode.node.spark.silver import read_file
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import said_by
 from rillnode.node.spark.typed.infer import infer_columns
+from rillnode.node.spark.typed.judging import totals, unexpected_minutes
 from rillnode.node.spark.typed.stores import stores_of
 
 REASONS_MAX: Final = 20
@@ -34,6 +35,8 @@ def describe(config: TypedConfig) -> dict[str, Any]:
         "rows": table.count(),
         "rejects": 0 if rejects is None else rejects.count(),
         "reasons": {} if rejects is None else _reasons(stores[1].uris(rejects.files())),
+        "unexpected": totals(table, [one.name for one in config.expect]),
+        "unexpected_minutes": unexpected_minutes(table),
         **table.figures(),
         "schemas": [
             {

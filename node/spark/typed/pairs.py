@@ -15,6 +15,7 @@ from deltalake import Transaction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
+from rillnode.node.spark.typed.judging import METADATA, Unexpected
 from rillnode.node.spark.typed.store import OpenTable, TableStore
 from rillnode.node.spark.typed.work import table_files
 
@@ -51,6 +52,7 @@ class Pairs:
         start: Sequence[Transaction] = (),
         end: Sequence[Transaction] = (),
         retried: Sequence[str] | None = None,
+        unexpected: Unexpected | None = None,
     ) -> bool:
         """Commit files that are written, and how far the table has come.
 
@@ -60,6 +62,7 @@ class Pairs:
             start: where the table must be still; elsewhere another process has done the work.
             end: where it is then.
             retried: files of the rejects that these ones are made of, and that go.
+            unexpected: how many rows did not meet an expectation.
 
         Returns:
             Whether it was done; where it was not the files are removed.
@@ -73,7 +76,7 @@ class Pairs:
                 self.rejects.remove([one.name for one in rejects])
                 return False
             if not rejects and retried is None:
-                table.commit(files, end)
+                table.commit(files, end, noted=_told(unexpected))
                 return True
             log = self.rejects.become(REJECTS, None)
             number = (log.transaction_version(_PAIR) or 0) + 1
@@ -81,6 +84,7 @@ class Pairs:
                 "number": number,
                 "files": [asdict(one) for one in files],
                 "positions": [[one.app_id, one.version] for one in end],
+                METADATA: unexpected or {},
             }
             log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
             _finish(table, pair)
@@ -108,7 +112,12 @@ class Pairs:
 def _finish(table: OpenTable, pair: dict[str, Any]) -> None:
     positions = [Transaction(name, version) for name, version in pair["positions"]]
     positions.append(Transaction(_PAIR, pair["number"]))
-    table.commit(table_files(pair["files"]), positions)
+    noted = _told(pair.get(METADATA))
+    table.commit(table_files(pair["files"]), positions, noted=noted)
+
+
+def _told(unexpected: Unexpected | None) -> dict[str, Any]:
+    return {METADATA: unexpected} if unexpected else {}
 
 
 def _is_at(table: OpenTable, start: Sequence[Transaction]) -> bool:

@@ -20,6 +20,7 @@ from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
 from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.store import OpenTable
@@ -117,7 +118,15 @@ class TypedQuery:
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
         if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
             until = [*end.transactions(), _source(end.table)]
-            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
+            unexpected = summed([one.unexpected for one in outcomes])
+            before, after = self._totals(table, unexpected)
+            self._pairs.commit(
+                written,
+                rejected,
+                start=[*saved.transactions(), *before],
+                end=[*until, *after],
+                unexpected=unexpected,
+            )
             self._ahead = None
         else:
             # A table of one stream among many would have a version for each of the others'.
@@ -134,11 +143,25 @@ class TypedQuery:
 
     def figures(self) -> dict[str, object]:
         """The table's rows, its rejects and the number of its schema."""
+        table = self._table.open()
         return {
-            "rows": _count(self._table.open()),
+            "rows": _count(table),
             "rejects": _count(self._rejects.open()),
             "schema_version": len(self._typed.history()),
+            "unexpected": totals(table, [one.name for one in self.config.expect]),
         }
+
+    @property
+    def _warned(self) -> set[str]:
+        return {one.name for one in self.config.expect if one.action == "warn"}
+
+    def _totals(
+        self, table: OpenTable | None, unexpected: Unexpected
+    ) -> tuple[list[Transaction], list[Transaction]]:
+        """The totals of expectations before and after some rows, of those that change."""
+        before = totals(table, list(unexpected))
+        after = {name: before[name] + sum(unexpected[name].values()) for name in before}
+        return positions(before), positions(after)
 
     def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
@@ -173,6 +196,7 @@ class TypedQuery:
             rest="_rest" in names,
             evolve=self.config.evolve,
             version=len(self._typed.history()),
+            expect=self.config.expect,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -184,7 +208,7 @@ class TypedQuery:
         """
         plan = self._prepared()
         for _ in range(_ATTEMPTS):
-            rejects = self._rejects.open()
+            table, rejects = self._table.open(), self._rejects.open()
             files = [] if rejects is None else rejects.files()
             if not files:
                 return 0, 0
@@ -192,7 +216,13 @@ class TypedQuery:
             outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
             written = [one for each in outcomes for one in table_files(each.files)]
             rejected = [one for each in outcomes for one in table_files(each.rejects)]
-            if self._pairs.commit(written, rejected, retried=files):
+            unexpected = summed([one.unexpected for one in outcomes])
+            # What is rejected again was counted when it first was.
+            unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
+            before, after = self._totals(table, unexpected)
+            if self._pairs.commit(
+                written, rejected, start=before, end=after, retried=files, unexpected=unexpected
+            ):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
 

@@ -5,7 +5,7 @@ a commit adds them, together with numbers that say how far the table has come, i
 or not at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -64,6 +64,7 @@ class OpenTable(Protocol):
         *,
         removed: Sequence[str] = (),
         pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit files that are written; all is durable when this returns.
 
@@ -72,7 +73,12 @@ class OpenTable(Protocol):
             numbers: what the commit leaves.
             removed: files that go.
             pair: what `TableStore.pair` is to find.
+            noted: what `noted` is to find.
         """
+        ...
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
         ...
 
 

@@ -128,13 +128,18 @@ class TypedTables:
             told: dict[str, Any] = min(
                 parts, key=lambda one: _ORDER.index(str(one["state"])), default={"state": "running"}
             )
-            figures = [self._figures.get(key, {}) for key in mine]
+            figures: list[dict[str, Any]] = [self._figures.get(key, {}) for key in mine]
             summed = {
                 name: sum(int(str(one.get(name, 0))) for one in figures)
                 for name in ("rows", "rejects")
             }
             version = max((int(str(one.get("schema_version", 0))) for one in figures), default=0)
-            report[part_name(config.name)] = {**told, **summed, "schema_version": version}
+            unexpected = {
+                one.name: sum(each.get("unexpected", {}).get(one.name, 0) for each in figures)
+                for one in config.expect
+            }
+            shown = {"schema_version": version, "unexpected": unexpected}
+            report[part_name(config.name)] = {**told, **summed, **shown}
         return report
 
     def _add(self, config: TypedConfig, stream: str) -> None:

@@ -21,6 +21,7 @@ from rillnode.node.spark.silver import read_file, read_rest
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan
 from rillnode.node.spark.typed.infer import merge_new
+from rillnode.node.spark.typed.judging import Unexpected, summed
 
 Engine = Callable[[Sequence[bytes]], list[bytes]]
 """Does all of some work, whatever runs it; the outcomes are in the same order."""
@@ -62,6 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         wide: paths of columns of whole numbers in which there are others.
         pause: why the table has to wait for people; empty where it need not.
         reject: what is wrong with the first entry that does not fit, with its place.
+        unexpected: how many rows did not meet an expectation.
     """
 
     files: list[dict[str, Any]] = []
@@ -70,6 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     wide: list[list[str]] = []
     pause: str = ""
     reject: str = ""
+    unexpected: Unexpected = {}
 
     @property
     def unsettled(self) -> bool:
@@ -113,6 +116,7 @@ class _Landing:
         self._found: Columns = ()
         self._wide: set[tuple[str, ...]] = set()
         self._pause = self._reject = ""
+        self._unexpected: Unexpected = {}
 
     def outcome(self) -> Outcome:
         files = [asdict(one) for one in write_files(self._work.table, self._batches())]
@@ -124,6 +128,7 @@ class _Landing:
             wide=[list(one) for one in sorted(self._wide)],
             pause=self._pause,
             reject=self._reject,
+            unexpected=self._unexpected,
         )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -133,6 +138,7 @@ class _Landing:
             self._found = merge_new(self._found, landed.found.columns)
             self._wide |= landed.found.wide
             self._pause = self._pause or landed.pause
+            self._unexpected = summed([self._unexpected, landed.unexpected])
             if landed.rejects.num_rows:
                 self._reject = self._reject or _first(landed.rejects)
                 self._hold(landed.rejects)
