@@ -104,7 +104,7 @@ class Maintenance:
         partition = dict(files[0].partition)
         merged = [
             replace(one, partition=partition)
-            for one in write_files(self._location, rows, partition_directory(partition))
+            for one in write_files(self._location, rows, below=partition_directory(partition))
         ]
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
@@ -53,7 +54,10 @@ class TableFile:
 
 
 def write_files(
-    table: str, batches: Iterable[pa.RecordBatch], below: str = ""
+    table: str,
+    batches: Iterable[pa.RecordBatch],
+    ids: Mapping[str, int] | None = None,
+    below: str = "",
 ) -> Iterator[TableFile]:
     """Write batches to new files in the table's directory; each is durable when it is yielded.
 
@@ -62,6 +66,7 @@ def write_files(
     Args:
         table: the directory, or its URI.
         batches: the rows.
+        ids: numbers by which the table's format knows columns, by their paths.
         below: a directory in it that the files are in.
     """
     system, root = filesystem(table)
@@ -72,7 +77,7 @@ def write_files(
         if not batch.num_rows:
             continue
         if file is None:
-            file = _OpenFile(system, root, below, batch.schema)
+            file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
         pending.append(batch)
         pending_bytes += batch.nbytes
         if pending_bytes >= ROW_GROUP_BYTES:
@@ -124,7 +129,7 @@ def _write_parts(
             mask = pc.and_kleene(mask, here)
         partition = {name: partition_text(value) for name, value in part.items()}
         mine = rows.filter(mask).drop_columns(list(names)).to_batches()
-        for file in write_files(table, mine, partition_directory(partition)):
+        for file in write_files(table, mine, below=partition_directory(partition)):
             yield replace(file, partition=partition)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from pipeline_samples import TIME, Query, make_block
@@ -15,6 +16,7 @@ from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.decode import Landed, Lander, Plan
+from rillnode.node.spark.typed.delta_store import OpenDeltaTable
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import Schema, SchemaSource
 from rillnode.node.spark.typed.work import Engine, in_process
@@ -135,3 +137,16 @@ def run(query: TypedQuery) -> None:
     """Let a table take in all that there is."""
     while query.step():
         continue
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the process be killed when it begins another commit."""
+    real, left = OpenDeltaTable.commit, [commits]
+
+    def dying(table: OpenDeltaTable, *args: Any, **keys: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        real(table, *args, **keys)
+
+    monkeypatch.setattr(OpenDeltaTable, "commit", dying)

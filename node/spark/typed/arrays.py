@@ -35,7 +35,7 @@ REJECTS: Final = pa.schema(
 )
 """Entries that did not fit, as they are in bronze."""
 
-_KIND: Final = b"rillnode.kind"
+KIND: Final = b"rillnode.kind"
 """Metadata of a field that says its kind where its type does not."""
 _ARROW: Final[Mapping[str, pa.DataType]] = {
     "bool": pa.bool_(),
@@ -79,7 +79,7 @@ def table_schema(columns: Columns, *, rest: bool, own: Sequence[pa.Field] = ()) 
 
 def arrow_field(column: Column) -> pa.Field:
     """A column as a field of Arrow's."""
-    metadata = {_KIND: b"json"} if column.kind == "json" else None
+    metadata = {KIND: b"json"} if column.kind == "json" else None
     return pa.field(column.name, _arrow_type(column), metadata=metadata)
 
 
@@ -113,7 +113,7 @@ def _column_of(field: pa.Field) -> Column:
         return Column(field.name, "list", True, (_column_of(pa.field("", kind.value_type)),))
     if pa.types.is_map(kind):
         return Column(field.name, "map", True, (_column_of(pa.field("", kind.item_type)),))
-    if told := (field.metadata or {}).get(_KIND):
+    if told := (field.metadata or {}).get(KIND):
         return Column(field.name, told.decode(), True)
     for check, name in _CHECKS:
         if check(kind):

@@ -34,8 +34,9 @@ from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.layout import PLAIN, Layout
-from rillnode.node.spark.typed.store import SchemaVersion
+from rillnode.node.spark.typed.store import Place, SchemaVersion
 from rillnode.node.spark.typed.times import Expiry
 
 _READ_ROWS: Final = 8_192
@@ -150,9 +151,9 @@ class DeltaStore:
         table = open_table(self.name)
         return None if table is None else OpenDeltaTable(self.name, table)
 
-    def directory(self) -> str:
+    def place(self) -> Place:
         """Where files for the table are written."""
-        return self.name
+        return Place(directory=self.name)
 
     def uris(self, files: Sequence[str]) -> list[str]:
         """Where some of the table's files lie."""
@@ -188,8 +189,8 @@ class DeltaStore:
             )
             return OpenDeltaTable(self.name, made)
         self._check(table)
-        present = arrow_schema_of(table)
-        if _widens(columns_of(present), columns_of(schema)):
+        present = present_columns(OpenDeltaTable(self.name, table), self.name)
+        if _widens(present, columns_of(schema)):
             self._rewrite(schema)
         else:
             self._add(table, present, schema)
@@ -218,10 +219,11 @@ class DeltaStore:
                     f"{text}. Give the table another dir, or remove this one and its rejects",
                 )
 
-    def _add(self, table: DeltaTable, present: pa.Schema, schema: pa.Schema) -> None:
-        had = {one.name: one for one in columns_of(present)}
+    def _add(self, table: DeltaTable, present: Columns, schema: pa.Schema) -> None:
+        had = {one.name: one for one in present}
         columns = [one.name for one in columns_of(schema) if had.get(one.name) != one]
-        own = [one for one in schema.names if one.startswith("_") and one not in present.names]
+        names = arrow_schema_of(table).names
+        own = [one for one in schema.names if one.startswith("_") and one not in names]
         if fields := [schema.field(one) for one in (*columns, *own)]:
             before = table.version()
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(fields)).fields))

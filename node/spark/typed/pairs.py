@@ -7,6 +7,7 @@ all there is.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,9 +17,10 @@ from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.judging import METADATA, Unexpected
-from rillnode.node.spark.typed.store import OpenTable, TableStore
+from rillnode.node.spark.typed.store import Conflict, OpenTable, TableStore
 from rillnode.node.spark.typed.work import table_files
 
+_ATTEMPTS: Final = 5
 _PAIR: Final = "rillnode.pair"
 """As what both tables' transactions number pairs."""
 
@@ -67,41 +69,61 @@ class Pairs:
         Returns:
             Whether it was done; where it was not the files are removed.
         """
-        with self.table.committing():
-            table = self._recover()
-            if table is None or not (
-                _is_at(table, start) and (retried is None or self._has(retried))
-            ):
-                self.table.remove([one.name for one in files])
-                self.rejects.remove([one.name for one in rejects])
-                return False
-            if not rejects and retried is None:
-                table.commit(files, end, noted=_told(unexpected))
-                return True
-            log = self.rejects.become(REJECTS, None)
-            number = (log.transaction_version(_PAIR) or 0) + 1
-            pair = {
-                "number": number,
-                "files": [asdict(one) for one in files],
-                "positions": [[one.app_id, one.version] for one in end],
-                METADATA: unexpected or {},
-            }
-            log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
-            _finish(table, pair)
+        for _ in range(_ATTEMPTS):
+            with suppress(Conflict), self.table.committing():
+                return self._commit(files, rejects, start, end, retried, unexpected)
+        raise self._busy()
+
+    def _commit(
+        self,
+        files: Sequence[TableFile],
+        rejects: Sequence[TableFile],
+        start: Sequence[Transaction],
+        end: Sequence[Transaction],
+        retried: Sequence[str] | None,
+        unexpected: Unexpected | None,
+    ) -> bool:
+        table = self._recover()
+        if table is None or not (_is_at(table, start) and (retried is None or self._has(retried))):
+            self.table.remove([one.name for one in files])
+            self.rejects.remove([one.name for one in rejects])
+            return False
+        if not rejects and retried is None:
+            table.commit(files, end, noted=_told(unexpected))
             return True
+        log = self.rejects.become(REJECTS, None)
+        number = (log.transaction_version(_PAIR) or 0) + 1
+        pair = {
+            "number": number,
+            "files": [asdict(one) for one in files],
+            "positions": [[one.app_id, one.version] for one in end],
+            METADATA: unexpected or {},
+        }
+        log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
+        try:
+            _finish(table, pair)
+        except Conflict:
+            self._recover()
+        return True
 
     def _recover(self) -> OpenTable | None:
-        table, rejects = self.table.open(), self.rejects.open()
-        if table is None or rejects is None:
-            return table
-        number = rejects.transaction_version(_PAIR) or 0
-        if number <= (table.transaction_version(_PAIR) or 0):
-            return table
-        if pair := self.rejects.pair(number):
-            _finish(table, pair)
-            return table
-        text = f"{self.rejects.name} no longer tells what {self.table.name} was to get with it"
-        raise StoreError("table.pair", f"{text}: remove both tables, and they are made anew")
+        for _ in range(_ATTEMPTS):
+            table, rejects = self.table.open(), self.rejects.open()
+            if table is None or rejects is None:
+                return table
+            number = rejects.transaction_version(_PAIR) or 0
+            if number <= (table.transaction_version(_PAIR) or 0):
+                return table
+            if not (pair := self.rejects.pair(number)):
+                text = f"{self.rejects.name} no longer tells what {self.table.name} was to get"
+                raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
+            with suppress(Conflict):
+                _finish(table, pair)
+                return table
+        raise self._busy()
+
+    def _busy(self) -> StoreError:
+        return StoreError("table.busy", f"{self.table.name} is written by others all the time")
 
     def _has(self, files: Sequence[str]) -> bool:
         """Whether the rejects still have files."""

@@ -98,6 +98,13 @@ class TypedQuery:
             ConfigError: the schema does not load, or the table cannot be what it says.
             StoreError: `table.paused`, people have to look; or bronze's log does not reach back.
         """
+        try:
+            return self._step()
+        except ConfigError:
+            self._plan = None  # the table may have become another
+            raise
+
+    def _step(self) -> bool:
         bronze = self._bronze.open()
         if bronze is None:
             return False
@@ -263,15 +270,13 @@ class TypedQuery:
         ]
 
     def _work(self, files: tuple[str, ...]) -> Work:
-        return Work(
-            streams=self.config.streams,
-            files=files,
-            table=self._table.directory(),
-            rejects=self._rejects.directory(),
-        )
+        return Work(streams=self.config.streams, files=files)
 
     def _run(self, works: list[Work], plan: Plan) -> list[Outcome]:
-        planned = [msgspec.structs.replace(one, plan=plan) for one in works]
+        table, rejects = self._table.place(), self._rejects.place()
+        planned = [
+            msgspec.structs.replace(one, plan=plan, table=table, rejects=rejects) for one in works
+        ]
         done = self._engine([msgspec.json.encode(one) for one in planned]) if works else []
         return [msgspec.json.decode(one, type=Outcome) for one in done]
 

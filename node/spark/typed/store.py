@@ -14,7 +14,24 @@ import msgspec
 import pyarrow as pa
 from deltalake import Transaction
 
+from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
+
+
+class Conflict(StoreError):
+    """Another writer has committed first: nothing was done, and may be tried again."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where files for a table are written, and how.
+
+    Attributes:
+        directory: a directory or a URI.
+        ids: numbers by which the table's format knows columns, by their paths; empty for names.
+    """
+
+    directory: str
+    ids: dict[str, int] = {}
 
 
 class SchemaVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +91,9 @@ class OpenTable(Protocol):
             removed: files that go.
             pair: what `TableStore.pair` is to find.
             noted: what `noted` is to find.
+
+        Raises:
+            Conflict: another writer was first; some formats see to this by themselves.
         """
         ...
 
@@ -95,8 +115,8 @@ class TableStore(Protocol):
         """The table as of now; None before it is made."""
         ...
 
-    def directory(self) -> str:
-        """Where files for the table are written, a directory or a URI."""
+    def place(self) -> Place:
+        """Where files for the table are written; for some formats it is made first."""
         ...
 
     def uris(self, files: Sequence[str]) -> list[str]:

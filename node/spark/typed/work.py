@@ -22,6 +22,7 @@ from rillnode.node.spark.typed.columns import Columns, read_columns, written_col
 from rillnode.node.spark.typed.decode import Lander, Plan
 from rillnode.node.spark.typed.infer import merge_new
 from rillnode.node.spark.typed.judging import Unexpected, summed
+from rillnode.node.spark.typed.store import Place
 
 Engine = Callable[[Sequence[bytes]], list[bytes]]
 """Does all of some work, whatever runs it; the outcomes are in the same order."""
@@ -48,8 +49,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     gone: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    table: str
-    rejects: str
+    table: Place = Place(directory="")
+    rejects: Place = Place(directory="")
     retried: bool = False
 
 
@@ -119,7 +120,9 @@ class _Landing:
         self._unexpected: Unexpected = {}
 
     def outcome(self) -> Outcome:
-        files = [asdict(one) for one in write_files(self._work.table, self._batches())]
+        place = self._work.table
+        written = write_files(place.directory, self._batches(), place.ids)
+        files = [asdict(one) for one in written]
         self._flush()
         return Outcome(
             files=files,
@@ -188,7 +191,8 @@ class _Landing:
             self._flush()
 
     def _flush(self) -> None:
-        self._rejects += write_files(self._work.rejects, self._held)
+        place = self._work.rejects
+        self._rejects += write_files(place.directory, self._held, place.ids)
         self._held, self._held_bytes = [], 0
 
 

@@ -143,6 +143,6 @@ def beside(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> 
     def write(table: str, batches: Iterable[pa.RecordBatch], below: str) -> Iterator[TableFile]:
         monkeypatch.setattr(maintenance, "write_files", write_files)
         meanwhile()
-        yield from write_files(table, batches, below)
+        yield from write_files(table, batches, below=below)
 
     monkeypatch.setattr(maintenance, "write_files", write)
