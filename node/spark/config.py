@@ -336,8 +336,19 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         yield from self._expect_problems(path, columns)
 
     def _layout_problems(self, path: KeyPath, columns: Columns) -> Iterator[Problem]:
-        for name, text in self.layout.problems(columns):
+        layout = self.layout
+        problems = list(layout.problems(columns))
+        for name, text in problems:
             yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and is_installed():
+            # Only here, because it needs what the extra installs.
+            from rillnode.node.spark.typed.keys import check_delete_when
+
+            try:
+                check_delete_when(layout, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                text = error.text.removeprefix("delete_when: ")
+                yield Problem((*path, "delete_when"), error.code, text)
 
     def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
         if len(self.expect) > EXPECTATIONS_MAX:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -32,6 +33,7 @@ from rillnode.node.spark.checkpoint import query_id, sync_batch
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
 from rillnode.node.spark.parquet import (
     TableFile,
+    filesystem,
     partition_text,
     read_statistics,
     remove_files,
@@ -39,6 +41,7 @@ from rillnode.node.spark.parquet import (
 )
 from rillnode.node.spark.schema_upgrade import upgrade_table
 from rillnode.node.spark.statistics import (
+    arrow_schema_of,
     file_schema_of,
     names_its_statistics,
     statistics_properties,
@@ -49,6 +52,7 @@ FORMAT: Final = "rillnode-delta"
 COMMIT_SECONDS_MAX: Final = 60.0
 _DESCRIBED_AT_ONCE: Final = 256
 """Files of one transaction that gives files new statistics."""
+_READ_ROWS: Final = 8_192
 _LOG_PROPERTIES: Final = {
     # A commit per trigger makes thousands of log files a day; readers need few of them.
     "delta.checkpointInterval": "100",
@@ -380,6 +384,32 @@ def sync_commits(location: str, before: int, after: int) -> None:
         added = [action["add"]["path"] for action in map(json.loads, lines) if "add" in action]
         sync_files(local / unquote(path) for path in added)
     sync_log(location, before, after)
+
+
+def read_rows(
+    location: str, table: DeltaTable, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table's files, also what the files have in their partitions alone.
+
+    Args:
+        location: where the table lies.
+        table: the table.
+        columns: the columns that are needed; None for all. Files lack those that came later.
+    """
+    schema = arrow_schema_of(table)
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    system, root = filesystem(location)
+    for file in files:
+        with pq.ParquetFile(f"{root}/{unquote(file['path'])}", filesystem=system) as parquet:
+            present = [
+                name for name in parquet.schema_arrow.names if columns is None or name in columns
+            ]
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
+                for name, value in file.get("partition", {}).items():
+                    if columns is None or name in columns:
+                        same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
+                        rows = rows.append_column(name, same)
+                yield rows
 
 
 def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, object]:

@@ -155,7 +155,7 @@ def _plan_part(files: list[LiveFile]) -> list[list[LiveFile]]:
     size = 0
     for file in files:
         if file.size > TARGET_BYTES // 2:
-            groups.append([])
+            groups += [[file], []]
             size = 0
             continue
         if size + file.size > TARGET_BYTES or len(groups[-1]) >= FILES_MAX:
@@ -163,7 +163,12 @@ def _plan_part(files: list[LiveFile]) -> list[list[LiveFile]]:
             size = 0
         groups[-1].append(file)
         size += file.size
-    return [group for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 or any(map(_is_foreign, group))]
+
+
+def _is_foreign(file: LiveFile) -> bool:
+    """Whether delta-rs has written a file by itself: pyarrow cannot filter texts in it."""
+    return "-c000." in file.path
 
 
 def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -93,7 +93,10 @@ def write_files(
 
 
 def write_parted(
-    table: str, batches: Iterable[pa.RecordBatch], names: Sequence[str]
+    table: str,
+    batches: Iterable[pa.RecordBatch],
+    names: Sequence[str],
+    ids: Mapping[str, int] | None = None,
 ) -> Iterator[TableFile]:
     """Write batches as `write_files` does, to files of their own for each partition.
 
@@ -101,9 +104,10 @@ def write_parted(
         table: the directory, or its URI.
         batches: the rows.
         names: the columns that the table is partitioned by, which its files do not have.
+        ids: as of `write_files`.
     """
     if not names:
-        yield from write_files(table, batches)
+        yield from write_files(table, batches, ids)
         return
     held: list[pa.RecordBatch] = []
     held_bytes = 0

@@ -84,7 +84,7 @@ class Lake:
         self.directory = directory
         self.bronze = Query(directory)
         self._batch = 0
-        self._next: dict[str, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
 
     def push(
         self,
@@ -92,13 +92,14 @@ class Lake:
         stream: str = "s",
         created_at: int = CREATED_AT,
         received_at: int = TIME,
+        partition: int = 0,
     ) -> None:
         """Land entries of a stream as one batch of bronze."""
-        first = self._next.get(stream, 0)
-        until = self._next[stream] = first + len(items)
+        first = self._next.get((stream, partition), 0)
+        until = self._next[stream, partition] = first + len(items)
         builder = BatchBuilder()
         block = make_block(first, list(items), received_at=received_at)
-        builder.add_block(stream, 0, block, first, until, created_at=created_at)
+        builder.add_block(stream, partition, block, first, until, created_at=created_at)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 

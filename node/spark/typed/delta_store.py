@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import RemoveAction
 from pyarrow import fs
@@ -23,6 +22,7 @@ from rillnode.node.spark.delta import (
     add_actions,
     committing,
     create_table,
+    read_rows,
     sync_log,
     upgrade_statistics,
 )
@@ -35,11 +35,11 @@ from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.evolution import present_columns
+from rillnode.node.spark.typed.keys import Keyed
 from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.store import Place, SchemaVersion
 from rillnode.node.spark.typed.times import Expiry
 
-_READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 3
 _KEY: Final = "rillnode.key"
 """The property of a table that says by what key it was made."""
@@ -51,13 +51,15 @@ class OpenDeltaTable:
     Args:
         location: where it lies.
         table: delta-rs' own.
+        keyed: merges rows by their key; None where each is a row.
 
     Attributes:
         table: the same.
     """
 
-    def __init__(self, location: str, table: DeltaTable) -> None:
+    def __init__(self, location: str, table: DeltaTable, keyed: Keyed | None = None) -> None:
         self._location = location
+        self._keyed = keyed
         self.table = table
 
     @property
@@ -101,13 +103,21 @@ class OpenDeltaTable:
         pair: dict[str, Any] | None = None,
         noted: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commit files that are written; all is durable when this returns."""
+        """Commit files that are written; all is durable when this returns.
+
+        Raises:
+            Conflict: another writer was first, and nothing was merged.
+            StoreError: `table.pair`, a file is gone.
+        """
+        told = {**({"pair": pair} if pair else {}), **(noted or {})}
+        if self._keyed is not None and added:
+            self._keyed.merge(self.table, added, numbers, told)
+            return
         now_ms = time.time_ns() // 1_000_000
         actions = add_actions(added, data_change=True)
         actions += [
             RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
         ]
-        told = {**({"pair": pair} if pair else {}), **(noted or {})}
         before = self.table.version()
         self.table.create_write_transaction(
             actions,
@@ -145,11 +155,12 @@ class DeltaStore:
         self._parted = [one.name for one in layout.partitions]
         self._maintenance = Maintenance(location, compact_commits)
         self._expiry = Expiry(location, layout)
+        self._keyed = Keyed(location, layout) if layout.key else None
 
     def open(self) -> OpenDeltaTable | None:
         """The table as of now; None before it is made."""
         table = open_table(self.name)
-        return None if table is None else OpenDeltaTable(self.name, table)
+        return None if table is None else OpenDeltaTable(self.name, table, self._keyed)
 
     def place(self) -> Place:
         """Where files for the table are written."""
@@ -187,7 +198,7 @@ class DeltaStore:
                 partition_by=self._parted,
                 properties={_KEY: json.dumps(self._layout.key)} if self._layout.key else None,
             )
-            return OpenDeltaTable(self.name, made)
+            return OpenDeltaTable(self.name, made, self._keyed)
         self._check(table)
         present = present_columns(OpenDeltaTable(self.name, table), self.name)
         if _widens(present, columns_of(schema)):
@@ -198,7 +209,7 @@ class DeltaStore:
         if not names_its_statistics(table):
             upgrade_statistics(self.name)
             table.update_incremental()
-        return OpenDeltaTable(self.name, table)
+        return OpenDeltaTable(self.name, table, self._keyed)
 
     def _check(self, table: DeltaTable) -> None:
         """Refuse a table that is kept otherwise.
@@ -303,29 +314,3 @@ def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     names = [one for one in present.names if one in wanted.names]
     names += [one for one in wanted.names if one not in present.names]
     return pa.schema([wanted.field(one) for one in names])
-
-
-def read_rows(
-    location: str, table: DeltaTable, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a table's files, also what the files have in their partitions alone.
-
-    Args:
-        location: where the table lies.
-        table: the table.
-        columns: the columns that are needed; None for all. Files lack those that came later.
-    """
-    schema = arrow_schema_of(table)
-    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    system, root = filesystem(location)
-    for file in files:
-        with pq.ParquetFile(f"{root}/{unquote(file['path'])}", filesystem=system) as parquet:
-            present = [
-                name for name in parquet.schema_arrow.names if columns is None or name in columns
-            ]
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
-                for name, value in file.get("partition", {}).items():
-                    if columns is None or name in columns:
-                        same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
-                        rows = rows.append_column(name, same)
-                yield rows

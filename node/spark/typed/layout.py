@@ -96,6 +96,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.time or RECEIVED
 
     @property
+    def fixed(self) -> frozenset[str]:
+        """The columns whose kinds have to stay what they are."""
+        return frozenset((*self.key, *(one.source for one in self.partitions)))
+
+    @property
     def of_rejects(self) -> "Layout":
         """How the rejects of the table are kept: as long as its rows."""
         return Layout(keep_days=self.keep_days)

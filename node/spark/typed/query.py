@@ -6,7 +6,8 @@ was made or was not. `docs/explanation/architecture.md` tells of the other table
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_pos
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.counts import counted, counts_of
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
 from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
@@ -123,10 +125,12 @@ class TypedQuery:
         self._refuse(outcomes)
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
-        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+        counts = _counts(outcomes)
+        is_far = end.version - saved.version >= EMPTY_VERSIONS_MAX
+        if written or rejected or counts or is_far:
             until = [*end.transactions(), _source(end.table)]
             unexpected = summed([one.unexpected for one in outcomes])
-            before, after = self._totals(table, unexpected)
+            before, after = self._totals(table, unexpected, counts)
             self._pairs.commit(
                 written,
                 rejected,
@@ -154,6 +158,7 @@ class TypedQuery:
         return {
             "rows": _count(table),
             "rejects": _count(self._rejects.open()),
+            **counts_of(table),
             "schema_version": len(self._typed.history()),
             "unexpected": totals(table, [one.name for one in self.config.expect]),
         }
@@ -163,12 +168,13 @@ class TypedQuery:
         return {one.name for one in self.config.expect if one.action == "warn"}
 
     def _totals(
-        self, table: OpenTable | None, unexpected: Unexpected
+        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
     ) -> tuple[list[Transaction], list[Transaction]]:
-        """The totals of expectations before and after some rows, of those that change."""
+        """The totals before and after some rows, of those that change."""
         before = totals(table, list(unexpected))
         after = {name: before[name] + sum(unexpected[name].values()) for name in before}
-        return positions(before), positions(after)
+        was, now = counted(table, counts)
+        return [*positions(before), *was], [*positions(after), *now]
 
     def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
@@ -204,6 +210,7 @@ class TypedQuery:
             evolve=self.config.evolve,
             version=len(self._typed.history()),
             expect=self.config.expect,
+            layout=self.config.layout,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -226,7 +233,7 @@ class TypedQuery:
             unexpected = summed([one.unexpected for one in outcomes])
             # What is rejected again was counted when it first was.
             unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
-            before, after = self._totals(table, unexpected)
+            before, after = self._totals(table, unexpected, _counts(outcomes))
             if self._pairs.commit(
                 written, rejected, start=before, end=after, retried=files, unexpected=unexpected
             ):
@@ -240,6 +247,7 @@ class TypedQuery:
             self._remove(outcomes)
             found = usable(self._typed.present(), merged_found(outcomes))
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
+            wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:
                 _, columns = self._typed.take_in(found, wide)
                 self._plan = plan = self._planned(columns)
@@ -291,6 +299,10 @@ def _source(table: str) -> Transaction:
     """Of which bronze table another is made, as its transactions say it: with a number."""
     digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
     return Transaction(_SOURCE, int.from_bytes(digest))
+
+
+def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return sum((Counter(one.counts) for one in outcomes), Counter[str]())
 
 
 def _count(table: OpenTable | None) -> int:

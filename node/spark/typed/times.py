@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 from rillnode.node.spark.delta import committing, sync_commits
 from rillnode.node.spark.typed.layout import RECEIVED, Layout, Partition
 
+VALUE_BYTES_MAX: Final = 64
+"""Bytes of a text by which a table is partitioned: each may be three in a directory's name."""
 _DAY: Final = 86_400_000_000
 _UNITS: Final = {"day": pa.date32(), "hour": pa.string(), "month": pa.string()}
 _FORMATS: Final = {"hour": "%Y-%m-%dT%H", "month": "%Y-%m"}
@@ -65,6 +67,19 @@ def order_times(rows: pa.RecordBatch, layout: Layout) -> pa.Array:
     if not layout.time:
         return received
     return pc.coalesce(_as_microseconds(rows.column(layout.time)), received)
+
+
+def long_values(rows: pa.RecordBatch, layout: Layout) -> dict[int, str]:
+    """The rows whose partitions would have names that are too long, by number, and why."""
+    found: dict[int, str] = {}
+    for one in layout.partitions:
+        column = rows.column(one.source)
+        if not one.unit and pa.types.is_string(column.type):
+            is_long = pc.greater(pc.binary_length(column), VALUE_BYTES_MAX)
+            numbers: list[int] = pc.indices_nonzero(pc.fill_null(is_long, False)).to_pylist()
+            text = f"{one.name} is longer than the {VALUE_BYTES_MAX} bytes of a partition"
+            found |= dict.fromkeys(numbers, text)
+    return found
 
 
 class Expiry:
