@@ -82,12 +82,14 @@ class OpenDeltaTable:
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
-        files = pa.table(self.table.get_add_actions())
-        sizes = cast("list[int]", files.column("size_bytes").to_pylist())
+        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        sizes: list[int] = [file["size_bytes"] for file in files]
+        parts = {tuple(file.get("partition", {}).items()) for file in files}
         committed_ms: int = self.table.history(1)[0]["timestamp"]
         return {
             "files": len(sizes),
             "bytes": sum(sizes),
+            "partitions": len(parts),
             "file_bytes_min": min(sizes, default=0),
             "file_bytes_max": max(sizes, default=0),
             "table_version": self.table.version(),
