@@ -28,7 +28,7 @@ from rillnode.node.spark.delta import (
 )
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path, replace_file
-from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
@@ -41,6 +41,8 @@ from rillnode.node.spark.typed.store import Place, SchemaVersion
 from rillnode.node.spark.typed.times import Expiry
 
 _ATTEMPTS: Final = 3
+REWRITTEN_KEEP_HOURS: Final = 6
+"""How long old files of a table with a key stay: each merge writes some of its files anew."""
 _KEY: Final = "rillnode.key"
 """The property of a table that says by what key it was made."""
 
@@ -155,7 +157,8 @@ class DeltaStore:
         self.name = location
         self._layout = layout
         self._parted = [one.name for one in layout.partitions]
-        self._maintenance = Maintenance(location, compact_commits)
+        keep_hours = REWRITTEN_KEEP_HOURS if layout.key else KEEP_HOURS
+        self._maintenance = Maintenance(location, compact_commits, keep_hours)
         self._expiry = Expiry(location, layout)
         self._keyed = Keyed(location, layout) if layout.key else None
 

@@ -33,6 +33,9 @@ from rillnode.node.spark.typed.work import Engine
 
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 _POLL_SECONDS: Final = 0.25
+MERGE_PAUSES: Final = 9
+"""Time after a merge into a table with a key, in times of what it took: it has a tenth of all."""
+MERGE_PAUSE_MAX: Final = 60.0
 KEEP_SECONDS: Final = 3_600.0
 """Time between two looks for rows that are too old, of a table that gets no new ones."""
 
@@ -189,6 +192,7 @@ class TypedTables:
 
     def _attempt(self, key: tuple[str, str], one: _Query) -> float:
         """Take a step of a table; returns the seconds to wait before its next."""
+        began_at = time.monotonic()
         try:
             moved = one.query.step()
             if moved or key not in self._figures or one.is_to_keep():
@@ -202,6 +206,9 @@ class TypedTables:
             # still. When the session stops under a step, that is no failure of the table's.
             return 0.0 if self._stop.is_set() else one.part.failed(error)
         one.part.worked()
+        if moved and one.query.config.layout.key and one.query.is_level():
+            # What comes meanwhile is merged at once, so that fewer files are written anew.
+            return min(MERGE_PAUSE_MAX, MERGE_PAUSES * (time.monotonic() - began_at))
         return 0.0 if moved else self._trigger_seconds
 
     def _ended(self, _name: str, error: BaseException) -> None:

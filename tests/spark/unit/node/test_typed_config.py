@@ -112,8 +112,9 @@ LAYOUTS: list[tuple[str, str]] = [
     ('partition_by = ["hour(day)"]', "column 'day' is date, and hour(...) is of a timestamp"),
     ('partition_by = ["day(no)"]', "table[0].partition_by: the schema has no column 'no'"),
     ('partition_by = ["f"]', "column 'f' is float, and partitions are values of string, int"),
+    ('partition_by = ["_stream"]', "'_stream' is of the table's own, which files have to tell"),
     ('partition_by = ["op", "op"]', "table[0].partition_by: 'op' is there twice"),
-    ('partition_by = ["op", "id", "day", "day(at)", "_stream"]', "5 are more than the 4"),
+    ('partition_by = ["op", "id", "day", "day(at)", "month(at)"]', "5 are more than the 4"),
     ('keep_days = 0', "table[0].keep_days: 0"),
     ('keep_days = -1', "table[0].keep_days: -1"),
 ]  # fmt: skip

@@ -142,17 +142,15 @@ def test_files_are_parted_and_every_reader_finds_the_rows(lake: Lake) -> None:
 
 def test_readers_skip_files_of_partitioned_tables_by_right_statistics(lake: Lake) -> None:
     for at in range(3):
-        lake.push(entry(at, TIME + at * DAY), entry(at), stream=f"s{at}")
-        run(kept(lake, partition_by=("_stream", "day(_received_at)")))
+        lake.push(entry(at, TIME, op=f"o{at}"), entry(at, op=f"o{at}"), stream=f"s{at}")
+        run(kept(lake, partition_by=("op", "day(_received_at)")))
     table = DeltaTable(lake.directory / "t")
     files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    assert {file["partition"]["_stream"] for file in files} == {"s0", "s1", "s2"}
-    assert table.metadata().configuration["delta.dataSkippingStatsColumns"] == (
-        "_partition,_index,_received_at"
-    )
+    assert {file["partition"]["op"] for file in files} == {"o0", "o1", "o2"}
     count = READERS["delta-rs SQL"](table)
     assert count(Filter("_index", pa.int64(), "=", 0)) == 3
     assert count(Filter("_stream", pa.string(), "=", "s1")) == 2
+    assert count(Filter("op", pa.string(), ">=", "o1")) == 4
 
 
 def test_a_value_that_is_too_long_for_a_partition_is_a_reject(lake: Lake) -> None:
