@@ -152,6 +152,8 @@ _MEANINGS: Final = {
     "spark.store": "an object store cannot keep two writers of a table apart",
     "spark.table": "the table is not one that this query can go on with",
     "table.column": "a column, or a number of columns, that no typed table can have",
+    "table.expect": "an expectation of a typed table is no condition on its columns",
+    "table.layout": "a key, a time or a partition that a typed table of its columns cannot have",
     "table.paused": "a typed table waits for people, as its `evolve` or `reject` tells it to",
     "table.schema": "a schema does not load, or the table cannot become what it says",
     "store.busy": "too much waits to be written or read already",

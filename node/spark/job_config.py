@@ -9,6 +9,8 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.typed.expectations import Expectation
+from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -84,6 +86,8 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         source: where the schema comes from.
         evolve: what is done about what the schema does not have.
         reject: what is done about an entry that does not fit.
+        expect: what is expected of each row.
+        layout: how its rows are kept.
         batch_rows_max: rows of a step, about.
         compact_commits: small files are merged after this many commits; 0 never.
     """
@@ -96,6 +100,8 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     source: SchemaSource
     evolve: Evolve = "add"
     reject: Reject = "table"
+    expect: tuple[Expectation, ...] = ()
+    layout: Layout = Layout()
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 

@@ -164,6 +164,8 @@ def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
         source=table.source,
         evolve=table.evolve,
         reject=table.reject,
+        expect=table.expectations,
+        layout=table.layout,
         batch_rows_max=sink.batch_rows_max,
     )
 

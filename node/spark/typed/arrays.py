@@ -65,9 +65,16 @@ _CHECKS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
 )
 
 
-def table_schema(columns: Columns, *, rest: bool) -> pa.Schema:
-    """The schema of a typed table: where rows come from, then its columns; all may be null."""
-    return pa.schema([*PLACE, *([REST] if rest else []), *(arrow_field(one) for one in columns)])
+def table_schema(columns: Columns, *, rest: bool, own: Sequence[pa.Field] = ()) -> pa.Schema:
+    """The schema of a typed table; all columns may be null.
+
+    Args:
+        columns: the columns, which come after where rows come from.
+        rest: whether there is `_rest`.
+        own: what else is of the table's own.
+    """
+    parts = [*PLACE, *([REST] if rest else []), *own]
+    return pa.schema([*parts, *(arrow_field(one) for one in columns)])
 
 
 def arrow_field(column: Column) -> pa.Field:

@@ -36,8 +36,13 @@ from rillnode.node.spark.typed.columns import (
     object_type,
     read_columns,
 )
+from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.infer import new_columns
+from rillnode.node.spark.typed.judging import Expectations, Unexpected
+from rillnode.node.spark.typed.keys import Marker, null_keys
+from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
+from rillnode.node.spark.typed.times import long_values
 
 REASON_MAX: Final = 500
 _MESSAGE: Final = 27
@@ -66,6 +71,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         evolve: what is done about what the schema does not have.
         settled: all that could be found was taken in: the rest are rejects.
         version: number of the schema.
+        expect: what is expected of each row.
+        layout: how the table's rows are kept.
     """
 
     source: SchemaSource
@@ -74,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     evolve: Evolve = "add"
     settled: bool = False
     version: int = 1
+    expect: tuple[Expectation, ...] = ()
+    layout: Layout = PLAIN
 
 
 class Found(NamedTuple):
@@ -96,12 +105,14 @@ class Landed(NamedTuple):
         rejects: rows of its rejects.
         found: what the table should take in first; its entries are in neither of both.
         pause: why the table has to wait for people; empty where it need not.
+        unexpected: how many rows did not meet an expectation.
     """
 
     rows: pa.RecordBatch
     rejects: pa.RecordBatch
     found: Found
     pause: str
+    unexpected: Unexpected
 
 
 class _Misfit(Exception):
@@ -133,6 +144,8 @@ class Lander:
         self._plan = plan
         self._columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
         self.schema = table_schema(self._columns, rest=plan.rest)
+        self._expectations = Expectations(plan.expect, self.schema)
+        self.marker = Marker(plan.layout, self.schema)
         self._strict, self._lenient = (
             msgspec.json.Decoder(object_type(self._columns, strict=strict, struct=schema.struct))
             for strict in (True, False)
@@ -179,7 +192,15 @@ class Lander:
         arrays = self._arrays(objects, rests, good, bad)
         landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
         found = found._replace(columns=new_columns(samples))
-        return Landed(landed, self._rejects(rows, sorted(bad), now), found, pause)
+        layout = self._plan.layout
+        if unfit := long_values(landed, layout) | null_keys(landed, layout):
+            bad += [(good[at], why) for at, why in unfit.items()]
+            kept = [at for at in range(len(good)) if at not in unfit]
+            landed, good = landed.take(pa.array(kept, pa.int64())), [good[at] for at in kept]
+        judged = self._expectations.judge(landed)
+        bad += [(good[at], why) for at, why in judged.rejected]
+        rejects = self._rejects(rows, sorted(bad), now)
+        return Landed(judged.rows, rejects, found, pause, judged.unexpected)
 
     def _judge(self, payload: bytes, error: BaseException) -> object:
         """The object of an entry that is no strict one, or what the schema lacks for it.

@@ -3,8 +3,9 @@
 Each schema is a file `_schemas/N.json` in the table's directory, written before the table changes.
 """
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -12,33 +13,38 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import RemoveAction
 from pyarrow import fs
 
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import (
     add_actions,
     committing,
     create_table,
+    read_rows,
     sync_log,
     upgrade_statistics,
 )
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path, replace_file
-from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_files
+from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
+from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.store import SchemaVersion
-from rillnode.node.spark.typed.work import Place
+from rillnode.node.spark.typed.keys import Keyed
+from rillnode.node.spark.typed.layout import PLAIN, Layout
+from rillnode.node.spark.typed.store import Place, SchemaVersion
+from rillnode.node.spark.typed.times import Expiry
 
-_READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 3
+REWRITTEN_KEEP_HOURS: Final = 6
+"""How long old files of a table with a key stay: each merge writes some of its files anew."""
+_KEY: Final = "rillnode.key"
+"""The property of a table that says by what key it was made."""
 
 
 class OpenDeltaTable:
@@ -47,13 +53,15 @@ class OpenDeltaTable:
     Args:
         location: where it lies.
         table: delta-rs' own.
+        keyed: merges rows by their key; None where each is a row.
 
     Attributes:
         table: the same.
     """
 
-    def __init__(self, location: str, table: DeltaTable) -> None:
+    def __init__(self, location: str, table: DeltaTable, keyed: Keyed | None = None) -> None:
         self._location = location
+        self._keyed = keyed
         self.table = table
 
     @property
@@ -76,12 +84,14 @@ class OpenDeltaTable:
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
-        files = pa.table(self.table.get_add_actions())
-        sizes = cast("list[int]", files.column("size_bytes").to_pylist())
+        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        sizes: list[int] = [file["size_bytes"] for file in files]
+        parts = {tuple(file.get("partition", {}).items()) for file in files}
         committed_ms: int = self.table.history(1)[0]["timestamp"]
         return {
             "files": len(sizes),
             "bytes": sum(sizes),
+            "partitions": len(parts),
             "file_bytes_min": min(sizes, default=0),
             "file_bytes_max": max(sizes, default=0),
             "table_version": self.table.version(),
@@ -95,8 +105,18 @@ class OpenDeltaTable:
         *,
         removed: Sequence[str] = (),
         pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commit files that are written; all is durable when this returns."""
+        """Commit files that are written; all is durable when this returns.
+
+        Raises:
+            Conflict: another writer was first, and nothing was merged.
+            StoreError: `table.pair`, a file is gone.
+        """
+        told = {**({"pair": pair} if pair else {}), **(noted or {})}
+        if self._keyed is not None and added:
+            self._keyed.merge(self.table, added, numbers, told)
+            return
         now_ms = time.time_ns() // 1_000_000
         actions = add_actions(added, data_change=True)
         actions += [
@@ -108,11 +128,17 @@ class OpenDeltaTable:
             "append",
             self.table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=list(numbers), custom_metadata={"pair": pair} if pair else None
+                app_transactions=list(numbers), custom_metadata=told or None
             ),
         )
         self.table.update_incremental()
         sync_log(self._location, before, self.table.version())
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
+        for commit in self.table.history(commits_max):
+            if name in commit:
+                yield commit[name]
 
 
 class DeltaStore:
@@ -121,19 +147,25 @@ class DeltaStore:
     Args:
         location: which.
         compact_commits: small files are merged after this many commits; 0 never.
+        layout: how its rows are kept.
 
     Attributes:
         name: its location.
     """
 
-    def __init__(self, location: str, compact_commits: int = 0) -> None:
+    def __init__(self, location: str, compact_commits: int = 0, layout: Layout = PLAIN) -> None:
         self.name = location
-        self._maintenance = Maintenance(location, compact_commits)
+        self._layout = layout
+        self._parted = [one.name for one in layout.partitions]
+        keep_hours = REWRITTEN_KEEP_HOURS if layout.key else KEEP_HOURS
+        self._maintenance = Maintenance(location, compact_commits, keep_hours)
+        self._expiry = Expiry(location, layout)
+        self._keyed = Keyed(location, layout) if layout.key else None
 
     def open(self) -> OpenDeltaTable | None:
         """The table as of now; None before it is made."""
         table = open_table(self.name)
-        return None if table is None else OpenDeltaTable(self.name, table)
+        return None if table is None else OpenDeltaTable(self.name, table, self._keyed)
 
     def place(self) -> Place:
         """Where files for the table are written."""
@@ -168,7 +200,14 @@ class DeltaStore:
             _write(path, msgspec.json.encode(noted))
         table = open_table(self.name)
         if table is None:
-            return OpenDeltaTable(self.name, create_table(self.name, Schema.from_arrow(schema)))
+            made = create_table(
+                self.name,
+                Schema.from_arrow(schema),
+                partition_by=self._parted,
+                properties={_KEY: json.dumps(self._layout.key)} if self._layout.key else None,
+            )
+            return OpenDeltaTable(self.name, made, self._keyed)
+        self._check(table)
         present = present_columns(OpenDeltaTable(self.name, table), self.name)
         if _widens(present, columns_of(schema)):
             self._rewrite(schema)
@@ -178,7 +217,26 @@ class DeltaStore:
         if not names_its_statistics(table):
             upgrade_statistics(self.name)
             table.update_incremental()
-        return OpenDeltaTable(self.name, table)
+        return OpenDeltaTable(self.name, table, self._keyed)
+
+    def _check(self, table: DeltaTable) -> None:
+        """Refuse a table that is kept otherwise.
+
+        Raises:
+            ConfigError: `table.layout`.
+        """
+        told = table.metadata()
+        key = json.loads(told.configuration.get(_KEY, "[]"))
+        for what, has, wanted in (
+            ("key", key, list(self._layout.key)),
+            ("partition_by", told.partition_columns, self._parted),
+        ):
+            if has != wanted:
+                text = f"{what}: {self.name} was made with {has}, and is now to have {wanted}"
+                raise ConfigError(
+                    "table.layout",
+                    f"{text}. Give the table another dir, or remove this one and its rejects",
+                )
 
     def _add(self, table: DeltaTable, present: Columns, schema: pa.Schema) -> None:
         had = {one.name: one for one in present}
@@ -197,7 +255,7 @@ class DeltaStore:
             table = DeltaTable(self.name)
             before = table.version()
             ordered = _ordered(arrow_schema_of(table), schema)
-            files = list(write_files(self.name, _rows(table, ordered)))
+            files = list(write_parted(self.name, self._rows(table, ordered), self._parted))
             with committing(self.name):
                 table.update_incremental()
                 if table.version() == before:
@@ -213,6 +271,10 @@ class DeltaStore:
             self.remove([one.name for one in files])
         text = f"{self.name} is written by others all the time, and cannot be widened"
         raise StoreError("table.busy", text)
+
+    def _rows(self, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for rows in read_rows(self.name, table):
+            yield conform(rows, schema)
 
     def committing(self) -> AbstractContextManager[None]:
         """Keep a second committer off a local table."""
@@ -234,7 +296,9 @@ class DeltaStore:
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
         table = open_table(self.name)
-        return None if table is None else self._maintenance.step(table)
+        if table is None:
+            return None
+        return self._expiry.step(table, datetime.now(UTC)) or self._maintenance.step(table)
 
 
 def _write(location: str, content: bytes) -> None:
@@ -258,11 +322,3 @@ def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     names = [one for one in present.names if one in wanted.names]
     names += [one for one in wanted.names if one not in present.names]
     return pa.schema([wanted.field(one) for one in names])
-
-
-def _rows(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for uri in table.file_uris():
-        system, path = filesystem(uri)
-        with pq.ParquetFile(path, filesystem=system) as parquet:
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
-                yield conform(rows, schema)

@@ -20,8 +20,10 @@ from rillnode.node.spark.typed.columns import (
     widened,
     written_columns,
 )
+from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.schemas import Schema as Declared
 from rillnode.node.spark.typed.store import OpenTable, SchemaVersion, TableStore
+from rillnode.node.spark.typed.times import partition_fields
 
 
 def present_columns(table: OpenTable | None, name: str) -> Columns:
@@ -72,9 +74,13 @@ class TableSchema:
         store: the table.
         widen: whether whole numbers may become floating-point ones.
         rest: whether `_rest` is kept.
+        layout: how its rows are kept.
     """
 
-    def __init__(self, store: TableStore, *, widen: bool, rest: bool) -> None:
+    def __init__(
+        self, store: TableStore, *, widen: bool, rest: bool, layout: Layout = PLAIN
+    ) -> None:
+        self._layout = layout
         self._store = store
         self._widen = widen
         self._rest = rest
@@ -120,7 +126,9 @@ class TableSchema:
         check_columns(merged)
         self._store.check(merged)
         had_rest = table is not None and REST.name in table.arrow_schema.names
-        schema = table_schema(merged, rest=self._rest or had_rest)
+        self._layout.check(merged)
+        own = partition_fields(self._layout)
+        schema = table_schema(merged, rest=self._rest or had_rest, own=own)
         noted = self._noted(merged, why)
         table = self._store.become(schema, noted)
         if noted is not None:

@@ -16,6 +16,7 @@ from deltalake import Transaction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
+from rillnode.node.spark.typed.judging import METADATA, Unexpected
 from rillnode.node.spark.typed.store import Conflict, OpenTable, TableStore
 from rillnode.node.spark.typed.work import table_files
 
@@ -53,6 +54,7 @@ class Pairs:
         start: Sequence[Transaction] = (),
         end: Sequence[Transaction] = (),
         retried: Sequence[str] | None = None,
+        unexpected: Unexpected | None = None,
     ) -> bool:
         """Commit files that are written, and how far the table has come.
 
@@ -62,13 +64,14 @@ class Pairs:
             start: where the table must be still; elsewhere another process has done the work.
             end: where it is then.
             retried: files of the rejects that these ones are made of, and that go.
+            unexpected: how many rows did not meet an expectation.
 
         Returns:
             Whether it was done; where it was not the files are removed.
         """
         for _ in range(_ATTEMPTS):
             with suppress(Conflict), self.table.committing():
-                return self._commit(files, rejects, start, end, retried)
+                return self._commit(files, rejects, start, end, retried, unexpected)
         raise self._busy()
 
     def _commit(
@@ -78,6 +81,7 @@ class Pairs:
         start: Sequence[Transaction],
         end: Sequence[Transaction],
         retried: Sequence[str] | None,
+        unexpected: Unexpected | None,
     ) -> bool:
         table = self._recover()
         if table is None or not (_is_at(table, start) and (retried is None or self._has(retried))):
@@ -85,7 +89,7 @@ class Pairs:
             self.rejects.remove([one.name for one in rejects])
             return False
         if not rejects and retried is None:
-            table.commit(files, end)
+            table.commit(files, end, noted=_told(unexpected))
             return True
         log = self.rejects.become(REJECTS, None)
         number = (log.transaction_version(_PAIR) or 0) + 1
@@ -93,6 +97,7 @@ class Pairs:
             "number": number,
             "files": [asdict(one) for one in files],
             "positions": [[one.app_id, one.version] for one in end],
+            METADATA: unexpected or {},
         }
         log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
         try:
@@ -129,7 +134,12 @@ class Pairs:
 def _finish(table: OpenTable, pair: dict[str, Any]) -> None:
     positions = [Transaction(name, version) for name, version in pair["positions"]]
     positions.append(Transaction(_PAIR, pair["number"]))
-    table.commit(table_files(pair["files"]), positions)
+    noted = _told(pair.get(METADATA))
+    table.commit(table_files(pair["files"]), positions, noted=noted)
+
+
+def _told(unexpected: Unexpected | None) -> dict[str, Any]:
+    return {METADATA: unexpected} if unexpected else {}
 
 
 def _is_at(table: OpenTable, start: Sequence[Transaction]) -> bool:

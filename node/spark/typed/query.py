@@ -6,7 +6,8 @@ was made or was not. `docs/explanation/architecture.md` tells of the other table
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,8 +19,10 @@ from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_pos
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.counts import counted, counts_of
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
 from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.store import OpenTable
@@ -82,7 +85,10 @@ class TypedQuery:
         self._table, self._rejects = stores_of(config)
         self._pairs = Pairs(self._table, self._rejects)
         self._typed = TableSchema(
-            self._table, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+            self._table,
+            widen=config.evolve == "widen",
+            rest=config.evolve == "freeze",
+            layout=config.layout,
         )
         self._plan: Plan | None = None
         self._ahead: Position | None = None
@@ -119,15 +125,34 @@ class TypedQuery:
         self._refuse(outcomes)
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
-        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+        counts = _counts(outcomes)
+        is_far = end.version - saved.version >= EMPTY_VERSIONS_MAX
+        if written or rejected or counts or is_far:
             until = [*end.transactions(), _source(end.table)]
-            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
+            unexpected = summed([one.unexpected for one in outcomes])
+            before, after = self._totals(table, unexpected, counts)
+            self._pairs.commit(
+                written,
+                rejected,
+                start=[*saved.transactions(), *before],
+                end=[*until, *after],
+                unexpected=unexpected,
+            )
             self._ahead = None
         else:
             # A table of one stream among many would have a version for each of the others'.
             self._ahead = end
         self.position = end
         return True
+
+    def is_level(self) -> bool:
+        """Whether the table has come to where bronze is now."""
+        bronze = self._bronze.open()
+        return (
+            bronze is not None
+            and self.position is not None
+            and self.position.version == bronze.version()
+        )
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
@@ -138,11 +163,27 @@ class TypedQuery:
 
     def figures(self) -> dict[str, object]:
         """The table's rows, its rejects and the number of its schema."""
+        table = self._table.open()
         return {
-            "rows": _count(self._table.open()),
+            "rows": _count(table),
             "rejects": _count(self._rejects.open()),
+            **counts_of(table),
             "schema_version": len(self._typed.history()),
+            "unexpected": totals(table, [one.name for one in self.config.expect]),
         }
+
+    @property
+    def _warned(self) -> set[str]:
+        return {one.name for one in self.config.expect if one.action == "warn"}
+
+    def _totals(
+        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
+    ) -> tuple[list[Transaction], list[Transaction]]:
+        """The totals before and after some rows, of those that change."""
+        before = totals(table, list(unexpected))
+        after = {name: before[name] + sum(unexpected[name].values()) for name in before}
+        was, now = counted(table, counts)
+        return [*positions(before), *was], [*positions(after), *now]
 
     def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
@@ -177,6 +218,8 @@ class TypedQuery:
             rest="_rest" in names,
             evolve=self.config.evolve,
             version=len(self._typed.history()),
+            expect=self.config.expect,
+            layout=self.config.layout,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -188,7 +231,7 @@ class TypedQuery:
         """
         plan = self._prepared()
         for _ in range(_ATTEMPTS):
-            rejects = self._rejects.open()
+            table, rejects = self._table.open(), self._rejects.open()
             files = [] if rejects is None else rejects.files()
             if not files:
                 return 0, 0
@@ -196,7 +239,13 @@ class TypedQuery:
             outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
             written = [one for each in outcomes for one in table_files(each.files)]
             rejected = [one for each in outcomes for one in table_files(each.rejects)]
-            if self._pairs.commit(written, rejected, retried=files):
+            unexpected = summed([one.unexpected for one in outcomes])
+            # What is rejected again was counted when it first was.
+            unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
+            before, after = self._totals(table, unexpected, _counts(outcomes))
+            if self._pairs.commit(
+                written, rejected, start=before, end=after, retried=files, unexpected=unexpected
+            ):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
 
@@ -207,6 +256,7 @@ class TypedQuery:
             self._remove(outcomes)
             found = usable(self._typed.present(), merged_found(outcomes), self._table)
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
+            wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:
                 _, columns = self._typed.take_in(found, wide)
                 self._plan = plan = self._planned(columns)
@@ -258,6 +308,10 @@ def _source(table: str) -> Transaction:
     """Of which bronze table another is made, as its transactions say it: with a number."""
     digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
     return Transaction(_SOURCE, int.from_bytes(digest))
+
+
+def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return sum((Counter(one.counts) for one in outcomes), Counter[str]())
 
 
 def _count(table: OpenTable | None) -> int:

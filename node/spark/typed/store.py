@@ -5,7 +5,7 @@ a commit adds them, together with numbers that say how far the table has come, i
 or not at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -17,11 +17,22 @@ from deltalake import Transaction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.work import Place
 
 
 class Conflict(StoreError):
     """Another writer has committed first: nothing was done, and may be tried again."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where files for a table are written, and how.
+
+    Attributes:
+        directory: a directory or a URI.
+        ids: numbers by which the table's format knows columns, by their paths; empty for names.
+    """
+
+    directory: str
+    ids: dict[str, int] = {}
 
 
 class SchemaVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +82,7 @@ class OpenTable(Protocol):
         *,
         removed: Sequence[str] = (),
         pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit files that are written; all is durable when this returns.
 
@@ -79,10 +91,15 @@ class OpenTable(Protocol):
             numbers: what the commit leaves.
             removed: files that go.
             pair: what `TableStore.pair` is to find.
+            noted: what `noted` is to find.
 
         Raises:
             Conflict: another writer was first; some formats see to this by themselves.
         """
+        ...
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
         ...
 
 
