@@ -18,6 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.delta import add_actions, committing, open_to_write, sync_log
 from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.erasure import Erasures, sweep
 from rillnode.node.spark.parquet import TableFile, remove_files
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.judging import METADATA, Unexpected
@@ -33,11 +34,13 @@ class Pairs:
     Args:
         table: directory or URI of the table.
         rejects: that of its rejects.
+        erasures: what was erased of that of which the table is made.
     """
 
-    def __init__(self, table: str, rejects: str) -> None:
+    def __init__(self, table: str, rejects: str, erasures: Erasures) -> None:
         self.table = table
         self.rejects = rejects
+        self._erasures = erasures
 
     def recover(self) -> None:
         """Commit the half that a killed process has left.
@@ -47,6 +50,17 @@ class Pairs:
         """
         with committing(self.table):
             self._recover()
+
+    def sweep(self) -> int:
+        """Take out of both tables what was erased; returns how many rows that were.
+
+        Raises:
+            StoreError: as `recover` and `erasure.sweep`.
+        """
+        # What a killed process has left may bring erased rows.
+        self.recover()
+        erased = self._erasures.erased()
+        return sum(sweep(one, erased) for one in (self.table, self.rejects))
 
     def commit(
         self,
@@ -79,6 +93,8 @@ class Pairs:
                 remove_files(self.table, [one.name for one in files])
                 remove_files(self.rejects, [one.name for one in rejects])
                 return False
+            files = self._erasures.keep_out(self.table, files)
+            rejects = self._erasures.keep_out(self.rejects, rejects)
             if not rejects and retried is None:
                 actions = add_actions(files, data_change=True)
                 commit_files(self.table, table, actions, list(end), _told(unexpected))

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.parquet import remove_files
@@ -64,6 +65,7 @@ class TypedQuery:
         bronze: the log of the bronze table.
         engine: does the work.
         tasks_max: tasks of a step that is large enough for them.
+        erasures: those of the bronze table, where they are looked up for others, too.
 
     Attributes:
         position: how far in bronze the table has come, as the last step saw it.
@@ -72,7 +74,13 @@ class TypedQuery:
     """
 
     def __init__(
-        self, config: TypedConfig, bronze: TableLog, engine: Engine, *, tasks_max: int = 1
+        self,
+        config: TypedConfig,
+        bronze: TableLog,
+        engine: Engine,
+        *,
+        tasks_max: int = 1,
+        erasures: Erasures | None = None,
     ) -> None:
         self.config = config
         self.position: Position | None = None
@@ -80,7 +88,7 @@ class TypedQuery:
         self._bronze = bronze
         self._engine = engine
         self._tasks_max = tasks_max
-        self._pairs = Pairs(config.dir, config.rejects)
+        self._pairs = Pairs(config.dir, config.rejects, erasures or Erasures(bronze.location))
         self._typed = TableSchema(
             config.dir, widen=config.evolve == "widen", rest=config.evolve == "freeze"
         )
@@ -116,7 +124,10 @@ class TypedQuery:
         self._refuse(outcomes)
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
-        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+        # Old files of bronze, which an erasure has left, wait for who may have to read them.
+        is_due = saved.version < self._bronze.erased_at <= end.version
+        is_due = is_due or end.version - saved.version >= EMPTY_VERSIONS_MAX
+        if written or rejected or is_due:
             until = [*end.transactions(), _source(end.table)]
             unexpected = summed([one.unexpected for one in outcomes])
             before, after = self._totals(table, unexpected)
