@@ -213,7 +213,8 @@ class Erased:
 
     def may_have(self, stats: Mapping[str, Any]) -> bool:
         """Whether a file with these statistics may hold rows at erased places."""
-        low, high = (stats.get(one) or {} for one in ("minValues", "maxValues"))
+        low: dict[str, Any] = stats.get("minValues") or {}
+        high: dict[str, Any] = stats.get("maxValues") or {}
         prefix = "_" if "_stream" in low else ""
         first, last = low.get(f"{prefix}stream"), high.get(f"{prefix}stream")
         if first is None or last is None:
@@ -224,7 +225,7 @@ class Erased:
                 if low_index is None or high_index is None:
                     return True
                 for one in groups:
-                    at = np.searchsorted(one.untils, low_index, "right")
+                    at = int(np.searchsorted(one.untils, int(low_index), "right"))
                     if at < len(one.starts) and one.starts[at] <= high_index:
                         return True
         return False
@@ -271,7 +272,7 @@ class Erasures:
                     else ranges.column(one.name)
                     for one in ERASURES
                 ]
-                rows = pa.table(arrays, schema=ERASURES)
+                rows = pa.table(arrays, ERASURES.names).cast(ERASURES)
                 files = list(write_files(self.location, rows.to_batches()))
                 actions = add_actions(files, data_change=True)
                 if commit_unless_changed(self.location, log, actions, [_applied(number)]):
@@ -419,7 +420,7 @@ def _place_rows(location: str, name: str) -> Iterator[pa.RecordBatch]:
 
 def _files(table: DeltaTable) -> dict[str, dict[str, Any]]:
     """A table's files with their statistics."""
-    actions = cast("list[dict[str, Any]]", pa.table(table.get_add_actions()).to_pylist())
+    actions = pa.table(table.get_add_actions()).to_pylist()
     return {
         one["path"]: {"minValues": one.get("min"), "maxValues": one.get("max")} for one in actions
     }

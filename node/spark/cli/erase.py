@@ -66,7 +66,7 @@ async def erase(args: argparse.Namespace, terminal: Terminal) -> int:
     table, typed, lake = _chosen(args, terminal)
     if args.resume == (args.where is not None):
         text = "give --where SQL, or --resume to finish what was begun"
-        raise ConfigError("usage.where", text)
+        raise ConfigError("table.where", text)
     from rillnode.node.spark.erasing import counts, find, sweep_all
     from rillnode.node.spark.erasure import Erasures, of_ranges
 

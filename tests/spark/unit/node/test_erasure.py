@@ -402,7 +402,7 @@ def remaining(site: Site) -> Iterator[Path]:
     """The Parquet files of all tables, uncompressed where they hold texts."""
     for path in site.lake.directory.rglob("*.parquet"):
         if "_erasures" not in str(path):
-            rows = pq.read_table(path).to_pylist()
+            rows = pq.read_table(str(path)).to_pylist()
             plain = path.with_suffix(".txt")
             plain.write_text(str(rows))
             yield plain
