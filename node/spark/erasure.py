@@ -36,10 +36,13 @@ from rillnode.node.spark.delta import (
     open_to_write,
 )
 from rillnode.node.spark.delta_log import ERASURE, open_table
+from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_files
 
 _READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 100
+_MERGED_AT: Final = 20
+"""Erasures after which their files are merged: every commit reads them."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MINUTE_US: Final = 60_000_000
 _UNKNOWN: Final = -1
@@ -276,9 +279,13 @@ class Erasures:
                 files = list(write_files(self.location, rows.to_batches()))
                 actions = add_actions(files, data_change=True)
                 if commit_unless_changed(self.location, log, actions, [_applied(number)]):
-                    return number
+                    break
                 remove_files(self.location, [one.name for one in files])
-        raise StoreError("table.busy", f"{self.location} is written by others all the time")
+            else:
+                raise StoreError("table.busy", f"{self.location} is written by others all the time")
+        if number % _MERGED_AT == 0:
+            list(compact(self.location))
+        return number
 
     def keep_out(self, location: str, files: Sequence[TableFile]) -> list[TableFile]:
         """Files that a commit is about to add, without rows at erased places.
@@ -337,10 +344,15 @@ def counted(location: str, erased: Erased) -> int:
     )
 
 
-def sweep(location: str, erased: Erased) -> int:
+def sweep(location: str, erased: Erased, lock: str | None = None) -> int:
     """Take all rows at erased places out of a table; returns how many there were.
 
     It may be done by several processes, and be killed: what is left is done the next time.
+
+    Args:
+        location: directory or URI of the table.
+        erased: what was erased.
+        lock: the table whose lock who commits to this one holds, where it is another.
 
     Raises:
         StoreError: `table.busy`, somebody rewrites the table's files all the time.
@@ -354,9 +366,9 @@ def sweep(location: str, erased: Erased) -> int:
         table.update_incremental()
         for path, stats in _files(table).items():
             if path not in looked_at and erased.may_have(stats):
-                removed += _rewrite(location, table, path, erased)
+                removed += _rewrite(location, lock or location, table, path, erased)
             looked_at.add(path)
-        with committing(location):
+        with committing(lock or location):
             table.update_incremental()
             # Others may have merged files meanwhile, and not yet have looked for erasures.
             if set(_files(table)) <= looked_at and commit_unless_changed(
@@ -374,7 +386,7 @@ class _Fresh:
     removed: int
 
 
-def _rewrite(location: str, table: DeltaTable, path: str, erased: Erased) -> int:
+def _rewrite(location: str, lock: str, table: DeltaTable, path: str, erased: Erased) -> int:
     """Put a file without its rows at erased places in its place, unless it is gone by then."""
     fresh = _without(location, unquote(path), erased)
     if fresh is None:
@@ -384,7 +396,7 @@ def _rewrite(location: str, table: DeltaTable, path: str, erased: Erased) -> int
         RemoveAction(path, data_change=True, deletion_timestamp=now_ms)
     ]
     actions += add_actions(fresh.files, data_change=True)
-    with committing(location):
+    with committing(lock):
         table.update_incremental()
         for _ in range(_ATTEMPTS):
             if path not in _files(table):

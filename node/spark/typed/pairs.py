@@ -60,7 +60,7 @@ class Pairs:
         # What a killed process has left may bring erased rows.
         self.recover()
         erased = self._erasures.erased()
-        return sum(sweep(one, erased) for one in (self.table, self.rejects))
+        return sum(sweep(one, erased, self.table) for one in (self.table, self.rejects))
 
     def commit(
         self,
