@@ -153,6 +153,7 @@ _MEANINGS: Final = {
     "spark.table": "the table is not one that this query can go on with",
     "table.column": "a column, or a number of columns, that no typed table can have",
     "table.expect": "an expectation of a typed table is no condition on its columns",
+    "table.layout": "a key, a time or a partition that a typed table of its columns cannot have",
     "table.paused": "a typed table waits for people, as its `evolve` or `reject` tells it to",
     "table.predicate": "a predicate is no condition on a typed table's columns",
     "table.schema": "a schema does not load, or the table cannot become what it says",

@@ -9,7 +9,15 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
+from rillnode.node.config.kinds import (
+    Count,
+    Days,
+    Memory,
+    Name,
+    Seconds,
+    SparkMaster,
+    TableLocation,
+)
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.plug_in_table import PlugInTable
@@ -23,6 +31,7 @@ from rillnode.node.spark.typed.expectations import (
     Expectation,
     read_expectation,
 )
+from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,
@@ -174,6 +183,16 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
         reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
+        key: Columns of which the table has one row for each value: the latest entry's. A later
+            index of a partition is later; of two partitions' entries the one with the later `time`.
+        delete_when: A SQL predicate over a row's columns. Where it is true of the latest entry of
+            a key the table has no row of that key.
+        time: The column that says when what an entry tells has happened, a timestamp or a date.
+        late_seconds: A row is counted as late if it was received later than this after its time.
+        partition_by: What files are parted by: columns, or `day(column)`, `hour(column)` or
+            `month(column)` of a time, which are the columns `_<column>_day` and so on.
+        keep_days: How many days rows are kept after their `time`, or after they were received
+            where there is none. Entries that come later than that are counted and not landed.
         expect: What is expected of each row: SQL predicates over the columns, by name, each a text
             or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
             counted. `reject`: they are counted, and are rejects.
@@ -207,6 +226,14 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         dict[str, Any],
         Meta(title='a table of SQL predicates such as { sane = "temp between -80 and 80" }'),
     ] = field(default_factory=dict[str, Any])
+    key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
+    delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
+    time: Annotated[Name | None, Meta(examples=["at"])] = None
+    late_seconds: Seconds = LATE_SECONDS
+    partition_by: Annotated[
+        tuple[Name, ...], Meta(title="a list of columns", examples=[["day(at)"]])
+    ] = ()
+    keep_days: Annotated[Days | None, Meta(examples=[400])] = None
     sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
 
     @property
@@ -219,6 +246,18 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     def source(self) -> SchemaSource:
         """Where its schema comes from."""
         return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are kept."""
+        return Layout(
+            key=self.key,
+            delete_when=self.delete_when,
+            time=self.time or "",
+            late_seconds=self.late_seconds,
+            partition_by=self.partition_by,
+            keep_days=self.keep_days,
+        )
 
     @property
     def expectations(self) -> tuple[Expectation, ...]:
@@ -293,7 +332,23 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 key = "columns" if self.columns else "schema"
                 yield Problem((*path, key), error.code, error.text)
                 return
+            yield from self._layout_problems(path, columns)
         yield from self._expect_problems(path, columns)
+
+    def _layout_problems(self, path: KeyPath, columns: Columns) -> Iterator[Problem]:
+        layout = self.layout
+        problems = list(layout.problems(columns))
+        for name, text in problems:
+            yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and is_installed():
+            # Only here, because it needs what the extra installs.
+            from rillnode.node.spark.typed.keys import check_delete_when
+
+            try:
+                check_delete_when(layout, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                text = error.text.removeprefix("delete_when: ")
+                yield Problem((*path, "delete_when"), error.code, text)
 
     def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
         if len(self.expect) > EXPECTATIONS_MAX:

@@ -17,7 +17,7 @@ may be moved; a table that was made anew has another id.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -127,7 +127,15 @@ class Version(NamedTuple):
     is_rewrite: bool
 
 
-def saved_position(target: DeltaTable | None, table: str) -> Position:
+class Numbered(Protocol):
+    """A table whose commits leave numbers, such as positions."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """A number that a commit has left; None where none has."""
+        ...
+
+
+def saved_position(target: Numbered | None, table: str) -> Position:
     """The position in table `table` that `target` has been made up to; its start if none."""
     if target is None:
         return Position(table)

@@ -19,7 +19,14 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.delta_log import ERASURE, LogFile, TableLog, open_table, saved_position
+from rillnode.node.spark.delta_log import (
+    ERASURE,
+    LogFile,
+    Numbered,
+    TableLog,
+    open_table,
+    saved_position,
+)
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
 from rillnode.node.spark.gold_tables import DERIVED, GOLD
@@ -33,7 +40,7 @@ from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.pairs import Pairs
-from rillnode.node.spark.typed.schemas import STREAM, place_of
+from rillnode.node.spark.typed.stores import stores_of
 from rillnode.node.spark.typed.tables import of_stream
 
 SWEEP_SECONDS: Final = 20.0
@@ -72,22 +79,10 @@ class Lake:
         for config in self.typed:
             matches = [matcher(one) for one in config.streams]
             mine = [name for name in streams if any(one(name) for one in matches)]
-            if STREAM not in config.dir:
+            if not config.of_each_stream:
                 yield from [config] if mine else []
             else:
                 yield from (of_stream(config, name) for name in mine)
-
-    def typed_dirs(self) -> Iterator[str]:
-        """Where all typed tables lie, those of single streams too."""
-        for config in self.typed:
-            if STREAM not in config.dir:
-                yield config.dir
-                continue
-            system, root = filesystem(place_of(config.dir))
-            for one in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
-                place = f"{place_of(config.dir)}/{one.base_name}"
-                if not place.endswith("_rejects") and DeltaTable.is_deltatable(place):
-                    yield place
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +107,10 @@ def find(lake: Lake, typed: TypedConfig, predicate: str) -> Match:
     Raises:
         ConfigError: `table.predicate`, it is no condition on them; or the schema does not load.
     """
-    table, rejects = open_table(typed.dir), open_table(typed.rejects)
-    rest = table is not None and "_rest" in table.schema().to_arrow().names
-    present = present_columns(table)
+    stores = stores_of(typed)
+    table, rejects = (one.open() for one in stores)
+    rest = table is not None and "_rest" in table.arrow_schema.names
+    present = present_columns(table, stores[0].name)
     plan = Plan(
         source=typed.source,
         table=written_columns(present),
@@ -134,13 +130,11 @@ def find(lake: Lake, typed: TypedConfig, predicate: str) -> Match:
             if mine:
                 chosen = pc.is_in(rows.column("stream"), value_set=pa.array(mine, pa.string()))
                 finder.look_in_bronze(rows.filter(chosen))
-    for uri in table.file_uris() if table is not None else ():
-        for rows in read_file(uri):
-            finder.look(conform(rows, lander.schema))
+    for rows in table.rows() if table is not None else ():
+        finder.look(conform(rows, lander.schema))
     unread = 0
-    for uri in rejects.file_uris() if rejects is not None else ():
-        for rows in read_file(uri):
-            unread += finder.look_in_rejects(conform(rows, REJECTS))
+    for rows in rejects.rows() if rejects is not None else ():
+        unread += finder.look_in_rejects(conform(rows, REJECTS))
     ranges = ranges_of(finder.places)
     entries = pc.sum(pc.subtract(ranges.column("until"), ranges.column("start"))).as_py() or 0
     return Match(ranges, entries, unread)
@@ -250,7 +244,7 @@ def sweep_all(lake: Lake, erasures: Erasures, say: Say = lambda _: None) -> None
     for place in filter(None, (lake.bronze, lake.silver)):
         tell(place, sweep(place, erased))
     for config in lake.typed_of(erased.streams):
-        tell(config.dir, Pairs(config.dir, config.rejects, erasures).sweep())
+        tell(stores_of(config)[0].name, Pairs(*stores_of(config), erasures).sweep())
 
 
 class Sweeps:
@@ -285,8 +279,9 @@ class Sweeps:
 
 
 def tables_of(lake: Lake, streams: Sequence[str]) -> list[str]:
-    """All tables that entries of some streams are in, or figures made of them."""
-    typed = [place for one in lake.typed_of(streams) for place in (one.dir, one.rejects)]
+    """All Delta tables that entries of some streams are in, or figures made of them."""
+    delta = (one for one in lake.typed_of(streams) if one.catalog is None)
+    typed = [place for one in delta for place in (one.dir, one.rejects)]
     return [*filter(None, (lake.bronze, lake.silver)), *typed, *lake.gold()]
 
 
@@ -365,14 +360,29 @@ def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:
     if bronze is None:
         return
     source = str(bronze.metadata().id)
-    for place in (*filter(None, (lake.silver,)), *lake.typed_dirs(), *lake.gold(followers=True)):
-        position = saved_position(open_table(place), source)
+    makes = (lake.silver, *lake.gold(followers=True))
+    followers: dict[str, Numbered | None] = {one: open_table(one) for one in makes if one}
+    for config in lake.typed_of(_streams_of(log)):
+        store, _ = stores_of(config)
+        followers[store.name] = store.open()
+    for place, table in followers.items():
+        position = saved_position(table, source)
         if position.base >= 0:
             files = log.files_between(position, log.plan(position, None))
             if place == lake.silver and lake.gold():
                 # Gold counts what bronze had where silver is.
                 files += log.files_at(position)
             yield place, files
+
+
+def _streams_of(log: TableLog) -> list[str]:
+    """The streams that bronze has entries of."""
+    table = log.open()
+    names: set[str] = set()
+    for uri in table.file_uris() if table is not None else ():
+        for rows in read_file(uri, ["stream"]):
+            names.update(pc.unique(rows.column("stream")).to_pylist())
+    return sorted(names)
 
 
 def _old_files(place: str, table: DeltaTable) -> dict[str, int]:

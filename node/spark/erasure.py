@@ -13,9 +13,11 @@ streams of one name apart.
 
 import getpass
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -35,9 +37,18 @@ from rillnode.node.spark.delta import (
     committing,
     open_to_write,
 )
-from rillnode.node.spark.delta_log import ERASURE, open_table
+from rillnode.node.spark.delta_log import ERASURE, Numbered, open_table
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_files
+from rillnode.node.spark.parquet import (
+    TableFile,
+    filesystem,
+    partition_directory,
+    partition_text,
+    remove_files,
+    write_files,
+)
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.statistics import file_schema_of
 
 _READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 100
@@ -199,7 +210,9 @@ class Erased:
         """Which rows of any of the tables stand at erased places."""
         found = np.zeros(rows.num_rows, np.bool_)
         prefix = _prefix(rows.schema)
-        streams = rows.column(f"{prefix}stream")
+        knows_times = f"{prefix}received_at" in rows.schema.names
+        # delta-rs writes texts in a form of its own, which pyarrow compares with nothing.
+        streams = rows.column(f"{prefix}stream").cast(pa.string())
         names = cast("list[str]", pc.unique(streams).to_pylist())
         if not any(name in self._groups for name in names):
             return found
@@ -212,13 +225,14 @@ class Erased:
             for group in self._groups.get(name, ()):
                 at = np.flatnonzero(mine & (partitions == group.partition))
                 found[at] |= _within(group, indexes[at], received[at], created[at])
-        return found
+        # A row without a time is no entry: it stands for entries that were lost.
+        return found & (received != _UNKNOWN) if knows_times else found
 
     def may_have(self, stats: Mapping[str, Any]) -> bool:
         """Whether a file with these statistics may hold rows at erased places."""
         low: dict[str, Any] = stats.get("minValues") or {}
         high: dict[str, Any] = stats.get("maxValues") or {}
-        prefix = "_" if "_stream" in low else ""
+        prefix = "_" if "_index" in low else ""
         first, last = low.get(f"{prefix}stream"), high.get(f"{prefix}stream")
         if first is None or last is None:
             return True
@@ -300,7 +314,7 @@ class Erasures:
         for file in files:
             fresh = None
             if erased.may_have(json.loads(file.stats)):
-                fresh = _without(location, file.name, erased)
+                fresh = _without(location, file.name, file.partition, erased)
             if fresh is None:
                 kept.append(file)
             else:
@@ -326,7 +340,23 @@ def of_ranges(ranges: pa.Table) -> Erased:
     return Erased(ranges.append_column("erasure", numbers))
 
 
-def applied(table: DeltaTable | None) -> int:
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a table's log says of a file."""
+
+    stats: dict[str, Any]
+    partition: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """What a file becomes without its rows at erased places."""
+
+    files: list[TableFile]
+    removed: int
+
+
+def applied(table: Numbered | None) -> int:
     """Up to which erasure a table was swept."""
     return 0 if table is None else table.transaction_version(ERASURE) or 0
 
@@ -338,13 +368,17 @@ def counted(location: str, erased: Erased) -> int:
         return 0
     return sum(
         int(erased.mask(rows).sum())
-        for path, stats in _files(table).items()
-        if erased.may_have(stats)
-        for rows in _place_rows(location, path)
+        for path, file in _files(table).items()
+        if erased.may_have(file.stats)
+        for rows in _place_rows(location, path, file.partition)
     )
 
 
-def sweep(location: str, erased: Erased, lock: str | None = None) -> int:
+Lock = Callable[[], AbstractContextManager[None]]
+"""Keeps a second committer off a table."""
+
+
+def sweep(location: str, erased: Erased, lock: Lock | None = None) -> int:
     """Take all rows at erased places out of a table; returns how many there were.
 
     It may be done by several processes, and be killed: what is left is done the next time.
@@ -352,7 +386,7 @@ def sweep(location: str, erased: Erased, lock: str | None = None) -> int:
     Args:
         location: directory or URI of the table.
         erased: what was erased.
-        lock: the table whose lock who commits to this one holds, where it is another.
+        lock: what who commits to the table holds, where it is not the table's own lock.
 
     Raises:
         StoreError: `table.busy`, somebody rewrites the table's files all the time.
@@ -360,15 +394,16 @@ def sweep(location: str, erased: Erased, lock: str | None = None) -> int:
     table = open_table(location)
     if table is None or applied(table) >= erased.number:
         return 0
+    held = lock or partial(committing, location)
     looked_at: set[str] = set()
     removed = 0
     for _ in range(_ATTEMPTS):
         table.update_incremental()
-        for path, stats in _files(table).items():
-            if path not in looked_at and erased.may_have(stats):
-                removed += _rewrite(location, lock or location, table, path, erased)
+        for path, file in _files(table).items():
+            if path not in looked_at and erased.may_have(file.stats):
+                removed += _rewrite(location, held, table, path, file, erased)
             looked_at.add(path)
-        with committing(lock or location):
+        with held():
             table.update_incremental()
             # Others may have merged files meanwhile, and not yet have looked for erasures.
             if set(_files(table)) <= looked_at and commit_unless_changed(
@@ -378,17 +413,11 @@ def sweep(location: str, erased: Erased, lock: str | None = None) -> int:
     raise StoreError("table.busy", f"{location} is rewritten by others all the time")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fresh:
-    """What a file becomes without its rows at erased places."""
-
-    files: list[TableFile]
-    removed: int
-
-
-def _rewrite(location: str, lock: str, table: DeltaTable, path: str, erased: Erased) -> int:
+def _rewrite(
+    location: str, lock: Lock, table: DeltaTable, path: str, file: _File, erased: Erased
+) -> int:
     """Put a file without its rows at erased places in its place, unless it is gone by then."""
-    fresh = _without(location, unquote(path), erased)
+    fresh = _without(location, path, file.partition, erased, file_schema_of(table))
     if fresh is None:
         return 0
     now_ms = int(datetime.now(UTC).timestamp() * 1_000)
@@ -396,7 +425,7 @@ def _rewrite(location: str, lock: str, table: DeltaTable, path: str, erased: Era
         RemoveAction(path, data_change=True, deletion_timestamp=now_ms)
     ]
     actions += add_actions(fresh.files, data_change=True)
-    with committing(lock):
+    with lock():
         table.update_incremental()
         for _ in range(_ATTEMPTS):
             if path not in _files(table):
@@ -407,34 +436,66 @@ def _rewrite(location: str, lock: str, table: DeltaTable, path: str, erased: Era
     return 0
 
 
-def _without(location: str, name: str, erased: Erased) -> _Fresh | None:
-    """A file's rows at other places, in files of their own; None where there are no others."""
-    removed = sum(int(erased.mask(rows).sum()) for rows in _place_rows(location, name))
+def _without(
+    location: str,
+    name: str,
+    partition: Mapping[str, str | None],
+    erased: Erased,
+    schema: pa.Schema | None = None,
+) -> _Fresh | None:
+    """A file's rows at other places, in files of their own; None where there are no others.
+
+    Args:
+        location: the table's directory or URI.
+        name: the file.
+        partition: of which the file is.
+        erased: the places.
+        schema: the columns of the files of their own; None for those of the file.
+    """
+    placed = _place_rows(location, name, partition)
+    removed = sum(int(erased.mask(rows).sum()) for rows in placed)
     if not removed:
         return None
     system, root = filesystem(location)
     with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
         kept = (
-            rows.filter(pa.array(~erased.mask(rows)))
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS)
+            rows.filter(pa.array(~erased.mask(_placed(rows, partition))))
+            for read in parquet.iter_batches(batch_size=_READ_ROWS)
+            for rows in [read if schema is None else conform(read, schema)]
         )
-        return _Fresh(list(write_files(location, kept)), removed)
+        files = write_files(location, kept, below=partition_directory(partition))
+        return _Fresh([replace(one, partition=partition) for one in files], removed)
 
 
-def _place_rows(location: str, name: str) -> Iterator[pa.RecordBatch]:
+def _place_rows(
+    location: str, name: str, partition: Mapping[str, str | None]
+) -> Iterator[pa.RecordBatch]:
     system, root = filesystem(location)
-    with pq.ParquetFile(f"{root}/{unquote(name)}", filesystem=system) as parquet:
+    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
         prefix = _prefix(parquet.schema_arrow)
         wanted = [f"{prefix}{one}" for one in PLACES.names]
         present = [one for one in wanted if one in parquet.schema_arrow.names]
-        yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present)
+        for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
+            yield _placed(rows, partition)
 
 
-def _files(table: DeltaTable) -> dict[str, dict[str, Any]]:
-    """A table's files with their statistics."""
-    actions = pa.table(table.get_add_actions()).to_pylist()
+def _placed(rows: pa.RecordBatch, partition: Mapping[str, str | None]) -> pa.RecordBatch:
+    """Rows with what of their places is in the partition alone."""
+    for name, kind in (("_stream", pa.string()), ("_partition", pa.int32())):
+        if name in partition:
+            value = pa.scalar(partition[name], pa.string()).cast(kind)
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
+
+
+def _files(table: DeltaTable) -> dict[str, _File]:
+    """A table's files."""
     return {
-        one["path"]: {"minValues": one.get("min"), "maxValues": one.get("max")} for one in actions
+        unquote(one["path"]): _File(
+            {"minValues": one.get("min"), "maxValues": one.get("max")},
+            {name: partition_text(value) for name, value in one.get("partition", {}).items()},
+        )
+        for one in pa.table(table.get_add_actions()).to_pylist()
     }
 
 
@@ -442,7 +503,7 @@ def _rows_of(location: str, table: DeltaTable) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     system, root = filesystem(location)
     for path in _files(table):
-        with pq.ParquetFile(f"{root}/{unquote(path)}", filesystem=system) as parquet:
+        with pq.ParquetFile(f"{root}/{path}", filesystem=system) as parquet:
             batches += parquet.iter_batches()
     return pa.Table.from_batches(batches, schema=ERASURES)
 
@@ -452,7 +513,7 @@ def _applied(number: int) -> Transaction:
 
 
 def _prefix(schema: pa.Schema) -> str:
-    return "_" if "_stream" in schema.names else ""
+    return "_" if "_index" in schema.names else ""
 
 
 def _listed(rows: pa.Table, name: str) -> list[Any]:
@@ -479,10 +540,7 @@ def _within(group: _Group, indexes: _Numbers, received: _Numbers, created: _Numb
     inside = (group.starts[at] <= indexes) & (indexes < group.untils[at])
     during = (group.first_at[at] <= received) & (received <= group.last_at[at])
     both_known = (created != _UNKNOWN) & (group.created_at != _UNKNOWN)
-    # A row without a time is no entry: it stands for entries that were lost.
-    return (
-        inside & (received != _UNKNOWN) & np.where(both_known, created == group.created_at, during)
-    )
+    return inside & np.where(both_known, created == group.created_at, during)
 
 
 def _merged(spans: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:

@@ -1,4 +1,4 @@
-"""Checks that the extra `spark` is installed, which nothing else needs."""
+"""Checks that the extras `spark` and `iceberg` are installed, where they are needed."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -29,6 +29,17 @@ def require_spark(*, jobs: bool = True) -> None:
     if missing := _missing(_PACKAGES if jobs else _ARROW):
         text = f"[sink] needs {', '.join(missing)}: `{install_command('spark')}`"
         raise ConfigError("sink.install", text)
+
+
+def require_iceberg() -> None:
+    """Refuse to make Iceberg tables without what speaks to their catalogs.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if missing := _missing(("pyiceberg", "sqlalchemy")):
+        text = f'format = "iceberg" needs {", ".join(missing)}: `{install_command("iceberg")}`'
+        raise ConfigError("table.install", text)
 
 
 def _missing(packages: Sequence[str]) -> list[str]:

@@ -155,6 +155,7 @@ def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
         evolve=table.evolve,
         reject=table.reject,
         expect=table.expectations,
+        layout=table.layout,
         batch_rows_max=sink.batch_rows_max,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from pipeline_samples import TIME, Query, make_block
@@ -15,6 +16,7 @@ from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.decode import Landed, Lander, Plan
+from rillnode.node.spark.typed.delta_store import OpenDeltaTable
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import Schema, SchemaSource
 from rillnode.node.spark.typed.work import Engine, in_process
@@ -82,7 +84,7 @@ class Lake:
         self.directory = directory
         self.bronze = Query(directory)
         self._batch = 0
-        self._next: dict[str, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
 
     def push(
         self,
@@ -90,13 +92,14 @@ class Lake:
         stream: str = "s",
         created_at: int = CREATED_AT,
         received_at: int = TIME,
+        partition: int = 0,
     ) -> None:
         """Land entries of a stream as one batch of bronze."""
-        first = self._next.get(stream, 0)
-        until = self._next[stream] = first + len(items)
+        first = self._next.get((stream, partition), 0)
+        until = self._next[stream, partition] = first + len(items)
         builder = BatchBuilder()
         block = make_block(first, list(items), received_at=received_at)
-        builder.add_block(stream, 0, block, first, until, created_at=created_at)
+        builder.add_block(stream, partition, block, first, until, created_at=created_at)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 
@@ -135,3 +138,16 @@ def run(query: TypedQuery) -> None:
     """Let a table take in all that there is."""
     while query.step():
         continue
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the process be killed when it begins another commit."""
+    real, left = OpenDeltaTable.commit, [commits]
+
+    def dying(table: OpenDeltaTable, *args: Any, **keys: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        real(table, *args, **keys)
+
+    monkeypatch.setattr(OpenDeltaTable, "commit", dying)

@@ -39,7 +39,10 @@ from rillnode.node.spark.typed.columns import (
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.infer import new_columns
 from rillnode.node.spark.typed.judging import Expectations, Unexpected
+from rillnode.node.spark.typed.keys import Marker, null_keys
+from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
+from rillnode.node.spark.typed.times import long_values
 
 REASON_MAX: Final = 500
 _MESSAGE: Final = 27
@@ -69,6 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         settled: all that could be found was taken in: the rest are rejects.
         version: number of the schema.
         expect: what is expected of each row.
+        layout: how the table's rows are kept.
     """
 
     source: SchemaSource
@@ -78,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = False
     version: int = 1
     expect: tuple[Expectation, ...] = ()
+    layout: Layout = PLAIN
 
 
 class Found(NamedTuple):
@@ -140,6 +145,7 @@ class Lander:
         self.columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
         self.schema = table_schema(self.columns, rest=plan.rest)
         self._expectations = Expectations(plan.expect, self.schema)
+        self.marker = Marker(plan.layout, self.schema)
         self._strict, self._lenient = (
             msgspec.json.Decoder(object_type(self.columns, strict=strict, struct=schema.struct))
             for strict in (True, False)
@@ -186,6 +192,11 @@ class Lander:
         arrays = self._arrays(objects, rests, good, bad)
         landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
         found = found._replace(columns=new_columns(samples))
+        layout = self._plan.layout
+        if unfit := long_values(landed, layout) | null_keys(landed, layout):
+            bad += [(good[at], why) for at, why in unfit.items()]
+            kept = [at for at in range(len(good)) if at not in unfit]
+            landed, good = landed.take(pa.array(kept, pa.int64())), [good[at] for at in kept]
         judged = self._expectations.judge(landed)
         bad += [(good[at], why) for at, why in judged.rejected]
         rejects = self._rejects(rows, sorted(bad), now)

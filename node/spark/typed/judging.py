@@ -6,19 +6,20 @@ all as positions, which Delta keeps, and per minute in what the transaction says
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.predicates import Predicates
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.expectations import Expectation, unfit_expectation
+from rillnode.node.spark.typed.store import OpenTable
 
 MINUTES_MAX: Final = 60
 """Minutes that `unexpected_minutes` looks for."""
@@ -111,7 +112,7 @@ def summed(parts: Sequence[Unexpected]) -> Unexpected:
     return {name: dict(minutes) for name, minutes in counted.items()}
 
 
-def totals(table: DeltaTable | None, names: Sequence[str]) -> dict[str, int]:
+def totals(table: OpenTable | None, names: Sequence[str]) -> dict[str, int]:
     """How many rows have not met each of some expectations since the table was made."""
     if table is None:
         return dict.fromkeys(names, 0)
@@ -123,17 +124,11 @@ def positions(counts: Mapping[str, int]) -> list[Transaction]:
     return [Transaction(f"{_TOTAL}{name}", count) for name, count in counts.items()]
 
 
-def unexpected_minutes(table: DeltaTable) -> Unexpected:
+def unexpected_minutes(table: OpenTable) -> Unexpected:
     """The counts of the newest minutes in a table's history."""
-    found = summed([*_noted(table)])
+    found = summed(list(table.noted(METADATA, COMMITS_MAX)))
     newest = sorted({minute for minutes in found.values() for minute in minutes})[-MINUTES_MAX:]
     return {
         name: {minute: count for minute, count in sorted(minutes.items()) if minute in newest}
         for name, minutes in found.items()
     }
-
-
-def _noted(table: DeltaTable) -> Iterator[Unexpected]:
-    for commit in table.history(COMMITS_MAX):
-        if METADATA in commit:
-            yield cast("Unexpected", commit[METADATA])

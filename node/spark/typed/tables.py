@@ -27,6 +27,7 @@ from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
+from rillnode.node.spark.typed.counts import COUNTS
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine
@@ -133,7 +134,7 @@ class TypedTables:
             figures: list[dict[str, Any]] = [self._figures.get(key, {}) for key in mine]
             summed = {
                 name: sum(int(str(one.get(name, 0))) for one in figures)
-                for name in ("rows", "rejects")
+                for name in ("rows", "rejects", *COUNTS)
             }
             version = max((int(str(one.get("schema_version", 0))) for one in figures), default=0)
             unexpected = {

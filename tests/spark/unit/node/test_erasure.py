@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,13 +30,13 @@ from rillnode.node.spark.erasing import (
 from rillnode.node.spark.erasure import Erasures, applied, of_ranges
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.typed import pairs
 from rillnode.node.spark.typed.expectations import Expectation
+from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
-from rillnode.node.spark.typed.work import in_process
+from rillnode.node.spark.typed.work import Engine, in_process
 from silver_chain import Chain
 from table_readers import READERS, Filter, plain_rows, rows_of
-from typed_samples import CREATED_AT, Lake, run
+from typed_samples import CREATED_AT, Lake, die_after, run
 
 COLUMNS: dict[str, Any] = {"id": "int", "user": "string", "note": "string?"}
 SECRET = b"u17"
@@ -284,15 +284,7 @@ def test_the_half_of_a_pair_that_was_left_is_erased_too(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.lake.push(entry(1, "u17"), entry(2), b'{"id":"x","user":"u1"}')
-    real, left = pairs.commit_files, [1]
-
-    def dying(*args: Any) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        real(*args)
-
-    monkeypatch.setattr(pairs, "commit_files", dying)
+    die_after(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
         site.query().step()
     monkeypatch.undo()
@@ -424,3 +416,65 @@ def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
     assert applied(DeltaTable(site.typed.dir)) == 0
     sweeps.step(21.0, said.append)
     assert bytes_of(site) == []
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"partition_by": ("day(_received_at)",)},
+        {"partition_by": ("_stream", "_partition")},
+        {"partition_by": ("user",)},
+        {"key": ("id",)},
+        {"key": ("id",), "partition_by": ("user",)},
+    ],
+)
+def test_tables_that_are_kept_otherwise_are_erased_in_too(
+    site: Site, layout: dict[str, Any]
+) -> None:
+    site.typed = site.lake.config(columns=COLUMNS, layout=Layout(**layout))
+    site.tables = Tables(bronze=site.bronze, derived=None, typed=(site.typed,))
+    site.lake.push(entry(0), entry(1, "u17"), entry(2, "u2"), b'{"id":"x","user":"u17"}')
+    site.lake.push(entry(3, "u17"), entry(4), received_at=TIME + 24 * 60 * MINUTE)
+    run(site.query())
+    assert site.erase("user = 'u17'") == 3
+    assert SECRET not in str(table_of(site).to_pylist()).encode()
+    ids = table_of(site).column("id").to_pylist()
+    assert sorted(ids) == [0, 2, 4]
+    site.lake.push(entry(5, "u17"), entry(6))
+    query = TypedQuery(site.typed, TableLog(site.bronze), retried(site))
+    query.step()
+    ids = table_of(site).column("id").to_pylist()
+    assert sorted(ids) == [0, 2, 4, 6]
+
+
+def table_of(site: Site) -> pa.Table:
+    """The rows of the typed table, also what its files have in their partitions alone."""
+    reader: Any = DeltaTable(site.typed.dir)
+    return cast("pa.Table", reader.to_pyarrow_table())
+
+
+def retried(site: Site) -> Engine:
+    """An engine during whose work entries are erased."""
+
+    def slow(works: Sequence[bytes]) -> list[bytes]:
+        done = in_process(works)
+        site.erase("user = 'u17'")
+        return done
+
+    return slow
+
+
+def test_all_entries_of_a_key_are_erased_and_what_is_remembered_of_it(site: Site) -> None:
+    layout = Layout(key=("user",), delete_when="note = 'gone'")
+    site.typed = site.lake.config(columns=COLUMNS, layout=layout)
+    site.tables = Tables(bronze=site.bronze, derived=None, typed=(site.typed,))
+    site.lake.push(entry(1, "u17", note="first"), entry(2, "u1"), entry(3, "u2"))
+    run(site.query())
+    site.lake.push(entry(4, "u17"), entry(5, "u17", note="gone"), entry(6, "u2", note="gone"))
+    run(site.query())
+    assert site.lake.places() == [1]
+    assert site.erase("user = 'u17'") == 3
+    assert site.places()["table"] == [1, 2, 5]
+    remembered = (site.lake.directory / "t" / "_deletes").glob("*.parquet")
+    rows = [row for path in remembered for row in pq.read_table(str(path)).to_pylist()]
+    assert [row["user"] for row in rows] == ["u2"]

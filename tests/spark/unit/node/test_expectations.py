@@ -12,12 +12,11 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config
 from rillnode.node.spark.config import TypedTable
 from rillnode.node.spark.metrics import samples
-from rillnode.node.spark.typed import pairs
 from rillnode.node.spark.typed.describing import describe
 from rillnode.node.spark.typed.expectations import Expectation, read_expectation
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process
-from typed_samples import Lake, run
+from typed_samples import Lake, die_after, run
 
 COLUMNS = {"id": "int", "at": "timestamp", "temp": "float?", "pos?": {"lat": "float"}}
 SANE = Expectation(name="sane", sql="temp between -80 and 80")
@@ -83,17 +82,9 @@ def test_they_are_counted_per_minute(lake: Lake) -> None:
 def test_a_kill_counts_nothing_twice(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    real, left = pairs.commit_files, [commits]
-
-    def dying(*args: Any) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        real(*args)
-
     lake.push(entry(1, 900.0), entry(0))
     lake.push(entry(1, 900.0), entry(0), entry(2))
-    monkeypatch.setattr(pairs, "commit_files", dying)
+    die_after(monkeypatch, commits)
     with pytest.raises(KeyboardInterrupt):
         run(expecting(lake, SANE, KNOWN, batch_rows_max=2))
     monkeypatch.undo()

@@ -92,6 +92,50 @@ PROBLEMS: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
+KEPT = 'columns = { id = "int", at = "timestamp", day = "date", f = "float", op = "string" }\n'
+LAYOUTS: list[tuple[str, str]] = [
+    ('key = ["no"]', "table[0].key: the schema has no column 'no'; there is id, at, day, f, op"),
+    ('key = ["f"]', "table[0].key: column 'f' is float, and a column of a key is one of timestamp"),
+    ('key = ["id", "id"]', "table[0].key: 'id' is there twice"),
+    ('key = [""]', "table[0].key[0]: '': expected a text that is not empty"),
+    ('key = "id"', "table[0].key: 'id': expected a list of columns"),
+    ("delete_when = \"op = 'D'\"", "table[0].delete_when: needs a key"),
+    ('time = "id"', "table[0].time: column 'id' is int, and a time is a timestamp or a date"),
+    ('time = "no"', "table[0].time: the schema has no column 'no'"),
+    ('late_seconds = 0', "table[0].late_seconds: 0"),
+    ('partition_by = ["week(at)"]', "table[0].partition_by: 'week(at)': expected a column, or"),
+    ('partition_by = ["day(id)"]', "column 'id' is int, and day(...) is of a timestamp or a date"),
+    ('partition_by = ["hour(day)"]', "column 'day' is date, and hour(...) is of a timestamp"),
+    ('partition_by = ["day(no)"]', "table[0].partition_by: the schema has no column 'no'"),
+    ('partition_by = ["f"]', "column 'f' is float, and partitions are values of string, int"),
+    ('partition_by = ["op", "op"]', "table[0].partition_by: 'op' is there twice"),
+    ('partition_by = ["op", "id", "day", "day(at)", "_stream"]', "5 are more than the 4"),
+    ('keep_days = 0', "table[0].keep_days: 0"),
+    ('keep_days = -1', "table[0].keep_days: -1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), LAYOUTS)
+def test_a_layout_that_its_columns_cannot_have_is_one_clear_error(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    assert why in problem(SINK + TABLE + KEPT + text, tmp_path)
+
+
+def test_how_rows_are_kept_is_told_to_the_job(tmp_path: Path) -> None:
+    text = (
+        'key = ["id", "_stream"]\ndelete_when = "op = \'D\'"\ntime = "at"\nlate_seconds = 60\n'
+        'partition_by = ["day(at)", "hour( _received_at )", "op"]\nkeep_days = 400'
+    )
+    config = parse_config(SINK + TABLE + KEPT + text, tmp_path / "node.toml")
+    sink = config.each(SinkTables)[0].spark[0]
+    (table,) = tables_of(config, "lake")
+    layout = typed_config(table, sink).layout
+    assert (layout.key, layout.delete_when, layout.time) == (("id", "_stream"), "op = 'D'", "at")
+    assert [one.name for one in layout.partitions] == ["_at_day", "_received_at_hour", "op"]
+    assert (layout.keep_days, layout.late_seconds, layout.kept_by) == (400, 60, "at")
+
+
 @pytest.mark.parametrize(("text", "why"), PROBLEMS)
 def test_what_cannot_be_is_one_clear_error(text: str, why: str, tmp_path: Path) -> None:
     assert why in problem(SINK + text, tmp_path)

@@ -1,0 +1,45 @@
+"""Puts metadata on the fields of an Arrow schema, nested ones too."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+FIELD_ID: Final = b"PARQUET:field_id"
+"""Metadata by which pyarrow gives a column of a Parquet file its number."""
+
+Tell = Callable[[str, pa.Field], dict[bytes, bytes] | None]
+"""The metadata of a field, of its path, such as `pos.lat`, `tags.element` or `counts.value`."""
+
+
+def with_metadata(schema: pa.Schema, tell: Tell) -> pa.Schema:
+    """The same schema with other metadata; lists of large offsets become plain ones."""
+    return pa.schema([_field(one, one.name, tell) for one in schema])
+
+
+def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    """The same schema with the numbers of its fields, by their paths; itself where there are none.
+
+    Raises:
+        KeyError: a field has no number.
+    """
+    if not ids:
+        return schema
+    return with_metadata(schema, lambda path, _: {FIELD_ID: str(ids[path]).encode()})
+
+
+def _field(field: pa.Field, path: str, tell: Tell) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        inner = (kind.field(at) for at in range(kind.num_fields))
+        kind = pa.struct([_field(one, f"{path}.{one.name}", tell) for one in inner])
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = pa.list_(_inner(kind.value_field, path, "element", tell))
+    elif pa.types.is_map(kind):
+        key = _inner(kind.key_field, path, "key", tell)
+        kind = pa.map_(key, _inner(kind.item_field, path, "value", tell))
+    return pa.field(field.name, kind, field.nullable, tell(path, field))
+
+
+def _inner(field: pa.Field, path: str, name: str, tell: Tell) -> pa.Field:
+    return _field(field.with_name(name), f"{path}.{name}", tell)
