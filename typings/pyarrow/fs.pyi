@@ -1,3 +1,4 @@
+from datetime import datetime
 from enum import Enum
 from types import TracebackType
 from typing import Self, overload
@@ -33,6 +34,8 @@ class FileInfo:
     def base_name(self) -> str: ...
     @property
     def size(self) -> int: ...
+    @property
+    def mtime(self) -> datetime | None: ...
 
 class FileSystem:
     @staticmethod

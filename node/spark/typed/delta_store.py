@@ -186,6 +186,9 @@ class DeltaStore:
                     found.append(msgspec.json.decode(stream.read(), type=SchemaVersion))
         return found
 
+    def check(self, columns: Columns) -> None:
+        """Refuse nothing: all columns are such as Delta has."""
+
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenDeltaTable:
         """Make the table, or let it have these columns; what it has besides stays.
 

@@ -25,7 +25,11 @@ def describe(config: TypedConfig) -> dict[str, Any]:
     stores = stores_of(config)
     table, rejects = (one.open() for one in stores)
     history = stores[0].history()
-    found: dict[str, Any] = {"dir": config.dir, "evolve": config.evolve, "reject": config.reject}
+    found: dict[str, Any] = {
+        "dir": config.dir or stores[0].name,
+        "evolve": config.evolve,
+        "reject": config.reject,
+    }
     if table is None or not history:
         return {**found, "state": "not made yet"}
     return {

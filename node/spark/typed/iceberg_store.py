@@ -1,41 +1,36 @@
 """Typed tables in Iceberg's format: a name in a catalog, which knows the table's newest metadata.
 
 Tasks write Parquet files whose columns have the table's numbers for them; a commit makes a snapshot
-of them. How far the table has come is in the snapshot's summary, and in the table's properties, of
-which each commit writes both: the summary is what counts, since it goes when somebody rolls the
-table back; the properties are left when snapshots expire. Each schema of the history is a property.
+of them. Each schema of the history is a property of the table.
 """
 
+<<<<<<< HEAD
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, cast
+=======
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+>>>>>>> c24-iceberg
 
 import msgspec
 import pyarrow as pa
-from deltalake import Transaction
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, schema_to_pyarrow
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema, index_name_by_id
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table import Transaction as TableTransaction
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
 from rillnode.node.spark.field_metadata import with_metadata
-from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.job_config import CatalogConfig
-from rillnode.node.spark.parquet import TableFile, remove_files, write_files
-from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.typed.arrays import KIND, columns_of
-from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.parquet import remove_files
+from rillnode.node.spark.typed.arrays import KIND, arrow_field, columns_of
+from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.iceberg_catalog import asking, open_catalog
+<<<<<<< HEAD
 from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion
 
 _NUMBERS: Final = "rillnode.positions"
@@ -43,10 +38,29 @@ _NUMBERS: Final = "rillnode.positions"
 _NOTED: Final = "rillnode."
 """Before the names of what summaries of snapshots note."""
 _COMMITS_MAX: Final = 100_000
+=======
+from rillnode.node.spark.typed.iceberg_maintenance import IcebergMaintenance
+from rillnode.node.spark.typed.iceberg_table import (
+    DOC,
+    JSON,
+    PAIR,
+    OpenIcebergTable,
+    arrow_of,
+    data_of,
+    field_ids,
+    is_as_written,
+    plain,
+    read_rows,
+    said_by,
+    snapshots_of,
+    sync_table,
+    write_rows,
+)
+from rillnode.node.spark.typed.store import Conflict, SchemaVersion
+from rillnode.node.spark.typed.work import Place
+
+>>>>>>> c24-iceberg
 _SCHEMAS: Final = "rillnode.schemas."
-_JSON: Final = b"json"
-"""The comment of a column of texts that hold JSON."""
-_DOC: Final = b"doc"
 _ATTEMPTS: Final = 5
 _PROPERTIES: Final = {
     # A commit each few seconds makes thousands of manifests and metadata files a day.
@@ -58,6 +72,7 @@ _PROPERTIES: Final = {
 }
 
 
+<<<<<<< HEAD
 class _Commit(TableTransaction):
     """A transaction that is not made again upon what another writer has made meanwhile.
 
@@ -234,13 +249,15 @@ class OpenIcebergTable:
                 producer.delete_data_file(one)
 
 
+=======
+>>>>>>> c24-iceberg
 class IcebergStore:
     """A table in a catalog.
 
     Args:
         config: the catalog.
         identifier: the table's name in it, with its namespace.
-        location: where its files lie; empty for where the catalog says.
+        location: directory or URI of its files; empty for where the catalog says.
         schema: of a table that is made where its place is asked for.
         compact_commits: small files are merged after this many commits; 0 never.
 
@@ -259,7 +276,8 @@ class IcebergStore:
         self.name = f"{config.name}.{identifier}"
         self._config = config
         self._identifier = identifier
-        self._location = location
+        self._maintenance = IcebergMaintenance(compact_commits)
+        self._location = location if "://" in location or not location else f"file://{location}"
         self._schema = schema
         self._ids: dict[str, int] | None = None
 
@@ -286,12 +304,14 @@ class IcebergStore:
     def place(self) -> Place:
         """Where files for the table are written, and the numbers of its columns."""
         table = self.open()
-        if table is None and self._schema is not None:
+        if self._schema is not None and (
+            table is None or not set(self._schema.names) <= set(table.arrow_schema.names)
+        ):
             table = self.become(self._schema, None)
         if table is None:
             raise StoreError("table.busy", f"{self.name} was dropped")
         self._ids = field_ids(table.table.schema())
-        return Place(directory=plain(_data(table.table)), ids=self._ids)
+        return Place(directory=plain(data_of(table.table)), ids=self._ids)
 
     def uris(self, files: Sequence[str]) -> list[str]:
         """Where some of the table's files lie."""
@@ -308,6 +328,21 @@ class IcebergStore:
         ]
         return sorted(found, key=lambda one: one.version)
 
+    def check(self, columns: Columns) -> None:
+        """Refuse columns whose paths are the same, since Iceberg knows them by these.
+
+        Raises:
+            ConfigError: `table.column`, which.
+        """
+        seen: set[str] = set()
+
+        def note(path: str, _: pa.Field) -> None:
+            if path in seen:
+                raise unfit(path, "is there twice, once with a dot in a name")
+            seen.add(path)
+
+        with_metadata(pa.schema([arrow_field(one) for one in columns]), note)
+
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenIcebergTable:
         """Make the table, or let it have these columns; what it has besides stays.
 
@@ -315,7 +350,7 @@ class IcebergStore:
             ConfigError: `table.schema`, it cannot have them, or is a table of another kind.
             StoreError: `table.busy`, somebody else commits all the time.
         """
-        documented = with_metadata(schema, lambda _, one: {_DOC: _JSON} if _is_json(one) else None)
+        documented = with_metadata(schema, lambda _, one: {DOC: JSON} if _is_json(one) else None)
         for _ in range(_ATTEMPTS):
             table = self.open() or self._create(documented)
             present = present_columns(table, self.name)
@@ -369,14 +404,23 @@ class IcebergStore:
                 if noted is not None:
                     text = _json(noted)
                     made.set_properties({f"{_SCHEMAS}{noted.version:06}": text})
-                if widened and (tasks := table.tasks()):
+                if widened and (files := table.files()):
+                    if any(not is_as_written(table.table, one) for one in files):
+                        text = f"files of {self.name} are another writer's: make the table anew"
+                        raise ConfigError("table.schema", text)
                     future = made.table_metadata.schema()
+<<<<<<< HEAD
                     rows = table.rows_of(tasks, _arrow(future))
                     directory = plain(_data(table.table))
                     files = write_files(directory, rows, field_ids(future))
                     written += [one.name for one in files]
                     paths = [f"{_data(table.table)}/{one}" for one in written]
                     table.snapshot(made, paths, [one.file for one in tasks])
+=======
+                    written += write_rows(table.table, read_rows(files, arrow_of(future)), future)
+                    paths = [f"{data_of(table.table)}/{one}" for one in written]
+                    table.snapshot(made, paths, [one.file for one in table.tasks()])
+>>>>>>> c24-iceberg
         except (Conflict, ConfigError):
             self.remove(written)
             raise
@@ -388,9 +432,17 @@ class IcebergStore:
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
         table = self.open()
+<<<<<<< HEAD
         for pair in table.noted("pair", _COMMITS_MAX) if table is not None else ():
             if pair["number"] == number:
                 return cast("dict[str, Any]", pair)
+=======
+        for snapshot in snapshots_of(table.table) if table is not None else ():
+            if text := said_by(snapshot, PAIR):
+                pair: dict[str, Any] = msgspec.json.decode(text)
+                if pair["number"] == number:
+                    return pair
+>>>>>>> c24-iceberg
         return None
 
     def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
@@ -434,49 +486,19 @@ class IcebergStore:
     def remove(self, names: Sequence[str]) -> None:
         """Remove files that no commit has added."""
         if names and (table := self.open()) is not None:
-            remove_files(plain(_data(table.table)), names)
+            remove_files(plain(data_of(table.table)), names)
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        return None
-
-
-def field_ids(schema: Schema) -> dict[str, int]:
-    """The numbers of a table's columns, by their paths."""
-    return {path: number for number, path in index_name_by_id(schema).items()}
-
-
-def plain(uri: str) -> str:
-    """A URI as the rest of this project takes it: of a local file the path itself, unquoted."""
-    return uri.removeprefix("file://")
-
-
-def sync_table(table: Table) -> None:
-    """Make what the newest commit of a local table has written durable."""
-    files = [table.metadata_location]
-    if (snapshot := table.current_snapshot()) is not None:
-        manifests = snapshot.manifests(table.io)
-        new = (one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id)
-        files += [snapshot.manifest_list, *(one.manifest_path for one in new)]
-    paths = (local_path(plain(one)) for one in files)
-    sync_files(one for one in paths if one is not None)
-
-
-def _data(table: Table) -> str:
-    """Where the data files of a table lie, as its metadata name it."""
-    return f"{table.location().rstrip('/')}/data"
-
-
-def _arrow(schema: Schema) -> pa.Schema:
-    """Columns of Iceberg's as those of a typed table."""
-    return with_metadata(
-        schema_to_pyarrow(schema, include_field_ids=False),
-        lambda _, one: {KIND: _JSON} if (one.metadata or {}).get(_DOC) == _JSON else None,
-    )
+        table = self.open()
+        if table is None:
+            return None
+        with asking(self.name):
+            return self._maintenance.step(table)
 
 
 def _is_json(field: pa.Field) -> bool:
-    return (field.metadata or {}).get(KIND) == _JSON
+    return (field.metadata or {}).get(KIND) == JSON
 
 
 def _widened(present: Columns, wanted: Columns) -> list[str]:
@@ -484,6 +506,7 @@ def _widened(present: Columns, wanted: Columns) -> list[str]:
     had = {path for path, one in walk(present) if one.kind == "int"}
     paths = (path for path, one in walk(wanted) if one.kind == "float" and path in had)
     return sorted({path[0] for path in paths})
+<<<<<<< HEAD
 
 
 def _snapshots(table: Table) -> Iterator[Snapshot]:
@@ -517,3 +540,5 @@ def _numbers(table: Table) -> dict[str, int]:
 
 def _has_deletes(snapshot: Snapshot) -> bool:
     return (_said(snapshot, "total-delete-files") or "0") != "0"
+=======
+>>>>>>> c24-iceberg

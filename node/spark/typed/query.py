@@ -111,8 +111,8 @@ class TypedQuery:
         """
         try:
             return self._step()
-        except ConfigError:
-            self._plan = None  # the table may have become another
+        except BaseException:
+            self._plan = None  # the table may have become another: the next step looks
             raise
 
     def _step(self) -> bool:
@@ -256,7 +256,7 @@ class TypedQuery:
         outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)
-            found = usable(self._typed.present(), merged_found(outcomes))
+            found = usable(self._typed.present(), merged_found(outcomes), self._table)
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
             wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:

@@ -17,6 +17,11 @@ from deltalake import Transaction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock
 from rillnode.node.spark.parquet import TableFile
+<<<<<<< HEAD
+=======
+from rillnode.node.spark.typed.columns import Columns
+from rillnode.node.spark.typed.work import Place
+>>>>>>> c24-iceberg
 
 
 class Conflict(StoreError):
@@ -130,6 +135,14 @@ class TableStore(Protocol):
 
     def history(self) -> list[SchemaVersion]:
         """All schemas that the table has had, the present one last."""
+        ...
+
+    def check(self, columns: Columns) -> None:
+        """Refuse columns that the format cannot have.
+
+        Raises:
+            ConfigError: `table.column`, which, and why.
+        """
         ...
 
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenTable:

@@ -33,6 +33,7 @@ from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine
 
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
+_LOWER: Final = re.compile(r"[a-z0-9_]+")
 _POLL_SECONDS: Final = 0.25
 
 
@@ -49,10 +50,19 @@ def directory_of(stream: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.-]', '.', stream)[:100].lstrip('.')}-{digest}"
 
 
+def table_of(stream: str) -> str:
+    """The name of a stream's own table in a catalog, where dots part names and cases are one."""
+    if _LOWER.fullmatch(stream):
+        return stream
+    digest = hashlib.blake2b(stream.encode(), digest_size=4).hexdigest()
+    return f"{re.sub(r'[^a-z0-9_]', '_', stream.lower())[:100]}_{digest}"
+
+
 def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
     """The table of one stream, of a table for each stream."""
     place = config.dir.replace(STREAM, directory_of(stream))
-    return replace(config, dir=place, streams=(stream,))
+    table = config.table.replace(STREAM, table_of(stream))
+    return replace(config, dir=place, table=table, streams=(stream,))
 
 
 @dataclass(slots=True)
@@ -97,7 +107,7 @@ class TypedTables:
         self._stop = threading.Event()
         self._thread: Running | None = None
         for config in configs:
-            if STREAM not in config.dir:
+            if not config.of_each_stream:
                 self._add(config, "")
 
     def run_once(self) -> None:
@@ -155,7 +165,7 @@ class TypedTables:
             tasks_max=self._tasks_max,
             erasures=self._erasures,
         )
-        part = Part(part_name(config.name), [config.dir])
+        part = Part(part_name(config.name), [config.dir] if config.dir else [])
         self._queries[config.name, stream] = _Query(query, part)
 
     def _run(self) -> None:
@@ -203,7 +213,7 @@ class TypedTables:
 
     def _find_streams(self) -> None:
         """Find the streams that have tables of their own, in what is new in bronze."""
-        wanted = [config for config in self._configs if STREAM in config.dir]
+        wanted = [config for config in self._configs if config.of_each_stream]
         bronze = self._log.open() if wanted else None
         if bronze is None:
             return
