@@ -24,7 +24,7 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
-<<<<<<< HEAD
+from rillnode.node.spark.catalog_config import Catalog, Format, catalog_problems
 from rillnode.node.spark.installed import is_installed
 from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.expectations import (
@@ -33,9 +33,6 @@ from rillnode.node.spark.typed.expectations import (
     read_expectation,
 )
 from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
-=======
-from rillnode.node.spark.catalog_config import Catalog, Format, catalog_problems
->>>>>>> c24-iceberg
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,

@@ -73,9 +73,11 @@ class Maintenance:
     Args:
         location: the table's directory or URI.
         commits: number of commits between two rounds; 0 for no maintenance.
+        keep_hours: how long files that no longer count stay.
     """
 
-    def __init__(self, location: str, commits: int) -> None:
+    def __init__(self, location: str, commits: int, keep_hours: int = KEEP_HOURS) -> None:
+        self._keep_hours = keep_hours
         self._location = location
         self._commits = commits
         self._done_at: int | None = None
@@ -122,7 +124,12 @@ class Maintenance:
 
     def _finish(self, table: DeltaTable) -> str:
         table.update_incremental()
-        removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
+        removed = table.vacuum(
+            retention_hours=self._keep_hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+        )
         self._planned, self._done_at = None, table.version()
         return f"removed {len(removed)} files that the table no longer uses"
 

@@ -41,6 +41,18 @@ METRICS: Final = (
         "Entries among the rejects of a typed table, which did not fit its schema.",
     ),
     Described(
+        "rillnode_spark_table_rows_late", "gauge", ("sink", "table"),
+        "Rows of a typed table that were received long after their time, since it was made.",
+    ),
+    Described(
+        "rillnode_spark_table_rows_superseded", "gauge", ("sink", "table"),
+        "Entries that came to a typed table after a later one of their key, since it was made.",
+    ),
+    Described(
+        "rillnode_spark_table_rows_expired", "gauge", ("sink", "table"),
+        "Entries that were too old for a typed table when they came, since it was made.",
+    ),
+    Described(
         "rillnode_spark_table_unexpected_rows", "gauge", ("expectation", "sink", "table"),
         "Rows that did not meet an expectation of a typed table, since it was made.",
     ),
@@ -102,6 +114,9 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
         "rillnode_spark_table_rows": of_tables("rows"),
         "rillnode_spark_table_rejects": of_tables("rejects"),
+        "rillnode_spark_table_rows_late": of_tables("rows_late"),
+        "rillnode_spark_table_rows_superseded": of_tables("rows_superseded"),
+        "rillnode_spark_table_rows_expired": of_tables("rows_expired"),
         "rillnode_spark_table_unexpected_rows": [*unexpected()],
         "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
         "rillnode_spark_table_state": [

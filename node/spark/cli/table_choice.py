@@ -18,7 +18,6 @@ def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable,
     """
     from rillnode.node.spark.cli.sink_choice import choose_sink
     from rillnode.node.spark.config import TypedTable
-    from rillnode.node.spark.typed.schemas import STREAM
 
     tables = {one.called: one for one in config.each(TypedTable)}
     if name not in tables:
@@ -31,7 +30,7 @@ def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable,
     from rillnode.node.spark.typed.tables import of_stream
 
     typed = typed_config(table, sink)
-    if STREAM not in typed.dir:
+    if not typed.of_each_stream:
         return table, typed
     if not stream:
         text = f"{name} is a table for each stream: name one with --stream"

@@ -29,7 +29,7 @@ from rillnode.node.spark.delta import (
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
 from rillnode.node.spark.files import local_path, replace_file
-from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
@@ -42,6 +42,8 @@ from rillnode.node.spark.typed.store import Place, SchemaVersion
 from rillnode.node.spark.typed.times import Expiry
 
 _ATTEMPTS: Final = 3
+REWRITTEN_KEEP_HOURS: Final = 6
+"""How long old files of a table with a key stay: each merge writes some of its files anew."""
 _KEY: Final = "rillnode.key"
 """The property of a table that says by what key it was made."""
 
@@ -83,12 +85,14 @@ class OpenDeltaTable:
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
-        files = pa.table(self.table.get_add_actions())
-        sizes = cast("list[int]", files.column("size_bytes").to_pylist())
+        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        sizes: list[int] = [file["size_bytes"] for file in files]
+        parts = {tuple(file.get("partition", {}).items()) for file in files}
         committed_ms: int = self.table.history(1)[0]["timestamp"]
         return {
             "files": len(sizes),
             "bytes": sum(sizes),
+            "partitions": len(parts),
             "file_bytes_min": min(sizes, default=0),
             "file_bytes_max": max(sizes, default=0),
             "table_version": self.table.version(),
@@ -158,7 +162,8 @@ class DeltaStore:
         self.name = location
         self._layout = layout
         self._parted = [one.name for one in layout.partitions]
-        self._maintenance = Maintenance(location, compact_commits)
+        keep_hours = REWRITTEN_KEEP_HOURS if layout.key else KEEP_HOURS
+        self._maintenance = Maintenance(location, compact_commits, keep_hours)
         self._expiry = Expiry(location, layout)
         self._keyed = Keyed(location, layout) if layout.key else None
 

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
+import msgspec
+
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
 from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.counts import counts_of
 from rillnode.node.spark.typed.decode import said_by
 from rillnode.node.spark.typed.infer import infer_columns
 from rillnode.node.spark.typed.judging import totals, unexpected_minutes
@@ -29,6 +32,7 @@ def describe(config: TypedConfig) -> dict[str, Any]:
         "dir": config.dir or stores[0].name,
         "evolve": config.evolve,
         "reject": config.reject,
+        **msgspec.to_builtins(config.layout),
     }
     if table is None or not history:
         return {**found, "state": "not made yet"}
@@ -39,6 +43,7 @@ def describe(config: TypedConfig) -> dict[str, Any]:
         "rows": table.count(),
         "rejects": 0 if rejects is None else rejects.count(),
         "reasons": {} if rejects is None else _reasons(stores[1].uris(rejects.files())),
+        **counts_of(table),
         "unexpected": totals(table, [one.name for one in config.expect]),
         "unexpected_minutes": unexpected_minutes(table),
         **table.figures(),

@@ -4,17 +4,9 @@ Tasks write Parquet files whose columns have the table's numbers for them; a com
 of them. Each schema of the history is a property of the table.
 """
 
-<<<<<<< HEAD
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
-from itertools import islice
-from typing import Any, Final, cast
-=======
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
->>>>>>> c24-iceberg
 
 import msgspec
 import pyarrow as pa
@@ -25,20 +17,11 @@ from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
 from rillnode.node.spark.field_metadata import with_metadata
 from rillnode.node.spark.job_config import CatalogConfig
-from rillnode.node.spark.parquet import remove_files
+from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 from rillnode.node.spark.typed.arrays import KIND, arrow_field, columns_of
 from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.iceberg_catalog import asking, open_catalog
-<<<<<<< HEAD
-from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion
-
-_NUMBERS: Final = "rillnode.positions"
-"""What commits leave: JSON of numbers by their names."""
-_NOTED: Final = "rillnode."
-"""Before the names of what summaries of snapshots note."""
-_COMMITS_MAX: Final = 100_000
-=======
 from rillnode.node.spark.typed.iceberg_maintenance import IcebergMaintenance
 from rillnode.node.spark.typed.iceberg_table import (
     DOC,
@@ -56,10 +39,8 @@ from rillnode.node.spark.typed.iceberg_table import (
     sync_table,
     write_rows,
 )
-from rillnode.node.spark.typed.store import Conflict, SchemaVersion
-from rillnode.node.spark.typed.work import Place
+from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion
 
->>>>>>> c24-iceberg
 _SCHEMAS: Final = "rillnode.schemas."
 _ATTEMPTS: Final = 5
 _PROPERTIES: Final = {
@@ -72,185 +53,6 @@ _PROPERTIES: Final = {
 }
 
 
-<<<<<<< HEAD
-class _Commit(TableTransaction):
-    """A transaction that is not made again upon what another writer has made meanwhile.
-
-    pyiceberg would do so. But where the table has come to is read before, and by then the other
-    one may have done this very work.
-    """
-
-    def _rebuild_snapshot_updates(self) -> None:
-        raise CommitFailedException("another writer was first")
-
-
-class OpenIcebergTable:
-    """An Iceberg table as of one of its versions.
-
-    Args:
-        name: as what people know it.
-        table: pyiceberg's own.
-
-    Attributes:
-        table: the same.
-    """
-
-    def __init__(self, name: str, table: Table) -> None:
-        self._name = name
-        self.table = table
-        self._numbers = _numbers(table)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """Its columns."""
-        return _arrow(self.table.schema())
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """A number that a commit has left; None where none has."""
-        return self._numbers.get(app_id)
-
-    def count(self) -> int:
-        """The number of its rows."""
-        snapshot = self.table.current_snapshot()
-        if snapshot is None:
-            return 0
-        told = _said(snapshot, "total-records")
-        if told is not None and not _has_deletes(snapshot):
-            return int(told)
-        with asking(self._name):
-            return self.table.scan().count()
-
-    def files(self) -> list[str]:
-        """Where its files lie.
-
-        Raises:
-            StoreError: `table.deletes`, another writer has deleted rows beside the files.
-        """
-        tasks = self.tasks()
-        if any(one.delete_files for one in tasks):
-            raise StoreError(
-                "table.deletes",
-                f"rows of {self._name} were deleted by files of deletes, which are to be taken in "
-                "first: `CALL system.rewrite_data_files` of Spark does it",
-            )
-        return [one.file.file_path for one in tasks]
-
-    def tasks(self) -> list[FileScanTask]:
-        """Its files, each with what was deleted of it."""
-        with asking(self._name):
-            return list(self.table.scan().plan_files())
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """All of its rows."""
-        return self.rows_of(self.tasks(), self.arrow_schema)
-
-    def rows_of(self, tasks: Iterable[FileScanTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of some of its files, as its schema of now has them."""
-        metadata, io = self.table.metadata, self.table.io
-        scan = ArrowScan(metadata, io, self.table.schema(), AlwaysTrue())
-        for task in tasks:  # one at a time: all rows of its files are in memory at once
-            with asking(self._name):
-                batches = list(scan.to_record_batches([task]))
-            for batch in batches:
-                yield conform(batch, schema)
-
-    def figures(self) -> dict[str, Any]:
-        """Sizes of its files, and its last commit, for people."""
-        sizes = [one.file.file_size_in_bytes for one in self.tasks()]
-        snapshot = self.table.current_snapshot()
-        return {
-            "files": len(sizes),
-            "bytes": sum(sizes),
-            "file_bytes_min": min(sizes, default=0),
-            "file_bytes_max": max(sizes, default=0),
-            "location": self.table.location(),
-            "table_version": 0 if snapshot is None else snapshot.sequence_number,
-            "last_commit": datetime.fromtimestamp(self.table.metadata.last_updated_ms / 1_000, UTC),
-        }
-
-    def commit(
-        self,
-        added: Sequence[TableFile],
-        numbers: Sequence[Transaction],
-        *,
-        removed: Sequence[str] = (),
-        pair: dict[str, Any] | None = None,
-        noted: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Commit files that are written, as one snapshot.
-
-        Raises:
-            Conflict: another writer was first, and nothing was done.
-            ConfigError: `table.schema`, a file has other columns than the table.
-        """
-        with asking(self._name):
-            gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
-            told = {**({} if pair is None else {"pair": pair}), **(noted or {})}
-            said = {f"{_NOTED}{name}": _json(one) for name, one in told.items()}
-            paths = [f"{_data(self.table)}/{one.name}" for one in added]
-            with self.transaction() as made:
-                self.snapshot(made, paths, gone, numbers, said)
-
-    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
-        """What the newest commits have noted under a name, the newest first."""
-        for snapshot in islice(_snapshots(self.table), commits_max):
-            if text := _said(snapshot, f"{_NOTED}{name}"):
-                yield msgspec.json.decode(text)
-
-    @contextmanager
-    def transaction(self) -> Generator[TableTransaction]:
-        """A transaction that is made where nothing is raised, and is durable then.
-
-        Raises:
-            Conflict: another writer was first, and nothing was done.
-        """
-        made = _Commit(self.table)
-        yield made
-        try:
-            made.commit_transaction()
-        except CommitFailedException as error:
-            raise Conflict("table.busy", f"{self._name}: another writer was first") from error
-        sync_table(self.table)
-
-    def snapshot(
-        self,
-        made: TableTransaction,
-        paths: Iterable[str],
-        gone: Sequence[DataFile] = (),
-        numbers: Sequence[Transaction] = (),
-        said: Mapping[str, str] | None = None,
-    ) -> None:
-        """Add a snapshot to a transaction.
-
-        Args:
-            made: the transaction.
-            paths: files that it adds.
-            gone: files that it removes.
-            numbers: what it leaves, beside what former ones have left.
-            said: what else its summary is to say.
-
-        Raises:
-            ConfigError: `table.schema`, a file has other columns than the table.
-        """
-        left = {**self._numbers, **{one.app_id: one.version for one in numbers}}
-        text = _json(left)
-        made.set_properties({_NUMBERS: text})
-        self._numbers = left
-        update = made.update_snapshot(snapshot_properties={_NUMBERS: text, **(said or {})})
-        with update.overwrite() if gone else update.merge_append() as producer:
-            for path in paths:
-                try:
-                    file = parquet_file_to_data_file(self.table.io, made.table_metadata, path)
-                except ValueError as error:
-                    text = f"a file does not have the columns of {self._name}: {error}"
-                    raise ConfigError("table.schema", text) from error
-                producer.append_data_file(file)
-            for one in gone:
-                producer.delete_data_file(one)
-
-
-=======
->>>>>>> c24-iceberg
 class IcebergStore:
     """A table in a catalog.
 
@@ -402,25 +204,16 @@ class IcebergStore:
                 with made.update_schema() as update:
                     update.union_by_name(schema)
                 if noted is not None:
-                    text = _json(noted)
+                    text = msgspec.json.encode(noted).decode()
                     made.set_properties({f"{_SCHEMAS}{noted.version:06}": text})
                 if widened and (files := table.files()):
                     if any(not is_as_written(table.table, one) for one in files):
                         text = f"files of {self.name} are another writer's: make the table anew"
                         raise ConfigError("table.schema", text)
                     future = made.table_metadata.schema()
-<<<<<<< HEAD
-                    rows = table.rows_of(tasks, _arrow(future))
-                    directory = plain(_data(table.table))
-                    files = write_files(directory, rows, field_ids(future))
-                    written += [one.name for one in files]
-                    paths = [f"{_data(table.table)}/{one}" for one in written]
-                    table.snapshot(made, paths, [one.file for one in tasks])
-=======
                     written += write_rows(table.table, read_rows(files, arrow_of(future)), future)
                     paths = [f"{data_of(table.table)}/{one}" for one in written]
                     table.snapshot(made, paths, [one.file for one in table.tasks()])
->>>>>>> c24-iceberg
         except (Conflict, ConfigError):
             self.remove(written)
             raise
@@ -432,17 +225,11 @@ class IcebergStore:
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
         table = self.open()
-<<<<<<< HEAD
-        for pair in table.noted("pair", _COMMITS_MAX) if table is not None else ():
-            if pair["number"] == number:
-                return cast("dict[str, Any]", pair)
-=======
         for snapshot in snapshots_of(table.table) if table is not None else ():
             if text := said_by(snapshot, PAIR):
                 pair: dict[str, Any] = msgspec.json.decode(text)
                 if pair["number"] == number:
                     return pair
->>>>>>> c24-iceberg
         return None
 
     def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
@@ -450,9 +237,7 @@ class IcebergStore:
         return erasures.keep_out(self.place().directory, files) if files else []
 
     def erase(self, erased: Erased, lock: Lock) -> int:
-        """Take out rows of entries that were erased; returns how many there were.
-
-        Snapshots from before have them until they expire.
+        """Take out rows of entries that were erased, which older snapshots have until they expire.
 
         Raises:
             StoreError: `table.busy`, somebody else commits all the time.
@@ -461,17 +246,19 @@ class IcebergStore:
             table = self.open()
             if table is None or applied(table) >= erased.number:
                 return 0
+            place, schema = self.place(), table.arrow_schema
             gone: list[str] = []
             written: list[TableFile] = []
             removed = 0
-            for task in table.tasks():
-                rows = list(table.rows_of([task], table.arrow_schema))
-                keeps = [pa.array(~erased.mask(one)) for one in rows]
-                kept = [one.filter(keep) for one, keep in zip(rows, keeps, strict=True)]
-                if count := sum(one.num_rows for one in rows) - sum(one.num_rows for one in kept):
+            for file in table.files():
+                count = sum(int(erased.mask(rows).sum()) for rows in read_rows([file], schema))
+                if count:
                     removed += count
-                    gone.append(task.file.file_path)
-                    place = self.place()
+                    gone.append(file)
+                    kept = (
+                        rows.filter(pa.array(~erased.mask(rows)))
+                        for rows in read_rows([file], schema)
+                    )
                     written += write_files(place.directory, kept, place.ids)
             try:
                 with lock():
@@ -506,39 +293,3 @@ def _widened(present: Columns, wanted: Columns) -> list[str]:
     had = {path for path, one in walk(present) if one.kind == "int"}
     paths = (path for path, one in walk(wanted) if one.kind == "float" and path in had)
     return sorted({path[0] for path in paths})
-<<<<<<< HEAD
-
-
-def _snapshots(table: Table) -> Iterator[Snapshot]:
-    """The snapshots that led to the table of now, the newest one first, as far as it knows them."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _said(snapshot: Snapshot, name: str) -> str | None:
-    return None if snapshot.summary is None else snapshot.summary[name]
-
-
-def _numbers(table: Table) -> dict[str, int]:
-    """What the commits of a table have left."""
-    last: Snapshot | None = None
-    for last in _snapshots(table):
-        if text := _said(last, _NUMBERS):
-            return msgspec.json.decode(text, type=dict[str, int])
-    if last is not None and last.parent_snapshot_id is None:
-        return {}  # it was rolled back to what was there before the first of ours
-    text = table.properties.get(_NUMBERS, "{}") if last is not None else "{}"
-    return msgspec.json.decode(text, type=dict[str, int])
-
-
-def _has_deletes(snapshot: Snapshot) -> bool:
-    return (_said(snapshot, "total-delete-files") or "0") != "0"
-=======
->>>>>>> c24-iceberg

@@ -8,6 +8,7 @@ properties are what is left when the snapshots of this project have expired.
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,8 @@ from rillnode.node.spark.typed.arrays import KIND
 from rillnode.node.spark.typed.iceberg_catalog import asking
 from rillnode.node.spark.typed.store import Conflict
 
+_NOTED: Final = "rillnode."
+"""Before the names of what summaries of snapshots note."""
 PAIR: Final = "rillnode.pair"
 DOC: Final = b"doc"
 JSON: Final = b"json"
@@ -136,6 +139,7 @@ class OpenIcebergTable:
         *,
         removed: Sequence[str] = (),
         pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit files that are written, as one snapshot.
 
@@ -145,10 +149,22 @@ class OpenIcebergTable:
         """
         with asking(self._name):
             gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
-            said = {} if pair is None else {PAIR: msgspec.json.encode(pair).decode()}
+            told = {f"{_NOTED}{name}": one for name, one in (noted or {}).items()}
+            told |= {} if pair is None else {PAIR: pair}
+            said = {name: msgspec.json.encode(one).decode() for name, one in told.items()}
             paths = [f"{data_of(self.table)}/{one.name}" for one in added]
             with self.transaction() as made:
                 self.snapshot(made, paths, gone, numbers, said)
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
+        for snapshot in islice(snapshots_of(self.table), commits_max):
+            if text := said_by(snapshot, f"{_NOTED}{name}"):
+                yield msgspec.json.decode(text)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows."""
+        yield from read_rows(self.files(), self.arrow_schema)
 
     @contextmanager
     def transaction(self) -> Generator[TableTransaction]:

@@ -221,14 +221,17 @@ class Keyed:
         read = list(self._read(files, wanted.append(pa.field(DELETED, pa.bool_()))))
         if not read:
             return {}, 0
-        name = self._layout.key[0]
-        values = pc.unique(pa.chunked_array([rows.column(name) for rows in read]))
+        among = {
+            name: pc.unique(pa.chunked_array([rows.column(name) for rows in read]))
+            for name in self._layout.key
+        }
+        asked = {key for rows in read for key in self._keys(rows)}
         latest: dict[_Key, _Entry] = {}
         present = (conform(rows, wanted) for rows in read_rows(self._location, table, wanted.names))
         for rows in self._with_times(present):
-            self._take(latest, rows.filter(pc.is_in(rows.column(name), values)))
+            self._take(latest, _among(rows, among), asked)
         for rows in self._deletes.read():
-            self._take(latest, rows.filter(pc.is_in(rows.column(name), values)), deletes=True)
+            self._take(latest, _among(rows, among), asked, deletes=True)
         superseded = at = 0
         for rows in self._with_times(read):
             for key, one in self._entries(rows, at):
@@ -240,16 +243,23 @@ class Keyed:
         return {one.at: one.deletes for one in latest.values() if one.at >= 0}, superseded
 
     def _take(
-        self, latest: dict[_Key, _Entry], rows: pa.RecordBatch, *, deletes: bool = False
+        self,
+        latest: dict[_Key, _Entry],
+        rows: pa.RecordBatch,
+        asked: set[_Key],
+        *,
+        deletes: bool = False,
     ) -> None:
         for key, one in self._entries(rows, None, deletes=deletes):
-            if (other := latest.get(key)) is None or other.is_before(one):
+            if key in asked and ((other := latest.get(key)) is None or other.is_before(one)):
                 latest[key] = one
+
+    def _keys(self, rows: pa.RecordBatch) -> Iterator[_Key]:
+        return zip(*(rows.column(name).to_pylist() for name in self._layout.key), strict=True)
 
     def _entries(
         self, rows: pa.RecordBatch, first: int | None, *, deletes: bool = False
     ) -> Iterator[tuple[_Key, _Entry]]:
-        keys = zip(*(rows.column(name).to_pylist() for name in self._layout.key), strict=True)
         stream, created_at, partition, index = (rows.column(one).to_pylist() for one in _WHERE)
         logs = zip(stream, created_at, partition, strict=True)
         times = rows.column(_TIME).to_pylist()
@@ -257,7 +267,7 @@ class Keyed:
         if first is not None:
             marks = rows.column(DELETED).to_pylist()
         for at, (key, log, one, time, mark) in enumerate(
-            zip(keys, logs, index, times, marks, strict=True)
+            zip(self._keys(rows), logs, index, times, marks, strict=True)
         ):
             yield key, _Entry(log, one, time, mark, -1 if first is None else first + at)
 
@@ -306,6 +316,13 @@ class Keyed:
         names = [*self._layout.key, *(one for one in _WHERE if one not in self._layout.key), _TIME]
         batches = [one.select(names) for one in self._with_times(rows) if one.num_rows]
         self._deletes.add(pa.Table.from_batches(batches))
+
+
+def _among(rows: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of which each column has one of some values; most others are left out by that."""
+    for name, some in values.items():
+        rows = rows.filter(pc.is_in(rows.column(name), some))
+    return rows
 
 
 class _Deletes:

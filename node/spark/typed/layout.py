@@ -33,7 +33,7 @@ _PLACE: Final[Mapping[str, str]] = {
     "_partition": "int",
     RECEIVED: "timestamp",
 }
-"""Columns of the table's own that rows can be told apart and parted by."""
+"""Columns of the table's own that may be in a key; of the last one partitions can be made."""
 _TRANSFORM: Final = re.compile(r"(day|hour|month)\(\s*([^()\s]+)\s*\)")
 
 
@@ -157,7 +157,10 @@ PLAIN: Final = Layout()
 def _partition_problems(one: Partition, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     kind = kinds.get(one.source)
     if not one.unit:
-        if kind not in _VALUES:
+        if one.source in _PLACE:
+            text = "which files have to tell; {stream} in dir makes a table for each stream"
+            yield "partition_by", f"{one.source!r} is of the table's own, {text}"
+        elif kind not in _VALUES:
             text = f"partitions are values of {', '.join(_VALUES)}, or day(...) of a time"
             yield "partition_by", _unfit(one.source, kind, text, kinds)
     elif kind not in _TIMES or (one.unit == "hour" and kind == "date"):

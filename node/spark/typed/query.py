@@ -156,6 +156,15 @@ class TypedQuery:
         self.position = end
         return True
 
+    def is_level(self) -> bool:
+        """Whether the table has come to where bronze is now."""
+        bronze = self._bronze.open()
+        return (
+            bronze is not None
+            and self.position is not None
+            and self.position.version == bronze.version()
+        )
+
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
         for store in (self._table, self._rejects):

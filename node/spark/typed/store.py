@@ -17,11 +17,7 @@ from deltalake import Transaction
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock
 from rillnode.node.spark.parquet import TableFile
-<<<<<<< HEAD
-=======
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.work import Place
->>>>>>> c24-iceberg
 
 
 class Conflict(StoreError):

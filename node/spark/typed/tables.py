@@ -35,6 +35,11 @@ from rillnode.node.spark.typed.work import Engine
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 _LOWER: Final = re.compile(r"[a-z0-9_]+")
 _POLL_SECONDS: Final = 0.25
+MERGE_PAUSES: Final = 9
+"""Time after a merge into a table with a key, in times of what it took: it has a tenth of all."""
+MERGE_PAUSE_MAX: Final = 60.0
+KEEP_SECONDS: Final = 3_600.0
+"""Time between two looks for rows that are too old, of a table that gets no new ones."""
 
 
 def part_name(table: str) -> str:
@@ -67,11 +72,21 @@ def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
 
 @dataclass(slots=True)
 class _Query:
-    """A table's query, and when it takes its next step, by the monotonic clock."""
+    """A table's query, and when it takes its next step, by the monotonic clock.
+
+    Attributes:
+        keep_at: when rows that are too old are looked for.
+    """
 
     query: TypedQuery
     part: Part
     due_at: float = 0.0
+    keep_at: float = 0.0
+
+    def is_to_keep(self) -> bool:
+        """Whether it is time to look for rows that are too old."""
+        days = self.query.config.layout.keep_days
+        return days is not None and time.monotonic() >= self.keep_at
 
 
 class TypedTables:
@@ -179,6 +194,7 @@ class TypedTables:
             for key, one in list(self._queries.items()):
                 # Of hundreds of tables most have nothing to do, and are not even looked at.
                 is_done = version is not None and one.query.caught_up_with == version
+                is_done = is_done and not one.is_to_keep()
                 if not (is_done or self._stop.is_set() or time.monotonic() < one.due_at):
                     one.due_at = time.monotonic() + self._attempt(key, one)
             if time.monotonic() >= self._look_at:
@@ -194,17 +210,23 @@ class TypedTables:
 
     def _attempt(self, key: tuple[str, str], one: _Query) -> float:
         """Take a step of a table; returns the seconds to wait before its next."""
+        began_at = time.monotonic()
         try:
             moved = one.query.step()
-            if moved or key not in self._figures:
-                self._figures[key] = one.query.figures()
+            if moved or key not in self._figures or one.is_to_keep():
                 if done := one.query.maintain():
                     print(f"{one.part.name}: {done}", file=sys.stderr, flush=True)
+                else:
+                    one.keep_at = time.monotonic() + KEEP_SECONDS
+                self._figures[key] = one.query.figures()
         except BaseException as error:
             # Whatever it is, a panic of native code too: without the thread all tables would stand
             # still. When the session stops under a step, that is no failure of the table's.
             return 0.0 if self._stop.is_set() else one.part.failed(error)
         one.part.worked()
+        if moved and one.query.config.layout.key and one.query.is_level():
+            # What comes meanwhile is merged at once, so that fewer files are written anew.
+            return min(MERGE_PAUSE_MAX, MERGE_PAUSES * (time.monotonic() - began_at))
         return 0.0 if moved else self._trigger_seconds
 
     def _ended(self, _name: str, error: BaseException) -> None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from rillnode.node.spark.delta import committing, sync_commits
+from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.layout import RECEIVED, Layout, Partition
 
 VALUE_BYTES_MAX: Final = 64
@@ -105,7 +106,7 @@ class Expiry:
         if self._done_until == until:
             return None
         condition = self._oldest_day(table, until)
-        deleted = self._delete(table, condition or self._older(until))
+        deleted = self._delete(table, condition or self._older(table, until))
         if condition is None:
             self._done_until = until
         return f"deleted {deleted} rows that are older than {until}" if deleted else None
@@ -114,7 +115,8 @@ class Expiry:
         with committing(self._location):
             table.update_incremental()
             before = table.version()
-            deleted: int = table.delete(condition)["num_deleted_rows"]
+            # delta-rs leaves the number out where it does not know it.
+            deleted: int = table.delete(condition).get("num_deleted_rows", 0)
             sync_commits(self._location, before, table.version())
         return deleted
 
@@ -128,12 +130,15 @@ class Expiry:
                     return f"\"{one.name}\" = DATE '{min(days)}'"
         return None
 
-    def _older(self, until: datetime.date) -> str:
-        received = f"\"{RECEIVED}\" < TIMESTAMP '{until} 00:00:00'"
+    def _older(self, table: DeltaTable, until: datetime.date) -> str:
+        time = f"'{until}T00:00:00Z'"
+        received = f'"{RECEIVED}" < {time}'
         if not self._layout.time:
             return received
         name = f'"{self._layout.time}"'
-        return f"({name} < TIMESTAMP '{until} 00:00:00') OR ({name} IS NULL AND {received})"
+        if pa.types.is_date(arrow_schema_of(table).field(self._layout.time).type):
+            time = f"DATE '{until}'"
+        return f"({name} < {time}) OR ({name} IS NULL AND {received})"
 
 
 def _ends(times: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ from rillnode.node.cli import main
 from rillnode.node.client.stream import StreamInfo
 from rillnode.node.keys.files import write_key
 from rillnode.node.spark.places import explain_end
+from rillnode.node.spark.typed.layout import Layout
 from typed_samples import COLUMNS, Lake, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
@@ -74,6 +75,28 @@ def test_a_table_is_shown_with_its_schemas_files_and_rejects(lake: Lake) -> None
     assert [one["version"] for one in shown["schemas"]] == [1, 2]
     assert shown["reasons"] == {"Expected int, got str - at $.id": 1}
     assert shown["file_bytes_min"] > 0
+
+
+def test_a_table_is_shown_with_its_key_its_time_and_what_was_counted(lake: Lake) -> None:
+    layout = (
+        'key = ["id"]\ntime = "at"\npartition_by = ["day(at)"]\nkeep_days = 10000\n'
+        'delete_when = "id < 0"\n'
+    )
+    (lake.directory / "node.toml").write_text(SINK + TABLE + layout)
+    assert called("config", "check", "-c", "node.toml")[0] == 0
+    kept = Layout(
+        key=("id",), time="at", partition_by=("day(at)",), keep_days=10_000, delete_when="id < 0"
+    )
+    lake.push(GOOD, GOOD.replace(b"2026", b"2022"), GOOD.replace(b"1,", b"2,"))
+    lake.push(GOOD.replace(b"2026", b"2021"), partition=1)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}, layout=kept))
+    shown = json.loads(called("table", "show", "t")[1])
+    wanted = {
+        "key": ["id"], "time": "at", "partition_by": ["day(at)"], "keep_days": 10_000.0,
+        "delete_when": "id < 0", "rows": 2, "rows_late": 2, "rows_superseded": 1,
+        "rows_expired": 0, "partitions": 2, "files": 2,
+    }  # fmt: skip
+    assert shown.items() >= wanted.items()
 
 
 def test_rejects_are_retried_after_the_schema_was_mended(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import keys
+from rillnode.node.spark.typed import tables as running
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
+from rillnode.node.spark.typed.tables import TypedTables
+from rillnode.node.spark.typed.work import in_process
 from table_readers import wrong_answers
 from typed_samples import Lake, die_after, run
 
@@ -305,3 +309,29 @@ def test_every_reader_finds_the_rows_of_a_keyed_table_once_its_files_are_merged(
     list(compact(str(lake.directory / "t")))
     assert wrong_answers(str(lake.directory / "t")) == []
     assert state(lake) == {0: 3, 1: 1, 2: 2, 3: 3}
+
+
+def test_what_comes_after_a_merge_is_merged_at_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "MERGE_PAUSES", 1e9)
+    monkeypatch.setattr(running, "MERGE_PAUSE_MAX", 3.0)
+    config = lake.config(columns=COLUMNS, layout=LAYOUT)
+    tables = TypedTables([config], str(lake.bronze.table), in_process, trigger_seconds=0.01)
+    lake.push(entry(0, 0))
+    tables.start()
+    deadline = time.monotonic() + 60
+
+    def until(rows: int) -> None:
+        while len(lake.rows()) < rows:
+            assert time.monotonic() < deadline, tables.report()
+            time.sleep(0.02)
+
+    until(1)
+    before = DeltaTable(lake.directory / "t").version()
+    for at in range(1, 6):
+        lake.push(entry(at, at))
+    until(6)
+    tables.finish(time.monotonic() + 10)
+    assert state(lake) == {at: at for at in range(6)}
+    assert DeltaTable(lake.directory / "t").version() - before <= 2
