@@ -108,13 +108,8 @@ def _uri_problems(path: KeyPath, catalog: Catalog) -> Iterator[Problem]:
     """What is wrong with a URI. An error never shows it: it may hold what it must not."""
     uri = catalog.uri or ""
     environment = f"PYICEBERG_CATALOG__{catalog.name.upper()}__"
-    try:
-        parts = urlsplit(uri)
-        holds = parts.password is not None or _SECRETS.search(uri)
-    except ValueError:
-        yield Problem(path, "config.value", "is no URL")
-        return
-    if holds:
+    parts = urlsplit(uri)
+    if parts.password is not None or _SECRETS.search(uri):
         text = f"holds credentials: put it into the environment, as {environment}URI"
         yield Problem(path, "config.value", text)
     elif catalog.type == "rest" and uri and parts.scheme not in ("http", "https"):
