@@ -483,8 +483,9 @@ def _placed(rows: pa.RecordBatch, partition: Mapping[str, str | None]) -> pa.Rec
     """Rows with what of their places is in the partition alone."""
     for name, kind in (("_stream", pa.string()), ("_partition", pa.int32())):
         if name in partition:
-            value = pa.scalar(partition[name], pa.string()).cast(kind)
-            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+            value = pa.array([partition[name]] * rows.num_rows, pa.string()).cast(kind)
+            names = [*rows.schema.names, name]
+            rows = pa.RecordBatch.from_arrays([*rows.columns, value], names=names)
     return rows
 
 
