@@ -370,7 +370,7 @@ def counted(location: str, erased: Erased) -> int:
         int(erased.mask(rows).sum())
         for path, file in _files(table).items()
         if erased.may_have(file.stats)
-        for rows in _place_rows(location, path, file.partition)
+        for rows in _place_rows(location, path)
     )
 
 
@@ -452,14 +452,13 @@ def _without(
         erased: the places.
         schema: the columns of the files of their own; None for those of the file.
     """
-    placed = _place_rows(location, name, partition)
-    removed = sum(int(erased.mask(rows).sum()) for rows in placed)
+    removed = sum(int(erased.mask(rows).sum()) for rows in _place_rows(location, name))
     if not removed:
         return None
     system, root = filesystem(location)
     with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
         kept = (
-            rows.filter(pa.array(~erased.mask(_placed(rows, partition))))
+            rows.filter(pa.array(~erased.mask(rows)))
             for read in parquet.iter_batches(batch_size=_READ_ROWS)
             for rows in [read if schema is None else conform(read, schema)]
         )
@@ -467,26 +466,13 @@ def _without(
         return _Fresh([replace(one, partition=partition) for one in files], removed)
 
 
-def _place_rows(
-    location: str, name: str, partition: Mapping[str, str | None]
-) -> Iterator[pa.RecordBatch]:
+def _place_rows(location: str, name: str) -> Iterator[pa.RecordBatch]:
     system, root = filesystem(location)
     with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
         prefix = _prefix(parquet.schema_arrow)
         wanted = [f"{prefix}{one}" for one in PLACES.names]
         present = [one for one in wanted if one in parquet.schema_arrow.names]
-        for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
-            yield _placed(rows, partition)
-
-
-def _placed(rows: pa.RecordBatch, partition: Mapping[str, str | None]) -> pa.RecordBatch:
-    """Rows with what of their places is in the partition alone."""
-    for name, kind in (("_stream", pa.string()), ("_partition", pa.int32())):
-        if name in partition:
-            value = pa.array([partition[name]] * rows.num_rows, pa.string()).cast(kind)
-            names = [*rows.schema.names, name]
-            rows = pa.RecordBatch.from_arrays([*rows.columns, value], names=names)
-    return rows
+        yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present)
 
 
 def _files(table: DeltaTable) -> dict[str, _File]:

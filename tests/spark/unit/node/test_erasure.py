@@ -422,7 +422,6 @@ def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
     "layout",
     [
         {"partition_by": ("day(_received_at)",)},
-        {"partition_by": ("_stream", "_partition")},
         {"partition_by": ("user",)},
         {"key": ("id",)},
         {"key": ("id",), "partition_by": ("user",)},
