@@ -14,9 +14,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
 from rillnode.node.spark.field_metadata import with_metadata
 from rillnode.node.spark.job_config import CatalogConfig
-from rillnode.node.spark.parquet import remove_files
+from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 from rillnode.node.spark.typed.arrays import KIND, arrow_field, columns_of
 from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
@@ -227,6 +228,44 @@ class IcebergStore:
             if pair["number"] == number:
                 return cast("dict[str, Any]", pair)
         return None
+
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        return erasures.keep_out(self.place().directory, files) if files else []
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased, which older snapshots have until they expire.
+
+        Raises:
+            StoreError: `table.busy`, somebody else commits all the time.
+        """
+        for _ in range(_ATTEMPTS):
+            table = self.open()
+            if table is None or applied(table) >= erased.number:
+                return 0
+            place, schema = self.place(), table.arrow_schema
+            gone: list[str] = []
+            written: list[TableFile] = []
+            removed = 0
+            for file in table.files():
+                count = sum(int(erased.mask(rows).sum()) for rows in read_rows([file], schema))
+                if count:
+                    removed += count
+                    gone.append(file)
+                    kept = (
+                        rows.filter(pa.array(~erased.mask(rows)))
+                        for rows in read_rows([file], schema)
+                    )
+                    written += write_files(place.directory, kept, place.ids)
+            try:
+                with lock():
+                    table.commit(written, [erased.mark()], removed=gone)
+            except Conflict:
+                self.remove([one.name for one in written])
+                continue
+            return removed
+        text = f"{self.name} is written by others all the time, and nothing could be erased in it"
+        raise StoreError("table.busy", text)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files that no commit has added."""

@@ -163,6 +163,10 @@ class OpenIcebergTable:
             if text := said_by(snapshot, f"{_NOTED}{name}"):
                 yield msgspec.json.decode(text)
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows."""
+        yield from read_rows(self.files(), self.arrow_schema)
+
     @contextmanager
     def transaction(self) -> Generator[TableTransaction]:
         """A transaction that is made where nothing is raised, and is durable then.

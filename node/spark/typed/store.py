@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
+from rillnode.node.spark.erasure import Erased, Erasures, Lock
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.columns import Columns
 
@@ -73,6 +74,10 @@ class OpenTable(Protocol):
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
+        ...
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows; some formats leave out columns that came after them."""
         ...
 
     def commit(
@@ -151,6 +156,19 @@ class TableStore(Protocol):
 
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
+        ...
+
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        ...
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased; returns how many there were.
+
+        Args:
+            erased: what was erased.
+            lock: keeps off who commits to the table.
+        """
         ...
 
     def remove(self, names: Sequence[str]) -> None:

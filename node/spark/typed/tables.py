@@ -23,6 +23,7 @@ from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.derived import Part
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
@@ -113,6 +114,7 @@ class TypedTables:
         self._tasks_max = tasks_max
         self._trigger_seconds = trigger_seconds
         self._log = TableLog(bronze)
+        self._erasures = Erasures(bronze)
         self._behind, self._look_at = Behind(self._log), 0.0
         self._seen: Position | None = None
         self._queries: dict[tuple[str, str], _Query] = {}
@@ -171,7 +173,13 @@ class TypedTables:
     def _add(self, config: TypedConfig, stream: str) -> None:
         if stream:
             config = of_stream(config, stream)
-        query = TypedQuery(config, self._log, self._engine, tasks_max=self._tasks_max)
+        query = TypedQuery(
+            config,
+            self._log,
+            self._engine,
+            tasks_max=self._tasks_max,
+            erasures=self._erasures,
+        )
         part = Part(part_name(config.name), [config.dir] if config.dir else [])
         self._queries[config.name, stream] = _Query(query, part)
 

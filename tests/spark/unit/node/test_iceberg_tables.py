@@ -18,6 +18,9 @@ from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
 from rillnode.node.spark import derived as deriving
+from rillnode.node.spark.erasing import Lake as Tables
+from rillnode.node.spark.erasing import find, sweep_all
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.field_metadata import field_ids
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.typed import iceberg_catalog, iceberg_maintenance
@@ -585,3 +588,37 @@ def test_a_catalog_file_that_is_none_says_so(lake: IcebergLake) -> None:
     with pytest.raises(StoreError, match="file is not a database") as failed:
         lake.table().step()
     assert failed.value.code == "table.damaged"
+
+
+def test_what_was_erased_is_gone_from_an_iceberg_table_and_stays_gone(lake: IcebergLake) -> None:
+    lake.push(GOOD, b'{"id":17,"at":"2026-01-01T12:00:00Z"}', BAD)
+    lake.push(b'{"id":17,"at":"2026-01-01T12:00:00Z"}', GOOD)
+    query = lake.table()
+    run(query)
+    config, bronze = lake.config(), str(lake.bronze.table)
+    tables = Tables(bronze=bronze, derived=None, typed=(config,))
+    erasures = Erasures(bronze)
+
+    def erase(predicate: str) -> int:
+        match = find(tables, config, predicate)
+        erasures.note(match.ranges, table="t", predicate=predicate)
+        sweep_all(tables, erasures)
+        return match.entries
+
+    assert erase("id = 17") == 2
+    assert sorted(row["_index"] for row in lake.read("t")) == [0, 4]
+    assert sorted(by_duckdb(lake.load(), "_index")) == [(0,), (4,)]
+    assert erase("_index = 2") == 1  # one of the rejects
+    assert lake.read("t_rejects") == []
+    before = lake.load().current_snapshot()
+    sweep_all(tables, erasures)
+    assert lake.load().current_snapshot() == before
+
+    def slow(works: Sequence[bytes]) -> list[bytes]:
+        done = in_process(works)
+        erase("id = 17")
+        return done
+
+    lake.push(GOOD, b'{"id":17,"at":"2026-01-01T12:00:00Z"}')
+    run(lake.table(engine=slow))
+    assert sorted(row["_index"] for row in lake.read("t")) == [0, 4, 5]
