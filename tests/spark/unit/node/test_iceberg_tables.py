@@ -537,12 +537,17 @@ def test_credentials_come_from_the_environment_and_wrong_ones_are_told_of(
 ) -> None:
     service.token = "right"
     lake.push(GOOD)
-    monkeypatch.setattr(Settings, "get_catalog_config", lambda *_: {"token": "wrong"})
+    environment: dict[str, str] = {"token": "wrong"}
+
+    def said(_settings: Settings, _name: str) -> dict[str, str]:
+        return environment
+
+    monkeypatch.setattr(Settings, "get_catalog_config", said)
     with pytest.raises(ConfigError, match=r"refuses the credentials: .*no such token") as failed:
         lake.table(catalog=service.config("one")).step()
     assert failed.value.code == "table.catalog"
     assert "PYICEBERG_CATALOG__NAME__TOKEN" in str(failed.value)
-    monkeypatch.setattr(Settings, "get_catalog_config", lambda *_: {"token": "right"})
+    environment["token"] = "right"
     run(lake.table(catalog=service.config("two")))
     assert len(service.sql.load_table("lake.t").snapshots()) == 1
 

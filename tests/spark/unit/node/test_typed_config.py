@@ -323,7 +323,10 @@ def test_what_an_iceberg_table_cannot_be_is_told_at_its_key(
 
 
 def test_what_iceberg_needs_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "pyiceberg" else name)
+    def found(name: str) -> object:
+        return None if name == "pyiceberg" else name
+
+    monkeypatch.setattr(installed, "find_spec", found)
     with pytest.raises(ConfigError, match=r'"iceberg" needs pyiceberg: `.*iceberg') as failed:
         installed.require_iceberg()
     assert failed.value.code == "table.install"
