@@ -24,6 +24,7 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.catalog_config import Catalog, Format, catalog_problems
 from rillnode.node.spark.installed import is_installed
 from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.expectations import (
@@ -169,13 +170,16 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Delta table with the columns of a schema, made of what a Spark sink has landed.
+    """A table with the columns of a schema, made of what a Spark sink has landed.
 
     Attributes:
-        name: What it is called. Default: the last part of `dir`.
+        name: What it is called. Default: the last part of `dir`, or of its name in the catalog.
         streams: Patterns of the streams that are landed in it, of those that its sink has.
         dir: Directory of the table, or its URL in an object store. Entries that do not fit lie
-            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream.
+            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream. Where a
+            REST catalog says itself where its tables lie it may be left out.
+        format: `delta`, or `iceberg`, which needs a `catalog`.
+        catalog: The catalog of an Iceberg table, and the table's name in it.
         schema: The application's msgspec class, as `module:Class`, or the file of a JSON Schema.
         columns: The columns themselves, in place of `schema`.
         evolve: What is done about fields that the schema does not have. `add`: they become
@@ -208,7 +212,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         tuple[Name, ...],
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
-    dir: Annotated[TableLocation, Meta(examples=["data/readings"])]
+    dir: Annotated[TableLocation | None, Meta(examples=["data/readings"])] = None
+    format: Format = "delta"
+    catalog: Catalog | None = None
     # A class's name is no path, and a path is relative to the file.
     schema: Annotated[
         Location | None,
@@ -239,7 +245,8 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def called(self) -> str:
         """Its name."""
-        parts = [one for one in self.dir.split("/") if one and STREAM not in one]
+        place = self.dir or (self.catalog.table.replace(".", "/") if self.catalog else "")
+        parts = [one for one in place.split("/") if one and STREAM not in one]
         return self.name or (parts[-1] if parts else "")
 
     @property
@@ -278,27 +285,42 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 if (place := getattr(sink, key)) is not None:
                     taken[f"sink.spark[{at}].{key}"] = place
         names: dict[str, int] = {}
+        identifiers: dict[str, int] = {}
         for at, one in enumerate(config.each(cls)):
             path: KeyPath = ("table", at)
             for position, pattern in enumerate(one.streams):
                 yield from unfit_pattern((*path, "streams", position), pattern)
             yield from one._sink_problems(path, sinks)
             yield from one._schema_problems(path)
+            yield from catalog_problems(path, one.format, one.catalog, one.dir)
+            for key in ("key", "delete_when", "partition_by", "keep_days"):
+                if one.format == "iceberg" and getattr(one, key):
+                    text = 'is of Delta tables: leave it out, or set format = "delta"'
+                    yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
-            mine = {f"table[{at}].dir": one.dir}
-            if STREAM in one.dir:
-                # Any stream may come, and have the name of what lies beside it.
-                mine = {f"table[{at}].dir": Location(place_of(one.dir))}
-            else:
-                mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
+            for name in one.catalog.identifiers if one.catalog is not None else ():
+                if (other := identifiers.setdefault(name, at)) != at:
+                    text = f"is the name of table[{other}], or of its rejects"
+                    yield Problem((*path, "catalog", "table"), "config.conflict", text)
+            mine = dict(one._places(f"table[{at}]"))
             for place in mine.values():
                 for owner, other_place in taken.items():
                     if place.overlaps(other_place):
                         text = f"must lie apart from {owner}, {other_place}"
                         yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
+
+    def _places(self, owner: str) -> Iterator[tuple[str, Location]]:
+        """Where the table and its rejects lie, and as what, each by the key that says so."""
+        if self.dir is not None:
+            if STREAM in self.dir:
+                # Any stream may come, and have the name of what lies beside it.
+                yield f"{owner}.dir", Location(place_of(self.dir))
+            else:
+                yield f"{owner}.dir", self.dir
+                yield f"{owner}.dir's rejects", Location(f"{self.dir}_rejects")
 
     def _sink_problems(self, path: KeyPath, sinks: Sequence[SparkSink]) -> Iterator[Problem]:
         names = [one.name for one in sinks]

@@ -138,6 +138,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """How far a batch has come in what it was made of, for its transaction to say."""
         return []
 
+    def allowed(self, files: list[TableFile]) -> list[TableFile]:
+        """The files that a batch may add, of those that its tasks have written."""
+        return files
+
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what the tasks of a failed batch have written, unless the table has it.
 
@@ -158,6 +162,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         if _holds(table, app_id, batch_id):
             remove_files(self._table, [file.name for file in files])
             return
+        files = self.allowed(files)
         sync_batch(self._checkpoint, batch_id)
         table.create_write_transaction(
             add_actions(files, data_change=True),
@@ -283,6 +288,7 @@ def commit_unless_changed(
     table: DeltaTable,
     actions: list[AddAction | RemoveAction],
     positions: Sequence[Transaction] = (),
+    metadata: Mapping[str, Any] | None = None,
 ) -> bool:
     """Commit what was made of a table's files, unless others have committed since it was read.
 
@@ -302,7 +308,9 @@ def commit_unless_changed(
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=list(positions), max_commit_retries=0
+                app_transactions=list(positions),
+                custom_metadata=None if metadata is None else dict(metadata),
+                max_commit_retries=0,
             ),
         )
     except CommitFailedError:

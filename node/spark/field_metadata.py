@@ -5,6 +5,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from rillnode.codecs.errors import ConfigError
+
 FIELD_ID: Final = b"PARQUET:field_id"
 """Metadata by which pyarrow gives a column of a Parquet file its number."""
 
@@ -21,11 +23,29 @@ def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
     """The same schema with the numbers of its fields, by their paths; itself where there are none.
 
     Raises:
-        KeyError: a field has no number.
+        ConfigError: `table.schema`, a field has no number.
     """
     if not ids:
         return schema
-    return with_metadata(schema, lambda path, _: {FIELD_ID: str(ids[path]).encode()})
+
+    def number(path: str, _: pa.Field) -> dict[bytes, bytes]:
+        if path not in ids:
+            text = f"the table has no column {path!r} any more: another writer has changed it"
+            raise ConfigError("table.schema", text)
+        return {FIELD_ID: str(ids[path]).encode()}
+
+    return with_metadata(schema, number)
+
+
+def field_ids(schema: pa.Schema) -> dict[str, str]:
+    """The numbers of a file's fields, by their paths; of one without a number an empty text."""
+    found: dict[str, str] = {}
+
+    def note(path: str, field: pa.Field) -> None:
+        found[path] = (field.metadata or {}).get(FIELD_ID, b"").decode()
+
+    with_metadata(schema, note)
+    return found
 
 
 def _field(field: pa.Field, path: str, tell: Tell) -> pa.Field:

@@ -114,6 +114,14 @@ class Lake:
         keys.setdefault("streams", ("*",))
         return TypedConfig(name=name, dir=str(self.directory / name), **keys)
 
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table as another program reads them; none where there is none."""
+        path = self.directory / name
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        rows: list[dict[str, Any]] = plain_rows(str(path)).to_pylist()
+        return rows
+
     def table(
         self, name: str = "t", engine: Engine = in_process, *, tasks_max: int = 1, **keys: Any
     ) -> TypedQuery:
@@ -123,11 +131,7 @@ class Lake:
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         """The rows of a table, by the place of their entries."""
-        path = self.directory / name
-        if not DeltaTable.is_deltatable(str(path)):
-            return []
-        rows = plain_rows(str(path)).to_pylist()
-        return sorted(rows, key=lambda row: (row["_stream"], row["_index"]))
+        return sorted(self.read(name), key=lambda row: (row["_stream"], row["_index"]))
 
     def places(self, name: str = "t") -> list[int]:
         """The indexes of the entries in a table."""

@@ -142,12 +142,12 @@ class Lander:
     def __init__(self, plan: Plan, schema: Schema | None = None) -> None:
         schema = schema or load_schema(plan.source)
         self._plan = plan
-        self._columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
-        self.schema = table_schema(self._columns, rest=plan.rest)
+        self.columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
+        self.schema = table_schema(self.columns, rest=plan.rest)
         self._expectations = Expectations(plan.expect, self.schema)
         self.marker = Marker(plan.layout, self.schema)
         self._strict, self._lenient = (
-            msgspec.json.Decoder(object_type(self._columns, strict=strict, struct=schema.struct))
+            msgspec.json.Decoder(object_type(self.columns, strict=strict, struct=schema.struct))
             for strict in (True, False)
         )
 
@@ -219,7 +219,7 @@ class Lander:
         if not isinstance(said, dict):
             raise _Misfit(_reason(error)) from error
         wide: set[tuple[str, ...]] = set()
-        fields = _unknown(cast("dict[str, Any]", said), self._columns, (), wide)
+        fields = _unknown(cast("dict[str, Any]", said), self.columns, (), wide)
         try:
             one = self._lenient.decode(payload)
         except _FAULTS as other:
@@ -250,13 +250,13 @@ class Lander:
     ) -> list[pa.Array]:
         """The columns' arrays; what does not fit its column leaves the first three lists."""
         try:
-            arrays = object_arrays(self._columns, objects)
+            arrays = object_arrays(self.columns, objects)
         except _DOES_NOT_FIT:
             for at in reversed(range(len(objects))):
-                if why := _overflow(self._columns, objects[at]):
+                if why := _overflow(self.columns, objects[at]):
                     bad.append((good[at], why))
                     del objects[at], rests[at], good[at]
-            arrays = object_arrays(self._columns, objects)
+            arrays = object_arrays(self.columns, objects)
         return [*([pa.array(rests, pa.string())] if self._plan.rest else []), *arrays]
 
     def _rejects(

@@ -27,6 +27,7 @@ from rillnode.node.spark.delta import (
     upgrade_statistics,
 )
 from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
 from rillnode.node.spark.files import local_path, replace_file
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
@@ -97,6 +98,10 @@ class OpenDeltaTable:
             "table_version": self.table.version(),
             "last_commit": datetime.fromtimestamp(committed_ms / 1_000, UTC),
         }
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows, as its files have them."""
+        return read_rows(self._location, self.table)
 
     def commit(
         self,
@@ -185,6 +190,9 @@ class DeltaStore:
                 with system.open_input_stream(one.path) as stream:
                     found.append(msgspec.json.decode(stream.read(), type=SchemaVersion))
         return found
+
+    def check(self, columns: Columns) -> None:
+        """Refuse nothing: all columns are such as Delta has."""
 
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenDeltaTable:
         """Make the table, or let it have these columns; what it has besides stays.
@@ -285,6 +293,21 @@ class DeltaStore:
             if pair.get("number") == number:
                 return pair
         return None
+
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        return erasures.keep_out(self.name, files)
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased; returns how many there were.
+
+        Raises:
+            StoreError: `table.busy`, somebody rewrites the table's files all the time.
+        """
+        if self._keyed is not None:
+            with lock():
+                self._keyed.erase(erased)
+        return sweep(self.name, erased, lock)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files that no commit has added."""

@@ -29,7 +29,7 @@ def describe(config: TypedConfig) -> dict[str, Any]:
     table, rejects = (one.open() for one in stores)
     history = stores[0].history()
     found: dict[str, Any] = {
-        "dir": config.dir,
+        "dir": config.dir or stores[0].name,
         "evolve": config.evolve,
         "reject": config.reject,
         **msgspec.to_builtins(config.layout),

@@ -41,12 +41,14 @@ def present_columns(table: OpenTable | None, name: str) -> Columns:
     return columns_of(schema)
 
 
-def usable(present: Columns, found: Columns) -> Columns:
+def usable(present: Columns, found: Columns, store: TableStore) -> Columns:
     """Those of some new columns that a table can take in."""
     taken: list[Column] = []
     for one in _without_unfit(found):
         try:
-            check_columns(merge_columns(present, (*taken, one), widen=False))
+            merged = merge_columns(present, (*taken, one), widen=False)
+            check_columns(merged)
+            store.check(merged)
         except ConfigError:
             continue  # its entries become rejects, which say so
         taken.append(one)
@@ -122,6 +124,7 @@ class TableSchema:
         # What is declared says which columns every entry has; the table itself does not know.
         merged = merge_columns(merged, self._declared, widen=self._widen)
         check_columns(merged)
+        self._store.check(merged)
         had_rest = table is not None and REST.name in table.arrow_schema.names
         self._layout.check(merged)
         own = partition_fields(self._layout)

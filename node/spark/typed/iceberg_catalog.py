@@ -41,7 +41,8 @@ _WRONG: Final = (
     NotImplementedError,
 )  # fmt: skip
 _DAMAGED: Final = (
-    MalformedError, FileNotFoundError, sql.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError,
+    iceberg.ValidationError, MalformedError, FileNotFoundError, sql.DatabaseError,
+    sqlite3.DatabaseError, UnicodeDecodeError,
 )  # fmt: skip
 
 
@@ -67,8 +68,7 @@ def asking(name: str) -> Generator[None]:
 
     Raises:
         TransportError: `table.catalog`, it is away, which passes.
-        ConfigError: `table.catalog`, it refuses what it is asked or who asks; `table.schema`, the
-            table cannot have such columns.
+        ConfigError: `table.catalog`, it refuses what it is asked, or who asks.
         StoreError: `table.damaged`, what the catalog or the table says of itself is no sense.
     """
     try:
@@ -87,8 +87,6 @@ def asking(name: str) -> Generator[None]:
         raise TransportError(
             "table.catalog", f"{text}. Nothing is lost, the table goes on where it is"
         ) from error
-    except iceberg.ValidationError as error:
-        raise ConfigError("table.schema", f"{name} cannot have these columns: {error}") from error
     except _DAMAGED as error:
         raise StoreError(
             "table.damaged",

@@ -1,51 +1,46 @@
 """Typed tables in Iceberg's format: a name in a catalog, which knows the table's newest metadata.
 
 Tasks write Parquet files whose columns have the table's numbers for them; a commit makes a snapshot
-of them. How far the table has come is in the snapshot's summary, and in the table's properties, of
-which each commit writes both: the summary is what counts, since it goes when somebody rolls the
-table back; the properties are left when snapshots expire. Each schema of the history is a property.
+of them. Each schema of the history is a property of the table.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
-from itertools import islice
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
-from deltalake import Transaction
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, schema_to_pyarrow
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema, index_name_by_id
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table import Transaction as TableTransaction
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
 from rillnode.node.spark.field_metadata import with_metadata
-from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
-from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.typed.arrays import KIND, columns_of
-from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.typed.arrays import KIND, arrow_field, columns_of
+from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.iceberg_catalog import asking, open_catalog
+from rillnode.node.spark.typed.iceberg_maintenance import IcebergMaintenance
+from rillnode.node.spark.typed.iceberg_table import (
+    DOC,
+    JSON,
+    PAIR,
+    OpenIcebergTable,
+    arrow_of,
+    data_of,
+    field_ids,
+    is_as_written,
+    plain,
+    read_rows,
+    sync_table,
+    write_rows,
+)
 from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion
 
-_NUMBERS: Final = "rillnode.positions"
-"""What commits leave: JSON of numbers by their names."""
-_NOTED: Final = "rillnode."
-"""Before the names of what summaries of snapshots note."""
-_COMMITS_MAX: Final = 100_000
 _SCHEMAS: Final = "rillnode.schemas."
-_JSON: Final = b"json"
-"""The comment of a column of texts that hold JSON."""
-_DOC: Final = b"doc"
+_COMMITS_MAX: Final = 100_000
 _ATTEMPTS: Final = 5
 _PROPERTIES: Final = {
     # A commit each few seconds makes thousands of manifests and metadata files a day.
@@ -57,185 +52,13 @@ _PROPERTIES: Final = {
 }
 
 
-class _Commit(TableTransaction):
-    """A transaction that is not made again upon what another writer has made meanwhile.
-
-    pyiceberg would do so. But where the table has come to is read before, and by then the other
-    one may have done this very work.
-    """
-
-    def _rebuild_snapshot_updates(self) -> None:
-        raise CommitFailedException("another writer was first")
-
-
-class OpenIcebergTable:
-    """An Iceberg table as of one of its versions.
-
-    Args:
-        name: as what people know it.
-        table: pyiceberg's own.
-
-    Attributes:
-        table: the same.
-    """
-
-    def __init__(self, name: str, table: Table) -> None:
-        self._name = name
-        self.table = table
-        self._numbers = _numbers(table)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """Its columns."""
-        return _arrow(self.table.schema())
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """A number that a commit has left; None where none has."""
-        return self._numbers.get(app_id)
-
-    def count(self) -> int:
-        """The number of its rows."""
-        snapshot = self.table.current_snapshot()
-        if snapshot is None:
-            return 0
-        told = _said(snapshot, "total-records")
-        if told is not None and not _has_deletes(snapshot):
-            return int(told)
-        with asking(self._name):
-            return self.table.scan().count()
-
-    def files(self) -> list[str]:
-        """Where its files lie.
-
-        Raises:
-            StoreError: `table.deletes`, another writer has deleted rows beside the files.
-        """
-        tasks = self.tasks()
-        if any(one.delete_files for one in tasks):
-            raise StoreError(
-                "table.deletes",
-                f"rows of {self._name} were deleted by files of deletes, which are to be taken in "
-                "first: `CALL system.rewrite_data_files` of Spark does it",
-            )
-        return [one.file.file_path for one in tasks]
-
-    def tasks(self) -> list[FileScanTask]:
-        """Its files, each with what was deleted of it."""
-        with asking(self._name):
-            return list(self.table.scan().plan_files())
-
-    def rows(self, tasks: Iterable[FileScanTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of some of its files, as its schema of now has them."""
-        metadata, io = self.table.metadata, self.table.io
-        scan = ArrowScan(metadata, io, self.table.schema(), AlwaysTrue())
-        for task in tasks:  # one at a time: all rows of its files are in memory at once
-            with asking(self._name):
-                batches = list(scan.to_record_batches([task]))
-            for batch in batches:
-                yield conform(batch, schema)
-
-    def figures(self) -> dict[str, Any]:
-        """Sizes of its files, and its last commit, for people."""
-        sizes = [one.file.file_size_in_bytes for one in self.tasks()]
-        snapshot = self.table.current_snapshot()
-        return {
-            "files": len(sizes),
-            "bytes": sum(sizes),
-            "file_bytes_min": min(sizes, default=0),
-            "file_bytes_max": max(sizes, default=0),
-            "location": self.table.location(),
-            "table_version": 0 if snapshot is None else snapshot.sequence_number,
-            "last_commit": datetime.fromtimestamp(self.table.metadata.last_updated_ms / 1_000, UTC),
-        }
-
-    def commit(
-        self,
-        added: Sequence[TableFile],
-        numbers: Sequence[Transaction],
-        *,
-        removed: Sequence[str] = (),
-        pair: dict[str, Any] | None = None,
-        noted: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Commit files that are written, as one snapshot.
-
-        Raises:
-            Conflict: another writer was first, and nothing was done.
-            ConfigError: `table.schema`, a file has other columns than the table.
-        """
-        with asking(self._name):
-            gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
-            told = {**({} if pair is None else {"pair": pair}), **(noted or {})}
-            said = {f"{_NOTED}{name}": _json(one) for name, one in told.items()}
-            paths = [f"{_data(self.table)}/{one.name}" for one in added]
-            with self.transaction() as made:
-                self.snapshot(made, paths, gone, numbers, said)
-
-    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
-        """What the newest commits have noted under a name, the newest first."""
-        for snapshot in islice(_snapshots(self.table), commits_max):
-            if text := _said(snapshot, f"{_NOTED}{name}"):
-                yield msgspec.json.decode(text)
-
-    @contextmanager
-    def transaction(self) -> Generator[TableTransaction]:
-        """A transaction that is made where nothing is raised, and is durable then.
-
-        Raises:
-            Conflict: another writer was first, and nothing was done.
-        """
-        made = _Commit(self.table)
-        yield made
-        try:
-            made.commit_transaction()
-        except CommitFailedException as error:
-            raise Conflict("table.busy", f"{self._name}: another writer was first") from error
-        sync_table(self.table)
-
-    def snapshot(
-        self,
-        made: TableTransaction,
-        paths: Iterable[str],
-        gone: Sequence[DataFile] = (),
-        numbers: Sequence[Transaction] = (),
-        said: Mapping[str, str] | None = None,
-    ) -> None:
-        """Add a snapshot to a transaction.
-
-        Args:
-            made: the transaction.
-            paths: files that it adds.
-            gone: files that it removes.
-            numbers: what it leaves, beside what former ones have left.
-            said: what else its summary is to say.
-
-        Raises:
-            ConfigError: `table.schema`, a file has other columns than the table.
-        """
-        left = {**self._numbers, **{one.app_id: one.version for one in numbers}}
-        text = _json(left)
-        made.set_properties({_NUMBERS: text})
-        self._numbers = left
-        update = made.update_snapshot(snapshot_properties={_NUMBERS: text, **(said or {})})
-        with update.overwrite() if gone else update.merge_append() as producer:
-            for path in paths:
-                try:
-                    file = parquet_file_to_data_file(self.table.io, made.table_metadata, path)
-                except ValueError as error:
-                    text = f"a file does not have the columns of {self._name}: {error}"
-                    raise ConfigError("table.schema", text) from error
-                producer.append_data_file(file)
-            for one in gone:
-                producer.delete_data_file(one)
-
-
 class IcebergStore:
     """A table in a catalog.
 
     Args:
         config: the catalog.
         identifier: the table's name in it, with its namespace.
-        location: where its files lie; empty for where the catalog says.
+        location: directory or URI of its files; empty for where the catalog says.
         schema: of a table that is made where its place is asked for.
         compact_commits: small files are merged after this many commits; 0 never.
 
@@ -254,7 +77,8 @@ class IcebergStore:
         self.name = f"{config.name}.{identifier}"
         self._config = config
         self._identifier = identifier
-        self._location = location
+        self._maintenance = IcebergMaintenance(compact_commits)
+        self._location = location if "://" in location or not location else f"file://{location}"
         self._schema = schema
         self._ids: dict[str, int] | None = None
 
@@ -281,12 +105,14 @@ class IcebergStore:
     def place(self) -> Place:
         """Where files for the table are written, and the numbers of its columns."""
         table = self.open()
-        if table is None and self._schema is not None:
+        if self._schema is not None and (
+            table is None or not set(self._schema.names) <= set(table.arrow_schema.names)
+        ):
             table = self.become(self._schema, None)
         if table is None:
             raise StoreError("table.busy", f"{self.name} was dropped")
         self._ids = field_ids(table.table.schema())
-        return Place(directory=plain(_data(table.table)), ids=self._ids)
+        return Place(directory=plain(data_of(table.table)), ids=self._ids)
 
     def uris(self, files: Sequence[str]) -> list[str]:
         """Where some of the table's files lie."""
@@ -303,6 +129,21 @@ class IcebergStore:
         ]
         return sorted(found, key=lambda one: one.version)
 
+    def check(self, columns: Columns) -> None:
+        """Refuse columns whose paths are the same, since Iceberg knows them by these.
+
+        Raises:
+            ConfigError: `table.column`, which.
+        """
+        seen: set[str] = set()
+
+        def note(path: str, _: pa.Field) -> None:
+            if path in seen:
+                raise unfit(path, "is there twice, once with a dot in a name")
+            seen.add(path)
+
+        with_metadata(pa.schema([arrow_field(one) for one in columns]), note)
+
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenIcebergTable:
         """Make the table, or let it have these columns; what it has besides stays.
 
@@ -310,7 +151,7 @@ class IcebergStore:
             ConfigError: `table.schema`, it cannot have them, or is a table of another kind.
             StoreError: `table.busy`, somebody else commits all the time.
         """
-        documented = with_metadata(schema, lambda _, one: {_DOC: _JSON} if _is_json(one) else None)
+        documented = with_metadata(schema, lambda _, one: {DOC: JSON} if _is_json(one) else None)
         for _ in range(_ATTEMPTS):
             table = self.open() or self._create(documented)
             present = present_columns(table, self.name)
@@ -362,16 +203,16 @@ class IcebergStore:
                 with made.update_schema() as update:
                     update.union_by_name(schema)
                 if noted is not None:
-                    text = _json(noted)
+                    text = msgspec.json.encode(noted).decode()
                     made.set_properties({f"{_SCHEMAS}{noted.version:06}": text})
-                if widened and (tasks := table.tasks()):
+                if widened and (files := table.files()):
+                    if any(not is_as_written(table.table, one) for one in files):
+                        text = f"files of {self.name} are another writer's: make the table anew"
+                        raise ConfigError("table.schema", text)
                     future = made.table_metadata.schema()
-                    rows = table.rows(tasks, _arrow(future))
-                    directory = plain(_data(table.table))
-                    files = write_files(directory, rows, field_ids(future))
-                    written += [one.name for one in files]
-                    paths = [f"{_data(table.table)}/{one}" for one in written]
-                    table.snapshot(made, paths, [one.file for one in tasks])
+                    written += write_rows(table.table, read_rows(files, arrow_of(future)), future)
+                    paths = [f"{data_of(table.table)}/{one}" for one in written]
+                    table.snapshot(made, paths, [one.file for one in table.tasks()])
         except (Conflict, ConfigError):
             self.remove(written)
             raise
@@ -383,57 +224,65 @@ class IcebergStore:
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
         table = self.open()
-        for pair in table.noted("pair", _COMMITS_MAX) if table is not None else ():
+        for pair in table.noted(PAIR, _COMMITS_MAX) if table is not None else ():
             if pair["number"] == number:
                 return cast("dict[str, Any]", pair)
         return None
 
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        return erasures.keep_out(self.place().directory, files) if files else []
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased, which older snapshots have until they expire.
+
+        Raises:
+            StoreError: `table.busy`, somebody else commits all the time.
+        """
+        for _ in range(_ATTEMPTS):
+            table = self.open()
+            if table is None or applied(table) >= erased.number:
+                return 0
+            place, schema = self.place(), table.arrow_schema
+            gone: list[str] = []
+            written: list[TableFile] = []
+            removed = 0
+            for file in table.files():
+                count = sum(int(erased.mask(rows).sum()) for rows in read_rows([file], schema))
+                if count:
+                    removed += count
+                    gone.append(file)
+                    kept = (
+                        rows.filter(pa.array(~erased.mask(rows)))
+                        for rows in read_rows([file], schema)
+                    )
+                    written += write_files(place.directory, kept, place.ids)
+            try:
+                with lock():
+                    table.commit(written, [erased.mark()], removed=gone)
+            except Conflict:
+                self.remove([one.name for one in written])
+                continue
+            return removed
+        text = f"{self.name} is written by others all the time, and nothing could be erased in it"
+        raise StoreError("table.busy", text)
+
     def remove(self, names: Sequence[str]) -> None:
         """Remove files that no commit has added."""
         if names and (table := self.open()) is not None:
-            remove_files(plain(_data(table.table)), names)
+            remove_files(plain(data_of(table.table)), names)
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        return None
-
-
-def field_ids(schema: Schema) -> dict[str, int]:
-    """The numbers of a table's columns, by their paths."""
-    return {path: number for number, path in index_name_by_id(schema).items()}
-
-
-def plain(uri: str) -> str:
-    """A URI as the rest of this project takes it: of a local file the path itself, unquoted."""
-    return uri.removeprefix("file://")
-
-
-def sync_table(table: Table) -> None:
-    """Make what the newest commit of a local table has written durable."""
-    files = [table.metadata_location]
-    if (snapshot := table.current_snapshot()) is not None:
-        manifests = snapshot.manifests(table.io)
-        new = (one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id)
-        files += [snapshot.manifest_list, *(one.manifest_path for one in new)]
-    paths = (local_path(plain(one)) for one in files)
-    sync_files(one for one in paths if one is not None)
-
-
-def _data(table: Table) -> str:
-    """Where the data files of a table lie, as its metadata name it."""
-    return f"{table.location().rstrip('/')}/data"
-
-
-def _arrow(schema: Schema) -> pa.Schema:
-    """Columns of Iceberg's as those of a typed table."""
-    return with_metadata(
-        schema_to_pyarrow(schema, include_field_ids=False),
-        lambda _, one: {KIND: _JSON} if (one.metadata or {}).get(_DOC) == _JSON else None,
-    )
+        table = self.open()
+        if table is None:
+            return None
+        with asking(self.name):
+            return self._maintenance.step(table)
 
 
 def _is_json(field: pa.Field) -> bool:
-    return (field.metadata or {}).get(KIND) == _JSON
+    return (field.metadata or {}).get(KIND) == JSON
 
 
 def _widened(present: Columns, wanted: Columns) -> list[str]:
@@ -441,36 +290,3 @@ def _widened(present: Columns, wanted: Columns) -> list[str]:
     had = {path for path, one in walk(present) if one.kind == "int"}
     paths = (path for path, one in walk(wanted) if one.kind == "float" and path in had)
     return sorted({path[0] for path in paths})
-
-
-def _snapshots(table: Table) -> Iterator[Snapshot]:
-    """The snapshots that led to the table of now, the newest one first, as far as it knows them."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _said(snapshot: Snapshot, name: str) -> str | None:
-    return None if snapshot.summary is None else snapshot.summary[name]
-
-
-def _numbers(table: Table) -> dict[str, int]:
-    """What the commits of a table have left."""
-    last: Snapshot | None = None
-    for last in _snapshots(table):
-        if text := _said(last, _NUMBERS):
-            return msgspec.json.decode(text, type=dict[str, int])
-    if last is not None and last.parent_snapshot_id is None:
-        return {}  # it was rolled back to what was there before the first of ours
-    text = table.properties.get(_NUMBERS, "{}") if last is not None else "{}"
-    return msgspec.json.decode(text, type=dict[str, int])
-
-
-def _has_deletes(snapshot: Snapshot) -> bool:
-    return (_said(snapshot, "total-delete-files") or "0") != "0"

@@ -25,6 +25,7 @@ from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import read_rows, sync_commits
+from rillnode.node.spark.erasure import Erased
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files
 from rillnode.node.spark.predicates import Predicates
@@ -208,6 +209,10 @@ class Keyed:
             stays, except_cols=[DELETED]
         ).when_not_matched_insert_all(stays, except_cols=[DELETED]).execute()
 
+    def erase(self, erased: Erased) -> None:
+        """Forget what erased entries have deleted."""
+        self._deletes.erase(erased)
+
     def _latest(
         self, table: DeltaTable, files: Sequence[TableFile], schema: pa.Schema
     ) -> tuple[dict[int, bool], int]:
@@ -344,6 +349,17 @@ class _Deletes:
         """Remember more; they are durable when this returns."""
         self._write(rows, datetime.now(UTC))
         self._tidy()
+
+    def erase(self, erased: Erased) -> None:
+        """Forget the keys that erased entries have deleted."""
+        self._load()
+        for name, rows in list(self._known.items()):
+            left = [one.filter(pa.array(~erased.mask(one))) for one in rows.to_batches()]
+            kept = pa.Table.from_batches(left, rows.schema)
+            if kept.num_rows < rows.num_rows:
+                if kept.num_rows:
+                    self._write(kept, datetime.fromisoformat(name[:10]).replace(tzinfo=UTC))
+                remove_files(self._location, [name])
 
     def _load(self) -> None:
         system, root = filesystem(self._location)

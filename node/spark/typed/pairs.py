@@ -14,6 +14,7 @@ from typing import Any, Final
 from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.judging import METADATA, Unexpected
@@ -31,11 +32,13 @@ class Pairs:
     Args:
         table: the table.
         rejects: its rejects.
+        erasures: what was erased of that of which the table is made.
     """
 
-    def __init__(self, table: TableStore, rejects: TableStore) -> None:
+    def __init__(self, table: TableStore, rejects: TableStore, erasures: Erasures) -> None:
         self.table = table
         self.rejects = rejects
+        self._erasures = erasures
 
     def recover(self) -> None:
         """Commit the half that a killed process has left.
@@ -45,6 +48,17 @@ class Pairs:
         """
         with self.table.committing():
             self._recover()
+
+    def sweep(self) -> int:
+        """Take out of both tables what was erased; returns how many rows that were.
+
+        Raises:
+            StoreError: as `recover` and `erasure.sweep`.
+        """
+        # What a killed process has left may bring erased rows.
+        self.recover()
+        erased = self._erasures.erased()
+        return sum(one.erase(erased, self.table.committing) for one in (self.table, self.rejects))
 
     def commit(
         self,
@@ -88,6 +102,8 @@ class Pairs:
             self.table.remove([one.name for one in files])
             self.rejects.remove([one.name for one in rejects])
             return False
+        files = self.table.allowed(files, self._erasures)
+        rejects = self.rejects.allowed(rejects, self._erasures)
         if not rejects and retried is None:
             table.commit(files, end, noted=_told(unexpected))
             return True

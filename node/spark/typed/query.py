@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
@@ -66,6 +67,7 @@ class TypedQuery:
         bronze: the log of the bronze table.
         engine: does the work.
         tasks_max: tasks of a step that is large enough for them.
+        erasures: those of the bronze table, where they are looked up for others, too.
 
     Attributes:
         position: how far in bronze the table has come, as the last step saw it.
@@ -74,7 +76,13 @@ class TypedQuery:
     """
 
     def __init__(
-        self, config: TypedConfig, bronze: TableLog, engine: Engine, *, tasks_max: int = 1
+        self,
+        config: TypedConfig,
+        bronze: TableLog,
+        engine: Engine,
+        *,
+        tasks_max: int = 1,
+        erasures: Erasures | None = None,
     ) -> None:
         self.config = config
         self.position: Position | None = None
@@ -83,7 +91,8 @@ class TypedQuery:
         self._engine = engine
         self._tasks_max = tasks_max
         self._table, self._rejects = stores_of(config)
-        self._pairs = Pairs(self._table, self._rejects)
+        erasures = erasures or Erasures(bronze.location)
+        self._pairs = Pairs(self._table, self._rejects, erasures)
         self._typed = TableSchema(
             self._table,
             widen=config.evolve == "widen",
@@ -102,8 +111,8 @@ class TypedQuery:
         """
         try:
             return self._step()
-        except ConfigError:
-            self._plan = None  # the table may have become another
+        except BaseException:
+            self._plan = None  # the table may have become another: the next step looks
             raise
 
     def _step(self) -> bool:
@@ -126,8 +135,10 @@ class TypedQuery:
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
         counts = _counts(outcomes)
-        is_far = end.version - saved.version >= EMPTY_VERSIONS_MAX
-        if written or rejected or counts or is_far:
+        # Old files of bronze, which an erasure has left, wait for who may have to read them.
+        is_due = saved.version < self._bronze.erased_at <= end.version
+        is_due = is_due or end.version - saved.version >= EMPTY_VERSIONS_MAX
+        if written or rejected or counts or is_due:
             until = [*end.transactions(), _source(end.table)]
             unexpected = summed([one.unexpected for one in outcomes])
             before, after = self._totals(table, unexpected, counts)
@@ -254,7 +265,7 @@ class TypedQuery:
         outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)
-            found = usable(self._typed.present(), merged_found(outcomes))
+            found = usable(self._typed.present(), merged_found(outcomes), self._table)
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
             wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:

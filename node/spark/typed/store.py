@@ -15,7 +15,9 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
+from rillnode.node.spark.erasure import Erased, Erasures, Lock
 from rillnode.node.spark.parquet import TableFile
+from rillnode.node.spark.typed.columns import Columns
 
 
 class Conflict(StoreError):
@@ -74,6 +76,10 @@ class OpenTable(Protocol):
         """Sizes of its files, and its last commit, for people."""
         ...
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows; some formats leave out columns that came after them."""
+        ...
+
     def commit(
         self,
         added: Sequence[TableFile],
@@ -127,6 +133,14 @@ class TableStore(Protocol):
         """All schemas that the table has had, the present one last."""
         ...
 
+    def check(self, columns: Columns) -> None:
+        """Refuse columns that the format cannot have.
+
+        Raises:
+            ConfigError: `table.column`, which, and why.
+        """
+        ...
+
     def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenTable:
         """Make the table, or let it have these columns; what it has besides stays.
 
@@ -142,6 +156,19 @@ class TableStore(Protocol):
 
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
+        ...
+
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        ...
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased; returns how many there were.
+
+        Args:
+            erased: what was erased.
+            lock: keeps off who commits to the table.
+        """
         ...
 
     def remove(self, names: Sequence[str]) -> None:

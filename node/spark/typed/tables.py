@@ -23,6 +23,7 @@ from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.derived import Part
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
@@ -32,6 +33,7 @@ from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine
 
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
+_LOWER: Final = re.compile(r"[a-z0-9_]+")
 _POLL_SECONDS: Final = 0.25
 MERGE_PAUSES: Final = 9
 """Time after a merge into a table with a key, in times of what it took: it has a tenth of all."""
@@ -53,10 +55,19 @@ def directory_of(stream: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.-]', '.', stream)[:100].lstrip('.')}-{digest}"
 
 
+def table_of(stream: str) -> str:
+    """The name of a stream's own table in a catalog, where dots part names and cases are one."""
+    if _LOWER.fullmatch(stream):
+        return stream
+    digest = hashlib.blake2b(stream.encode(), digest_size=4).hexdigest()
+    return f"{re.sub(r'[^a-z0-9_]', '_', stream.lower())[:100]}_{digest}"
+
+
 def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
     """The table of one stream, of a table for each stream."""
     place = config.dir.replace(STREAM, directory_of(stream))
-    return replace(config, dir=place, streams=(stream,))
+    table = config.table.replace(STREAM, table_of(stream))
+    return replace(config, dir=place, table=table, streams=(stream,))
 
 
 @dataclass(slots=True)
@@ -103,6 +114,7 @@ class TypedTables:
         self._tasks_max = tasks_max
         self._trigger_seconds = trigger_seconds
         self._log = TableLog(bronze)
+        self._erasures = Erasures(bronze)
         self._behind, self._look_at = Behind(self._log), 0.0
         self._seen: Position | None = None
         self._queries: dict[tuple[str, str], _Query] = {}
@@ -110,7 +122,7 @@ class TypedTables:
         self._stop = threading.Event()
         self._thread: Running | None = None
         for config in configs:
-            if STREAM not in config.dir:
+            if not config.of_each_stream:
                 self._add(config, "")
 
     def run_once(self) -> None:
@@ -161,8 +173,14 @@ class TypedTables:
     def _add(self, config: TypedConfig, stream: str) -> None:
         if stream:
             config = of_stream(config, stream)
-        query = TypedQuery(config, self._log, self._engine, tasks_max=self._tasks_max)
-        part = Part(part_name(config.name), [config.dir])
+        query = TypedQuery(
+            config,
+            self._log,
+            self._engine,
+            tasks_max=self._tasks_max,
+            erasures=self._erasures,
+        )
+        part = Part(part_name(config.name), [config.dir] if config.dir else [])
         self._queries[config.name, stream] = _Query(query, part)
 
     def _run(self) -> None:
@@ -217,7 +235,7 @@ class TypedTables:
 
     def _find_streams(self) -> None:
         """Find the streams that have tables of their own, in what is new in bronze."""
-        wanted = [config for config in self._configs if STREAM in config.dir]
+        wanted = [config for config in self._configs if config.of_each_stream]
         bronze = self._log.open() if wanted else None
         if bronze is None:
             return
