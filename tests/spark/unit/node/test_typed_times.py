@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError
@@ -214,6 +215,23 @@ def test_rows_are_kept_for_some_days(lake: Lake, partition_by: tuple[str, ...]) 
     assert [row["id"] for row in read(lake)] == [0, 1, 11]
     assert query.figures()["rows_expired"] == 1
     assert drained(query) == []
+
+
+def test_rows_go_the_next_time_where_another_writer_was_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.push(entry(1, NOW), entry(2, NOW - 5 * DAY))
+    run(kept(lake, time="at"))
+    query = kept(lake, time="at", keep_days=2, compact_commits=0)
+
+    def late(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("another was first")
+
+    monkeypatch.setattr(DeltaTable, "delete", late)
+    assert drained(query) == []
+    monkeypatch.undo()
+    assert len(drained(query)) == 1
+    assert [row["id"] for row in read(lake)] == [1]
 
 
 def test_without_a_time_rows_are_kept_by_their_receipt(lake: Lake) -> None:
