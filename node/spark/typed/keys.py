@@ -11,7 +11,7 @@ some days, beside the table: an older entry of another partition does not bring 
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -106,14 +106,14 @@ class _Entry(NamedTuple):
 
     Attributes:
         log: its stream, when that was created, and its partition.
-        index: where it stands there.
+        number: its index there.
         time: its time, in microseconds.
         deletes: whether it deletes the key.
         at: which of the rows to merge it is; -1 where it is in the table, or was.
     """
 
     log: tuple[str, Any, int]
-    index: int
+    number: int
     time: int
     deletes: bool
     at: int
@@ -121,13 +121,13 @@ class _Entry(NamedTuple):
     def is_before(self, other: "_Entry") -> bool:
         """Whether an entry of the same key is later."""
         if self.log == other.log:
-            return self.index < other.index
+            return self.number < other.number
         return self._order < other._order
 
     @property
     def _order(self) -> tuple[int, int, int, str, str]:
         stream, created_at, partition = self.log
-        return self.time, partition, self.index, stream, str(created_at)
+        return self.time, partition, self.number, stream, str(created_at)
 
 
 _Key = tuple[Any, ...]
@@ -271,7 +271,7 @@ class Keyed:
         ):
             yield key, _Entry(log, one, time, mark, -1 if first is None else first + at)
 
-    def _with_times(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _with_times(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in batches:
             yield rows.append_column(_TIME, order_times(rows, self._layout))
 
@@ -298,11 +298,11 @@ class Keyed:
         self, files: Sequence[TableFile], latest: Mapping[int, bool], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The rows of files that are to be merged, by number."""
-        wanted = pa.array(latest.keys(), pa.int64())
+        wanted = pa.array(list(latest), pa.int64())
         at = 0
         for rows in self._read(files, schema.append(pa.field(DELETED, pa.bool_()))):
             numbers = pa.array(range(at, at + rows.num_rows), pa.int64())
-            yield rows.filter(pc.is_in(numbers, wanted))
+            yield rows.filter(pc.is_in(numbers, value_set=wanted))
             at += rows.num_rows
 
     def _remember(
@@ -321,7 +321,7 @@ class Keyed:
 def _among(rows: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Rows of which each column has one of some values; most others are left out by that."""
     for name, some in values.items():
-        rows = rows.filter(pc.is_in(rows.column(name), some))
+        rows = rows.filter(pc.is_in(rows.column(name), value_set=some))
     return rows
 
 
@@ -365,7 +365,7 @@ class _Deletes:
         system, root = filesystem(self._location)
         selector = fs.FileSelector(root, allow_not_found=True)
         infos = system.get_file_info(selector)
-        names = sorted(str(one.base_name) for one in infos if one.extension == "parquet")
+        names = sorted(one.base_name for one in infos if one.base_name.endswith(".parquet"))
         self._known = {
             name: self._known[name]
             if name in self._known

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -267,7 +266,6 @@ def test_a_trickle_of_commits_ends_in_few_files(lake: Lake) -> None:
         _age(log)
     list(compact(str(lake.directory / "t")))
     DeltaTable(lake.directory / "t").vacuum(dry_run=False, full=True)
-    assert all(pq.read_metadata(path).num_rows for path in live if path.exists())
     assert [row["id"] for row in read(lake)] == list(range(commits))
     left = set((lake.directory / "t").rglob("*.parquet"))
     assert len(left) < len(files)
