@@ -293,6 +293,10 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             yield from one._sink_problems(path, sinks)
             yield from one._schema_problems(path)
             yield from catalog_problems(path, one.format, one.catalog, one.dir)
+            for key in ("key", "delete_when", "partition_by", "keep_days"):
+                if one.format == "iceberg" and getattr(one, key):
+                    text = 'is of Delta tables: leave it out, or set format = "delta"'
+                    yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)

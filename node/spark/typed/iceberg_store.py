@@ -6,7 +6,7 @@ of them. Each schema of the history is a property of the table.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -34,14 +34,13 @@ from rillnode.node.spark.typed.iceberg_table import (
     is_as_written,
     plain,
     read_rows,
-    said_by,
-    snapshots_of,
     sync_table,
     write_rows,
 )
 from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion
 
 _SCHEMAS: Final = "rillnode.schemas."
+_COMMITS_MAX: Final = 100_000
 _ATTEMPTS: Final = 5
 _PROPERTIES: Final = {
     # A commit each few seconds makes thousands of manifests and metadata files a day.
@@ -225,11 +224,9 @@ class IcebergStore:
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
         table = self.open()
-        for snapshot in snapshots_of(table.table) if table is not None else ():
-            if text := said_by(snapshot, PAIR):
-                pair: dict[str, Any] = msgspec.json.decode(text)
-                if pair["number"] == number:
-                    return pair
+        for pair in table.noted(PAIR, _COMMITS_MAX) if table is not None else ():
+            if pair["number"] == number:
+                return cast("dict[str, Any]", pair)
         return None
 
     def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:

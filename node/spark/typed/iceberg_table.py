@@ -33,12 +33,12 @@ from rillnode.node.spark.typed.arrays import KIND
 from rillnode.node.spark.typed.iceberg_catalog import asking
 from rillnode.node.spark.typed.store import Conflict
 
-_NOTED: Final = "rillnode."
-"""Before the names of what summaries of snapshots note."""
-PAIR: Final = "rillnode.pair"
+PAIR: Final = "pair"
 DOC: Final = b"doc"
 JSON: Final = b"json"
 """The comment of a column of texts that hold JSON."""
+_NOTED: Final = "rillnode."
+"""Before the names of what summaries of snapshots note."""
 _NUMBERS: Final = "rillnode.positions"
 """What commits leave: JSON of numbers by their names."""
 _SEQUENCE: Final = "rillnode.sequence"
@@ -149,9 +149,10 @@ class OpenIcebergTable:
         """
         with asking(self._name):
             gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
-            told = {f"{_NOTED}{name}": one for name, one in (noted or {}).items()}
-            told |= {} if pair is None else {PAIR: pair}
-            said = {name: msgspec.json.encode(one).decode() for name, one in told.items()}
+            told = {**({} if pair is None else {PAIR: pair}), **(noted or {})}
+            said = {
+                f"{_NOTED}{name}": msgspec.json.encode(one).decode() for name, one in told.items()
+            }
             paths = [f"{data_of(self.table)}/{one.name}" for one in added]
             with self.transaction() as made:
                 self.snapshot(made, paths, gone, numbers, said)

@@ -297,7 +297,11 @@ ICEBERG_PROBLEMS: list[tuple[str, str]] = [
      "PYICEBERG_CATALOG__RILLNODE__URI"),
     (REST + SERVICE.replace("/c", "?token=swordfish"), "holds credentials"),
     (REST + SERVICE.replace("https", "ftp"), "table[0].catalog.uri: expected the URL of a service"),
-    (REST + SERVICE.replace("https://example.org", "https://[::1"), "table[0].catalog.uri: 'https://[::1/c': expected a file, or a URL"),
+    (REST + SERVICE.replace("https://example.org", "https://[::1"),
+     "table[0].catalog.uri: 'https://[::1/c': expected a file, or a URL"),
+    (ICEBERG + FILE + '\nkey = ["id"]', "table[0].key: is of Delta tables: leave it out, or set"),
+    (ICEBERG + FILE + '\npartition_by = ["id"]', "table[0].partition_by: is of Delta tables"),
+    (ICEBERG + FILE + "\nkeep_days = 3", "table[0].keep_days: is of Delta tables"),
     (ICEBERG + FILE.replace(" }", ', warehouse = "w" }'), "table[0].catalog.warehouse: is of serv"),
     (ICEBERG.replace("typed", "{stream}/t") + FILE, "{stream} must be in both `dir` and"),
     (ICEBERG.replace('"typed"', '"a%20b"') + FILE, "table[0].dir: has '%', which the paths of"),
@@ -319,7 +323,10 @@ def test_what_an_iceberg_table_cannot_be_is_told_at_its_key(
 
 
 def test_what_iceberg_needs_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "pyiceberg" else name)
+    def found(name: str) -> object:
+        return None if name == "pyiceberg" else name
+
+    monkeypatch.setattr(installed, "find_spec", found)
     with pytest.raises(ConfigError, match=r'"iceberg" needs pyiceberg: `.*iceberg') as failed:
         installed.require_iceberg()
     assert failed.value.code == "table.install"

@@ -193,7 +193,7 @@ def test_a_merge_that_another_writer_was_before_is_made_again(
     lake.push(entry(1, 1), entry(2, 2))
     run(keyed(lake))
     lake.push(entry(1, 3))
-    real = keys.Keyed._merge
+    real = vars(keys.Keyed)["_merge"]
     others = iter([1])
 
     def late(*args: Any) -> None:
