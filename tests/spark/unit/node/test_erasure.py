@@ -15,6 +15,7 @@ from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import erasing, erasure
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta import commit_unless_changed
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.erasing import (
     Lake as Tables,
@@ -30,6 +31,7 @@ from rillnode.node.spark.erasing import (
 from rillnode.node.spark.erasure import Erasures, applied, of_ranges
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
@@ -189,7 +191,7 @@ def test_bronze_made_anew_from_the_log_does_not_bring_it_back(site: Site) -> Non
     other.push(entry(0), entry(1, "u17"), entry(2), b'{"id":"x","user":"u17"}', b'{"id":"y"}')
     bronze = str(other.bronze.table)
     files = DeltaTable(bronze).file_uris()
-    described = [erasure.TableFile(
+    described = [TableFile(
         name=Path(one).name, size=1, rows=5, data_bytes=1, entries_lost=0, stats="{}"
     ) for one in files]  # fmt: skip
     (kept,) = site.erasures.keep_out(bronze, described)
@@ -238,7 +240,7 @@ def test_rejects_that_are_retried_do_not_bring_it_back(site: Site) -> None:
 def steps_of(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Callable[[], int]:
     """Let the process be killed before its commit `allowed + 1`; tells how many were made."""
     made = [0]
-    real = erasure.commit_unless_changed
+    real = commit_unless_changed
 
     def dying(*args: Any) -> bool:
         if made[0] >= allowed:
