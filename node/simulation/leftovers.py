@@ -26,7 +26,7 @@ OF_CLIENTS: Final = (
 
 
 def subscriptions(observed: Observation) -> int:
-    """How many subscriptions native clients have at a node, as workers and members of groups too."""
+    """How many subscriptions native clients have at a node, as workers and as members too."""
     found = observed.system.stats().items()
     subscribed = sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
     return subscribed + observed.members + sum(one.workers for one in observed.queues)

@@ -110,7 +110,7 @@ class _Here:
     """A member whose link is this node's.
 
     Attributes:
-        joined: its record is durable.
+        joined: its record is durable, and it does not know that it is out.
         told: what it was told that it has; None: nothing yet.
         heard_at: when it has last shown that it is well.
         lost_at: when its link was lost; inf: it is there.
@@ -559,6 +559,7 @@ class GroupActor(Worker):
         leaving = list(gone)
         for here in leaving:
             if here.joined:
+                here.joined = False  # it is told once, however often that cannot be written
                 self._send(here, failed(here.request_id, error))
         if leaving:
             self.begin(self._leave(leaving), self._not_done)

@@ -460,6 +460,11 @@ class QueueActor(Worker):
         for said in doing:
             if isinstance(said, _Said) and not said.is_told:
                 self._reply(said, error)
+                member = self._members.get(getattr(said.request, "worker", b""))
+                if member is not None and member.request is said.request:
+                    # It asks anew; without its settings it would be given entries in any order.
+                    del self._members[member.token]
+                    self._unwatch(member.origin)
         if error.retryable:
             self._wake_in(RETRY_SECONDS)
         else:
@@ -536,7 +541,7 @@ class QueueActor(Worker):
         state.changed = state.changed and not self._is_stored
         now = context.clock.now_ms()
         for member in self._members.values():
-            member.id = state.join(member.token, now) or 0
+            member.id = state.join(member.token, now, self._members) or 0
         if self._lasts:
             self._await_workers(state)
         self._state, self._seen_at = state, self.system.timing.monotonic()
@@ -620,7 +625,7 @@ class QueueActor(Worker):
             order = "by key" if state.settings.by_key else "in no order of keys"
             text = f"This queue gives entries {order}: that can change once nothing of it is open"
             return RequestError("queue.order", text)
-        number = state.join(request.worker, now)
+        number = state.join(request.worker, now, self._members)
         if number is None:
             return RequestError("queue.limit", "This queue has too many workers")
         before = self._members.get(request.worker)

@@ -280,17 +280,21 @@ class QueueState:
         """The id of a worker, where it is known."""
         return self._ids.get(token)
 
-    def join(self, token: bytes, now: int) -> int | None:
-        """Have a worker known; return its id, or None where there are too many."""
-        self._forget_workers(now, but=token)
+    def join(self, token: bytes, now: int, connected: Container[bytes] = ()) -> int | None:
+        """Have a worker known; return its id, or None where there are too many.
+
+        Those that are connected stay known, however long there was nothing to do for them.
+        """
         known = self._ids.get(token)
+        if known is not None:
+            self._workers[known].seen_at = now
+        self._forget_workers(now, connected)
         if known is None:
             if len(self._workers) >= WORKERS_MAX:
                 return None
             known = max(self._workers, default=0) + 1
-            self._workers[known] = KnownWorker(token)
+            self._workers[known] = KnownWorker(token, now)
             self._ids[token] = known
-        self._workers[known].seen_at = now
         self.changed = True
         return known
 
@@ -306,14 +310,14 @@ class QueueState:
         """A worker says that it is none any more, and has nothing."""
         self._workers[worker].seen_at = now - WORKER_KEPT_MS + WORKER_LEFT_MS
 
-    def _forget_workers(self, now: int, *, but: bytes) -> None:
+    def _forget_workers(self, now: int, connected: Container[bytes]) -> None:
         idle = [
             number
             for number, worker in self._workers.items()
             if not self.given[number] and worker.seen_at < now - WORKER_KEPT_MS
         ]
         for number in idle:
-            if self._workers[number].token != but:
+            if self._workers[number].token not in connected:
                 del self._ids[self._workers.pop(number).token]
 
     # Entries ---------------------------------------------------------------------------------

@@ -480,6 +480,18 @@ def test_a_loss_is_written_once_the_store_can() -> None:
     with_core(test)
 
 
+def test_a_member_is_told_once_that_it_is_out() -> None:
+    async def test(core: Core) -> None:
+        one, two = await members(core, "a", "b")
+        core.store.faults.failing_syncs = 3
+        await pass_time(core, SILENCE_SECONDS + 3.0, one)
+        two.look()
+        assert two.failures == ["group.member"]
+        assert one.held.keys() == {0, 1, 2, 3}
+
+    with_core(test)
+
+
 def test_groups_are_listed_with_what_their_members_have() -> None:
     async def test(core: Core) -> None:
         one, two = await members(core, "a", "b")

@@ -21,12 +21,14 @@ from queue_support import (
 )
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.core.queues.queue import GRACE_SECONDS
+from rillnode.actors.core.queues.queue import GRACE_SECONDS, QueueActor
+from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.keyed import decode_headers, encode_headers
 
 
@@ -181,6 +183,44 @@ def test_dead_letters_that_cannot_be_kept_hold_the_queue_up_and_it_says_so() -> 
         assert document["held"] == "dead letters cannot be kept (quota.streams)"
 
     with_core(test, quotas=[Quota(who="friend", streams_max=1)])
+
+
+def test_a_worker_that_has_had_nothing_to_do_for_long_is_one_still() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core)
+        idle, other = Worker(core, b"1"), Worker(core, b"2")
+        await idle.work()
+        await pass_time(core, 2 * WORKER_KEPT_MS / 1_000)
+        await other.work()
+        await push(peer, b"0", b"1")
+        (job,) = await idle.take()
+        assert await idle.settle(job) == native.SettledResponse(101, [])
+
+    with_core(test)
+
+
+def test_a_queue_keeps_the_order_of_keys_though_its_first_record_was_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_state = QueueActor._write  # pyright: ignore[reportPrivateUsage]
+    failures = [StoreError("store.failed", "no disk")]
+
+    async def failing(self: QueueActor, state: QueueState) -> RillnodeError | None:
+        return failures.pop() if failures else await write_state(self, state)
+
+    monkeypatch.setattr(QueueActor, "_write", failing)
+
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"0", b"1")
+        worker = Worker(core)
+        await worker.work(by_key=True)
+        assert [one.code for one in worker.failures] == ["store.failed"]
+        await pass_time(core, 3.0)
+        await push(peer, b"2")
+        assert texts(await worker.work(by_key=True)) == [b"0", b"1", b"2"]
+        assert len(worker.failures) == 1
+
+    with_core(test)
 
 
 def test_what_was_not_begun_costs_no_attempt() -> None:
