@@ -13,7 +13,7 @@ commit out of the state.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, assert_never
 
@@ -63,7 +63,7 @@ from rillnode.actors.log.waiting import read, write
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, decode_header, entries_of
+from rillnode.codecs.entries import Entry, EntryKind, block_of, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
     BLOCK_BYTES_MAX,
@@ -86,8 +86,8 @@ TOKEN_BYTES: Final = 16
 GRACE_SECONDS: Final = 2.0
 """How long a worker's jobs wait for it to come back when its link is lost."""
 
-GIVEN_MAX: Final = 256
-"""Jobs given in one round, and entries that are read for them one by one."""
+GIVEN_MAX: Final = 1_024
+"""Jobs given in one round."""
 
 GIVEN_BYTES: Final = 1_048_576
 """Data given to one worker in one round; a first job that is larger goes alone."""
@@ -95,6 +95,10 @@ GIVEN_BYTES: Final = 1_048_576
 READ_BYTES: Final = 262_144
 AHEAD_MAX: Final = 16
 """Of so many partitions so much is read before it is looked at."""
+
+ENTRY_BYTES: Final = 22
+RUN_BYTES: Final = 64
+"""What an entry, and what goes together, takes beside its data, at most."""
 
 LETTERS_MAX: Final = 256
 LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX
@@ -197,6 +201,9 @@ class _Letters:
 class _Due:
     """Time to look what has become due."""
 
+
+_Jobs = dict[_Member, list[tuple[int, list[Entry]]]]
+"""What each worker is given: attempts, and entries of one kind that follow each other."""
 
 Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
 
@@ -654,15 +661,15 @@ class QueueActor(Worker):
     ) -> native.Response | RequestError:
         number = state.worker_of(request.worker)
         if number is None:
-            return native.SettledResponse(request.request_id, list(range(len(request.items))))
+            return native.SettledResponse(request.request_id, _all(request))
         last, late = state.settled(number)
         if not request.number:
             return RequestError("queue.limit", "Settlements are numbered from 1")
-        if len(request.items) > WORK_SETTLEMENTS_MAX:
+        if sum(item.count for item in request.items) > WORK_SETTLEMENTS_MAX:
             text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
             return RequestError("queue.limit", text)
         if request.number <= last:
-            again = list(late) if request.number == last else list(range(len(request.items)))
+            again = list(late) if request.number == last else _all(request)
             return native.SettledResponse(request.request_id, again)
         limit = round(1_000 * WORK_SECONDS_MAX)
         for item in request.items:  # all, before any of them is carried out
@@ -672,11 +679,19 @@ class QueueActor(Worker):
                 text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
                 return RequestError("queue.limit", text)
         refused: list[int] = []
-        for at, item in enumerate(request.items):
-            place, outcome = (item.partition, item.index), Outcome(item.outcome)
+        at = 0
+        for item in request.items:
+            outcome, first = Outcome(item.outcome), (item.partition, item.index)
             pause, reason = item.milliseconds, item.reason
-            if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
-                refused.append(at)
+            if outcome is Outcome.DONE:
+                late = state.settle_done(number, first, item.count, item.attempt)
+                refused += [at + one for one in late]
+                at += item.count
+                continue
+            for place in ((item.partition, item.index + one) for one in range(item.count)):
+                if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
+                    refused.append(at)
+                at += 1
         state.note_settled(number, request.number, refused, now)
         if request.begun is not None:
             begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
@@ -691,7 +706,7 @@ class QueueActor(Worker):
 
     # Giving ----------------------------------------------------------------------------------
 
-    async def _choose(self, state: QueueState) -> dict[_Member, list[native.JobItem]]:
+    async def _choose(self, state: QueueState) -> _Jobs:
         """Give workers what they have room for; the record says so before they get it."""
         room = {
             member: left
@@ -702,14 +717,15 @@ class QueueActor(Worker):
         limit = state.settings.in_flight
         if limit:
             capacity = min(capacity, limit - state.given_count)
-        jobs: dict[_Member, list[native.JobItem]] = {}
+        jobs: _Jobs = {}
         now = self._context.clock.now_ms()
         state.ripen(now)
         if capacity <= 0:
             return jobs
         data: dict[Place, Entry] = {}
-        await self._look_at(state, capacity - state.ready_count, data)
-        state.ripen(now)
+        if state.settings.by_key:
+            await self._look_at(state, capacity - state.ready_count, data)
+            state.ripen(now)
         chosen: list[Place] = []
         while len(chosen) < capacity and (place := state.take_ready()) is not None:
             chosen.append(place)
@@ -728,16 +744,67 @@ class QueueActor(Worker):
                 break
             member = turns[0]
             attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append(_job(place, attempt, entry))
+            jobs.setdefault(member, []).append((attempt, [entry]))
             room[member] -= 1
             left_bytes[member] -= len(entry.data)
             turns.popleft()
             if room[member] and left_bytes[member] > 0:
                 turns.append(member)
-        self._more |= len(chosen) == capacity and (
+        given = len(chosen)
+        if not state.settings.by_key:
+            given += await self._give_new(
+                state, capacity - given, turns, room, left_bytes, jobs, now
+            )
+        self._more |= given >= capacity and (
             capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
         )
         return jobs
+
+    async def _give_new(
+        self,
+        state: QueueState,
+        wanted: int,
+        turns: deque[_Member],
+        room: dict[_Member, int],
+        left_bytes: dict[_Member, int],
+        jobs: _Jobs,
+        now: int,
+    ) -> int:
+        """Give so many entries at most that were not looked at; return how many were given.
+
+        Who follow each other in the log go together, so that they are one piece on the wire and in
+        what the worker says of them. All partitions have their turns, and so have workers.
+        """
+        given = idle = 0
+        while given < wanted and turns and idle < len(self._logs) and not state.is_full:
+            partition = self._turn % len(self._logs)
+            self._turn += 1
+            ahead = await self._next_entries(state, partition)
+            idle = 0 if ahead else idle + 1
+            left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
+            while left and turns:
+                member = turns.popleft()
+                share = min(-(-left // (len(turns) + 1)), room[member])
+                run = [ahead.popleft()]
+                size = len(run[0].data)
+                while (
+                    len(run) < share
+                    and size + len(ahead[0].data) <= left_bytes[member]
+                    and ahead[0].kind is run[0].kind
+                ):
+                    entry = ahead.popleft()
+                    size += len(entry.data)
+                    run.append(entry)
+                state.give_new(partition, len(run), member.id, now, member.visibility_ms)
+                jobs.setdefault(member, []).append((1, run))
+                given += len(run)
+                left -= len(run)
+                room[member] -= len(run)
+                left_bytes[member] -= size
+                if room[member] and left_bytes[member] > 0:
+                    turns.append(member)
+        self._more |= given < wanted and not turns
+        return given
 
     def _room_of(self, state: QueueState, member: _Member) -> int:
         """How many jobs a worker takes now."""
@@ -950,7 +1017,7 @@ class QueueActor(Worker):
         self,
         state: QueueState,
         doing: Sequence[_Said | _Gone],
-        jobs: dict[_Member, list[native.JobItem]],
+        jobs: _Jobs,
     ) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
@@ -961,30 +1028,30 @@ class QueueActor(Worker):
                 said.answer = native.DocumentResponse(said.request.request_id, document)
             assert said.answer is not None
             self._reply(said, said.answer)
-        for member, items in jobs.items():
+        for member, runs in jobs.items():
             if member.origin is not None:
-                self._send(member, items)
+                self._send(member, runs)
         if self.system.timing.monotonic() >= self._look_oldest_at:
             await self._find_oldest(state)
         self._note(state)
         self._wake(state)
 
-    def _send(self, member: _Member, items: Sequence[native.JobItem]) -> None:
+    def _send(self, member: _Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
         """Send jobs, as many in a message as the link takes."""
         assert member.origin is not None
         room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
         answers: list[tuple[Route, bytes]] = []
-        together: list[native.JobItem] = []
+        together: list[native.JobRun] = []
         size = 0
         number = member.request.request_id
-        for item in items:
-            item_size = len(item.data) + len(item.key or b"") + len(item.headers) + 64
-            if together and size + item_size > room:
+        for run in _pieces(runs, room):
+            run_size = len(run.value) + 10 * len(run.later) + RUN_BYTES
+            if together and size + run_size > room:
                 payload = native.encode(native.JobsResponse(number, together, []))
                 answers.append((member.return_route, payload))
                 together, size = [], 0
-            together.append(item)
-            size += item_size
+            together.append(run)
+            size += run_size
         payload = native.encode(native.JobsResponse(number, together, []))
         answers.append((member.return_route, payload))
         self._context.router.reply(member.origin, self._own_address, answers)
@@ -1191,11 +1258,31 @@ def _entry_at(operation: Read, place: Place) -> Entry | None:
     return found[0] if found else None
 
 
-def _job(place: Place, attempt: int, entry: Entry) -> native.JobItem:
-    return native.JobItem(
-        place[0], place[1], attempt, entry.received_at, entry.kind, entry.data, entry.pushed_key,
-        entry.encoded_headers,
-    )  # fmt: skip
+def _all(request: native.SettleRequest) -> list[int]:
+    """The numbers of all jobs that a request settles."""
+    return list(range(sum(item.count for item in request.items)))
+
+
+def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:
+    """What is given, in pieces of which each fits into a message."""
+    for attempt, entries in runs:
+        begin = size = 0
+        for at, entry in enumerate(entries):
+            more = len(entry.data) + len(entry.pushed_key or b"") + len(entry.encoded_headers)
+            more += ENTRY_BYTES
+            if at > begin and size + more > room:
+                yield _run(attempt, entries[begin:at])
+                begin, size = at, 0
+            size += more
+        yield _run(attempt, entries[begin:])
+
+
+def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
+    first, last = entries[0], entries[-1]
+    later: list[int] = []
+    if last.received_at != first.received_at:
+        later = [entry.received_at - first.received_at for entry in entries]
+    return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
 
 
 def _take_back(

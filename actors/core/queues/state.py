@@ -347,6 +347,20 @@ class QueueState:
             if entry is not None and entry.at == at and not (entry.worker or entry.reason):
                 self._ready[partition, index] = None
 
+    def give_new(self, partition: int, count: int, worker: int, now: int, span: int) -> None:
+        """Give the next entries of a partition, which were not looked at, to a worker for so long.
+
+        Only where no order of keys is asked for.
+        """
+        part = self._partitions[partition]
+        deadline = now + span
+        for index in range(part.next, part.next + count):
+            part.open[index] = Open(1, deadline, span, worker)
+        part.next += count
+        self._open_count += count
+        self._count(worker, deadline, count)
+        self.changed = True
+
     def take_ready(self) -> Place | None:
         """The next one that can be given; it is given, put back or settled by who takes it."""
         while self._ready:
@@ -371,6 +385,31 @@ class QueueState:
         self.changed = True
         return entry.attempts
 
+    def settle_done(self, worker: int, first: Place, count: int, attempt: int) -> list[int]:
+        """Take a worker's word that entries which follow each other are done; return the late ones.
+
+        These are numbers from 0.
+        """
+        partition, index = first
+        entries = self._partitions[partition].open if partition < len(self._partitions) else {}
+        late: list[int] = []
+        closed = 0
+        for number in range(count):
+            entry = entries.get(index + number)
+            if entry is None or entry.worker != worker or entry.attempts != attempt:
+                late.append(number)
+            elif entry.key:
+                self._close((partition, index + number))
+            else:
+                del entries[index + number]
+                closed += 1
+        if closed:
+            self._open_count -= closed
+            self._uncount(worker, closed)
+        self.done += count - len(late)
+        self.changed |= count > len(late)
+        return late
+
     def settle(
         self,
         worker: int,
@@ -388,8 +427,7 @@ class QueueState:
         self.changed = True
         match outcome:
             case Outcome.DONE:
-                self._close(place)
-                self.done += 1
+                self.settle_done(worker, place, 1, attempt)
             case Outcome.RETRY:
                 self._failed(place, entry, reason or "its worker gave it back", now, milliseconds)
             case Outcome.REJECT:
@@ -491,10 +529,16 @@ class QueueState:
                 if entry.worker:
                     yield (partition, index), entry
 
-    def _count(self, worker: int, deadline: int) -> None:
+    def _count(self, worker: int, deadline: int, count: int = 1) -> None:
         self._expires_at = min(self._expires_at, deadline) if self.given_count else deadline
-        self.given[worker] += 1
-        self.given_count += 1
+        self.given[worker] += count
+        self.given_count += count
+
+    def _uncount(self, worker: int, count: int = 1) -> None:
+        self.given_count -= count
+        self.given[worker] -= count
+        if not self.given[worker]:
+            del self.given[worker]
 
     def _take_up(self, partition: int, index: int, entry: Open) -> None:
         """Put an open entry where it belongs."""
@@ -515,10 +559,7 @@ class QueueState:
     def _leave(self, entry: Open) -> None:
         """Its worker has it no more."""
         worker, entry.worker = entry.worker, 0
-        self.given_count -= 1
-        self.given[worker] -= 1
-        if not self.given[worker]:
-            del self.given[worker]
+        self._uncount(worker)
 
     def _again(self, place: Place, entry: Open, now: int, span: int) -> None:
         if entry.worker:

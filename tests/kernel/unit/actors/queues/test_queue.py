@@ -12,6 +12,7 @@ from queue_support import (
     REJECT,
     RELEASE,
     RETRY,
+    JobItem,
     Worker,
     entries,
     opened,
@@ -274,7 +275,7 @@ def test_a_settlement_that_is_asked_again_is_answered_as_it_was() -> None:
         await opened(core, b"x", b"y")
         worker = Worker(core)
         jobs = await worker.work()
-        wrong = native.JobItem(0, 9, 1, 0, 0, b"", None, b"")
+        wrong = JobItem(0, 9, 1, 0, b"")
         assert await worker.settle(jobs[0], wrong) == native.SettledResponse(101, [1])
         core.system.exit(_cell(core))
         await core.settle()
