@@ -447,6 +447,9 @@ class QueueActor(Worker):
     async def _run(self) -> None:
         try:
             while not self._ended and (self._said or (self._more and self._members)):
+                turns_end = Signal()
+                if self.system.at_turns_end(turns_end.set):
+                    await turns_end  # what others have said by then is done in the same round
                 self._more = False
                 self._doing, self._said = self._said, []
                 try:
