@@ -396,7 +396,7 @@ class Stream:
 
         Args:
             name: under which positions are saved, one for each partition. It is a group's or a
-                single consumer's. Two single ones of one name get everything each, and share the
+                single consumer's, and no work queue's. Two single ones of one name get everything each, and share the
                 higher position.
             start: where partitions begin in which nothing is saved under the name yet, as for
                 `tail`; that is saved before the first entry comes.
@@ -420,6 +420,7 @@ class Stream:
 
         Raises:
             ConsumerError: `consumer.invalid`, a value that cannot be.
+            QueueError: `queue.name`, the name is a work queue's of this stream.
             GroupError: as it goes on: `group.name`, the name is used the other way; `group.limit`,
                 too many members; `group.revoked`, the right to consume has ended. From `save`:
                 `group.generation`, a partition is another member's by now.

@@ -28,6 +28,7 @@ from rillnode.actors.core.groups.state import (
     released,
 )
 from rillnode.actors.core.orders import Orders
+from rillnode.actors.core.queues.names import queue_record
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.return_routes import leads_out
 from rillnode.actors.core.rights import RightsChanged
@@ -279,7 +280,7 @@ class GroupActor(Worker):
         """Find the stream, and read the record.
 
         Raises:
-            RequestError: `stream.unknown`.
+            RequestError: `stream.unknown`; `queue.name`, a work queue has the name.
             StoreError: that cannot be told.
         """
         context, find = self._context, FindStream(name=self._stream)
@@ -295,6 +296,7 @@ class GroupActor(Worker):
             self._view = GroupView(self._stream, self._name, name, self.address, GroupState())
             context.groups.add(self._view)
             context.access.rights.watch(self._stream, self.address)
+        await queue_record(context.store, self._stream, self._name)
         await self._refresh()
 
     @property

@@ -233,7 +233,6 @@ class QueueActor(Worker):
         self._state: QueueState | None = None
         self._version = 0
         self._lasts = True
-        self._is_stored = False
         self._members: dict[bytes, _Member] = {}
         self._said: list[_Said | _Gone] = []
         self._doing: Sequence[_Said | _Gone] = ()
@@ -540,15 +539,16 @@ class QueueActor(Worker):
         stored = GetRecord(key=self._state_key())
         await read(context.store, stored)
         self._version, self._lasts = stored.version, stored.lasts
-        if stored.value is None:
-            await self._begin_queue(doing)
-            state = QueueState.new()
-        else:
-            state = QueueState.decode(stored.value)
-        self._is_stored = stored.value is not None
+        value = stored.value
+        if value is None:
+            value = await self._begin_queue(doing)
+            self._version = version_of(value)
+        state = QueueState.decode(value)
+        if not state.stamp:
+            await self._check_name()
         state.look_at_clock(context.clock.now_ms())
         state.grow(record.partitions)
-        state.changed = state.changed and not self._is_stored
+        state.changed = False
         now = context.clock.now_ms()
         for member in self._members.values():
             member.id = state.join(member.token, now, self._members) or 0
@@ -556,28 +556,38 @@ class QueueActor(Worker):
             self._await_workers(state)
         self._state, self._seen_at = state, self.system.timing.monotonic()
 
-    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> None:
-        """See that there can be a queue of this name, for who works on it first.
+    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> bytes:
+        """Have a queue of this name, for who works on it first; return its record.
 
         Raises:
-            RequestError: `queue.name`, `queue.unknown`.
+            RequestError: `queue.unknown`.
+            StoreError: it is not written.
         """
         if not (self._members or any(map(_joins, doing))):
             raise _NONE
+        assert self._record is not None
+        listed = listed_record(self._stream, self._queue)
+        await write(self._context.store, PutRecord(key=listed, value=b"%d" % self._record.id))
+        value = QueueState.new().encode(0)
+        put = PutRecords(records=[(self._state_key(), value)], seen=[(self._state_key(), 0)])
+        await write(self._context.store, put)
+        return value
+
+    async def _check_name(self) -> None:
+        """See that the name is no consumer's; from the queue's record on it cannot become one.
+
+        Raises:
+            RequestError: `queue.name`.
+        """
         keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
         loads = [LoadIndex(key=key) for key in keys]
         await read(self._context.store, *loads)
-        saved = next((load for load in loads if load.index is not None), None)
-        if saved is not None:
-            text = (
-                f"{self._queue} is a consumer of {self._stream} already, at {saved.index}: "
-                "choose another name for the queue"
-            )
+        if any(load.index is not None for load in loads):
+            await write(self._context.store, PutRecord(key=self._state_key()))
+            listed = listed_record(self._stream, self._queue)
+            await write(self._context.store, PutRecord(key=listed))
+            text = f"{self._queue} is a consumer of {self._stream} already: choose another name"
             raise RequestError("queue.name", text)
-        assert self._record is not None
-        value = b"%d" % self._record.id
-        key = listed_record(self._stream, self._queue)
-        await write(self._context.store, PutRecord(key=key, value=value))
 
     def _await_workers(self, state: QueueState) -> None:
         """Wait for those that have jobs from before this actor; nobody else serves them."""
@@ -916,7 +926,6 @@ class QueueActor(Worker):
         if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
             error = None
         if error is None:
-            self._is_stored = True
             self._version = version_of(value)
             self._seen_at = self.system.timing.monotonic()
         return error

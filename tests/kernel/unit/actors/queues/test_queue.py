@@ -30,6 +30,7 @@ from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
 from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.group_address import group_address
 from rillnode.codecs.keyed import decode_headers, encode_headers
 
 
@@ -444,21 +445,35 @@ def test_a_consumers_name_is_no_queues() -> None:
         await worker.work()
         (failure,) = worker.failures
         assert failure.code == "queue.name"
-        assert failure.text.startswith("q is a consumer of s already, at 1")
+        assert failure.text == "q is a consumer of s already: choose another name"
+        (gone,) = await (await opened(core)).ask(ADDRESS, native.DescribeQueueRequest(4))
+        assert gone.code == "queue.unknown"
 
     with_core(test)
 
 
 def test_a_queues_name_is_no_consumers() -> None:
     async def test(core: Core) -> None:
-        peer = await opened(core, b"x")
+        peer = await opened(core, b"x", partitions=2)
         await Worker(core).work()
-        (failure,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 0, 1))
+        core.system.exit(_cell(core))  # nobody works on it any more
+        await core.settle()
+        (failure,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 1, 1))
         assert (failure.code, failure.text) == (
             "queue.name",
             "q is a work queue of s: choose another name",
         )
+        for request in (
+            native.JoinGroupRequest(2, b"m" * 16, True),
+            native.BeatGroupRequest(2, b""),
+        ):
+            (failure,) = await peer.ask(group_address("s", "q"), request)
+            assert failure.code == "queue.name"
         (saved,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "c", "s", 0, 1))
+        assert saved == native.SavedIndexResponse(1, 1)
+        await peer.ask(b"stream", native.RemoveRequest(3, "s"))
+        await opened(core, b"x")
+        (saved,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 0, 1))
         assert saved == native.SavedIndexResponse(1, 1)
 
     with_core(test)
