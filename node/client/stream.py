@@ -396,8 +396,8 @@ class Stream:
 
         Args:
             name: under which positions are saved, one for each partition. It is a group's or a
-                single consumer's, and no work queue's. Two single ones of one name get everything each, and share the
-                higher position.
+                single consumer's, and no work queue's. Two single ones of one name get everything
+                each, and share the higher position.
             start: where partitions begin in which nothing is saved under the name yet, as for
                 `tail`; that is saved before the first entry comes.
             partitions: which; None: all, or those that the group gives.

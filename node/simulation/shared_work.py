@@ -102,11 +102,32 @@ class Group:
         given: which entries a member had.
         saved: what was confirmed as saved.
         holders: who has a partition, as it was told last, and since when.
+        begun: the first entry that it has got of it.
     """
 
     given: _Indexes = field(default_factory=_Indexes)
     saved: Counter[Log] = field(default_factory=Counter[Log])
     holders: dict[Log, tuple[str, float]] = field(default_factory=dict[Log, tuple[str, float]])
+    begun: dict[Log, int] = field(default_factory=dict[Log, int])
+
+    def assign(self, log: Log, who: str, now: float) -> None:
+        """A member is told that it has a partition."""
+        self.holders[log] = who, now
+        self.begun.pop(log, None)
+
+    def give(self, log: Log, index: int, who: str) -> None:
+        """A member gets an entry."""
+        self.given.setdefault(log, set()).add(index)
+        if self.holders[log][0] == who:
+            self.begun.setdefault(log, index)
+
+    def is_late(self, log: Log, index: int, who: str, begun_at: float) -> bool:
+        """Whether a position that was saved goes over what another member has begun with by then.
+
+        What was saved already may be saved again by anybody: it changes nothing.
+        """
+        holder, since = self.holders[log]
+        return holder != who and since < begun_at and self.begun.get(log, index) < index
 
     def missing(self, log: Log, end: int) -> list[int]:
         """Entries before an index that no member had."""

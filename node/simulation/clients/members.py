@@ -75,7 +75,7 @@ class Member(Program):
 
         def got(partitions: Sequence[int]) -> None:
             for partition in partitions:
-                history.group.holders[self.log_name, partition] = self.life, history.now()
+                history.group.assign((self.log_name, partition), self.life, history.now())
 
         def lost(partitions: Sequence[int]) -> None:
             for partition in partitions:
@@ -110,7 +110,7 @@ class Member(Program):
             text = f"{self.name} gets {log[0]}/{log[1]} {entry.index}, and {saved} was saved"
             history.broken("member-again", text)
         history.saw(self.name, log, [(entry.index, bytes(entry.data))])
-        history.group.given.setdefault(log, set()).add(entry.index)
+        history.group.give(log, entry.index, self.life)
 
     async def _save(self, consumer: Consumer[Entry], behind: dict[Log, int]) -> None:
         """Save, and note what is durable by then; who has lost a partition saves nothing of it."""
@@ -123,8 +123,9 @@ class Member(Program):
         for log, index in before.items():
             if behind.get(log) != index or self.log_name in history.lost:
                 continue  # it is another's by now, and this member knows
-            holder, since = history.group.holders[log]
-            if index > history.group.saved[log] and holder != self.life and since < begun_at:
-                text = f"{self.life} saves {index} of {log[0]}/{log[1]}, which {holder} has"
+            if index > history.group.saved[log] and history.group.is_late(
+                log, index, self.life, begun_at
+            ):
+                text = f"{self.life} saves {index} of {log[0]}/{log[1]}, which another has"
                 history.broken("late-save", text)
             history.group.saved[log] = max(index, history.group.saved[log])
