@@ -350,6 +350,11 @@ class GroupActor(Worker):
                 after = change(before)
                 if after is before:
                     return
+                if self._lasts and not (before.holds or after.holds):
+                    # Single consumers keep the name as long as they have links to this node, which
+                    # nobody else needs to know.
+                    self._take(after)
+                    return
                 put = PutRecords(records=[(name, after.encode())], seen=[(name, self._version)])
                 self._known = False
                 try:

@@ -287,6 +287,7 @@ def test_a_name_is_a_group_or_single_consumers() -> None:
             "group.name",
             "A single consumer uses this name: stop it first, or choose another name for the group",
         )
+        assert state_of(core) == GroupState()  # nothing is written for them
         # A single one saves its positions as ever.
         plain = native.SaveIndexRequest(7, "g", "s", 1, 9)
         assert (await single.ask(plain, b"stream_index")).index == 9
