@@ -72,7 +72,8 @@ class Once:
         A future gets `once.other` where other entries were pushed under the key.
         """
         epoch = ONCE_EPOCH | int.from_bytes(self._digest.digest(), "big") >> 2
-        loop, blocks, futures = asyncio.get_running_loop(), list[Block](), {}
+        loop, blocks = asyncio.get_running_loop(), list[Block]()
+        futures: dict[int, list[asyncio.Future[int]]] = {}
         for partition, run in self._runs.items():
             to = Partition(stream_address(stream, partition), 0, self._id, epoch)
             body, flags = run.pack()

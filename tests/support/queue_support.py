@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from core_support import Core, Peer, decode
 from rillnode.actors.core.queues.names import queue_address
@@ -13,7 +14,8 @@ from rillnode.codecs.native import Settlement
 ADDRESS: Final = queue_address("s", "q")
 
 
-class JobItem(NamedTuple):
+@dataclass(frozen=True)
+class JobItem:
     """A job that has come."""
 
     partition: int
