@@ -27,16 +27,19 @@ class Member(Program):
     """Consumes what the group gives it of its node's stream, and acknowledges it a little later."""
 
     only_log = True
+    _rests = False
 
     def rest(self) -> None:
-        """Consume on: nothing comes."""
+        """Stay a member once this session is over: nothing comes."""
+        self._rests = True
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Be a member, leave, and be one again, for ever."""
         while True:
             await self._look_at_positions(client)
+            seconds = None if self._rests else self.random.uniform(1.0, SESSION_SECONDS)
             try:
-                async with asyncio.timeout(self.random.uniform(1.0, SESSION_SECONDS)):
+                async with asyncio.timeout(seconds):
                     await self._consume(stream)
             except TimeoutError:
                 self.share.history.note(self.name, "session over")
