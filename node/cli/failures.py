@@ -99,6 +99,8 @@ NEXT_STEPS: Final = {
     "noise.unknown_identity": _GRANT,
     "noise.wrong_node": "`rillnode key show` on the node's identity.key prints its identity",
     "ockam": "name the other `dialect` in its [[peer]]",
+    "once": "send each new thing under a key of its own",
+    "once.size": "send it in parts, each under a key of its own",
     "output": "make room where stdout goes, or send it elsewhere",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
     "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
