@@ -117,12 +117,16 @@ class Version(NamedTuple):
         time_ms: when it was committed, ms since 1970.
         operation: what it is called in the table's history.
         is_rewrite: it may have changed rows that were in the table before.
+        changed: paths of all files that rows have come in or gone with.
+        removes: whether rows have gone, or others have come in their place.
     """
 
     files: list[LogFile]
     time_ms: int
     operation: str
     is_rewrite: bool
+    changed: list[str]
+    removes: bool
 
 
 def saved_position(target: DeltaTable | None, table: str) -> Position:
@@ -154,10 +158,12 @@ class TableLog:
 
     Args:
         location: the table's directory or URI.
+        takes_rewrites: whether versions are read that may have changed rows.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *, takes_rewrites: bool = False) -> None:
         self._location = location
+        self._takes_rewrites = takes_rewrites
         self._table: DeltaTable | None = None
         self._base: tuple[int, list[LogFile]] | None = None
 
@@ -235,7 +241,7 @@ class TableLog:
             return []
         if end.version == end.base:
             return self._base_files(end.base)[: end.files]
-        return live_files(self._at(end.version))
+        return live_files(self.at(end.version))
 
     def files_left(self, files: Sequence[LogFile]) -> tuple[list[LogFile], list[LogFile]]:
         """Those of some files that the table no longer has, and the files that have their rows.
@@ -269,7 +275,7 @@ class TableLog:
             StoreError: the log does not reach back that far, or rows were rewritten.
         """
         found = self.version(version)
-        if found.is_rewrite:
+        if found.is_rewrite and not self._takes_rewrites:
             raise StoreError(
                 "spark.log",
                 f"version {version} of {self._location} rewrites rows ({found.operation}), and "
@@ -290,19 +296,21 @@ class TableLog:
         except FileNotFoundError:
             raise _lost(self._location, version) from None
         files: list[LogFile] = []
-        removed, time_ms, operation = 0, 0, ""
+        removed: list[str] = []
+        time_ms, operation = 0, ""
         for line in lines:
             action: dict[str, dict[str, Any]] = json.loads(line)
             if "add" in action and action["add"].get("dataChange"):
                 files.append(_logged_file(action["add"]))
             elif "remove" in action and action["remove"].get("dataChange"):
-                removed += 1
+                removed.append(unquote(action["remove"]["path"]))
             elif "commitInfo" in action:
                 time_ms = int(action["commitInfo"].get("timestamp", 0))
                 operation = str(action["commitInfo"].get("operation", ""))
+        changed = [*(one.path for one in files), *removed]
         if removed and operation == _DELETE:
-            return Version([], time_ms, operation, is_rewrite=False)
-        return Version(files, time_ms, operation, is_rewrite=bool(files and removed))
+            return Version([], time_ms, operation, False, changed, True)
+        return Version(files, time_ms, operation, bool(files and removed), changed, bool(removed))
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""
@@ -318,10 +326,15 @@ class TableLog:
 
     def _base_files(self, base: int) -> list[LogFile]:
         if self._base is None or self._base[0] != base:
-            self._base = (base, live_files(self._at(base)))
+            self._base = (base, live_files(self.at(base)))
         return list(self._base[1])
 
-    def _at(self, version: int) -> DeltaTable:
+    def at(self, version: int) -> DeltaTable:
+        """The table as of a version.
+
+        Raises:
+            StoreError: the log does not reach back that far.
+        """
         try:
             return DeltaTable(self._location, version=version)
         except (DeltaError, OSError) as error:
