@@ -8,7 +8,7 @@ after growing pauses.
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,13 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.actors.core.threads import Running, SystemThreads
-from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.checkpoint import own_checkpoint
-from rillnode.node.spark.delta import upgrade_statistics
 from rillnode.node.spark.delta_log import TableLog, saved_position
-from rillnode.node.spark.explaining import FAILURES, explain, first_line
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.gold_query import GoldQuery
 from rillnode.node.spark.gold_tables import DERIVED, LAG
@@ -33,76 +30,15 @@ from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.lag import LagNotes
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Positions
-from rillnode.node.spark.places import explain_end
+from rillnode.node.spark.parts import Part, upgrade_tables
+from rillnode.node.spark.session import SPARK_FAILURES
 from rillnode.node.spark.silver import start_silver
 
 GOLD_SECONDS: Final = 20.0
 """Time between two steps of a gold table; each writes the table's last file anew."""
-BACKOFF_SECONDS: Final = (5.0, 15.0, 60.0)
 STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
 _GOLD_POLL_SECONDS: Final = 0.25
-
-
-class Part:
-    """One table's query, as people are told of it: whether it works, and if not, why.
-
-    Args:
-        name: the table's.
-        places: directories and URIs without which it cannot work.
-
-    Attributes:
-        behind: how far it is behind bronze, as far as that is known.
-    """
-
-    def __init__(self, name: str, places: Sequence[str]) -> None:
-        self.name = name
-        self.behind: dict[str, int] = {}
-        self._places = places
-        self._failures = 0
-        self._error: str | None = None
-        self._passes = False
-
-    def failed(self, error: BaseException) -> float:
-        """Note a failure; returns the seconds to wait before the next attempt."""
-        self._error, code = explain_end(error, self._places)
-        self._passes = code == PASSING_CODE
-        delay = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
-        self._failures += 1
-        text = f"{self.name} failed, next attempt in {delay:g} s: {self._error}"
-        print(text, file=sys.stderr, flush=True)
-        return delay
-
-    def abandoned(self, error: BaseException) -> None:
-        """Note that nobody makes the table any more before the job is started anew."""
-        self._error = f"the thread that makes it has ended: {first_line(error)}"
-        self._passes = False
-        self._failures += 1
-
-    def worked(self) -> None:
-        """Note progress: the next failure is a first one again."""
-        self._failures, self._error = 0, None
-
-    def report(self) -> dict[str, object]:
-        """The part's state, for the job's report."""
-        if self._error is None:
-            return {"state": "running", **self.behind}
-        state = "waiting" if self._passes else "failed"
-        return {"state": state, "failures": self._failures, "error": self._error, **self.behind}
-
-
-def upgrade_tables(locations: Iterable[str]) -> None:
-    """Make the tables that exist tell what their files' statistics are about, and say so.
-
-    One that cannot be upgraded now stops none of the others: its own query tells why it fails.
-    """
-    for location in locations:
-        try:
-            done = upgrade_statistics(absolute(location))
-        except FAILURES as error:
-            done = f"{location} keeps its statistics: {explain(error)[0]}"
-        if done:
-            print(done, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -212,7 +148,7 @@ class Derived:
                 query.awaitTermination()  # raises what it failed with
             else:
                 self._follow(self._query)
-        except FAILURES as error:
+        except SPARK_FAILURES as error:
             # The first progress of the query that is started next tells that it works again.
             self._batch_id = None
             self._start_at = time.monotonic() + self._silver.failed(error)
@@ -278,7 +214,7 @@ class Derived:
         parts = (self._silver, *(gold.part for gold in self._gold))
         found: dict[str, dict[str, int]] = {}
         # Where nobody can know, the last figures stay; what is made of bronze says why.
-        with suppress(*FAILURES):
+        with suppress(*SPARK_FAILURES):
             bronze = self._bronze_log.open()
             if bronze is not None:
                 silver = saved_position(self._silver_log.open(), str(bronze.metadata().id))

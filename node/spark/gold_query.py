@@ -29,7 +29,7 @@ from rillnode.node.spark.delta_log import (
 from rillnode.node.spark.frames import frame_of
 from rillnode.node.spark.gold_tables import CHAINS, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.silver_table import SILVER_STRUCT
-from rillnode.node.spark.tables import BRONZE_STRUCT
+from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.upsert import upsert
 
 STEP_ROWS_MAX: Final = 5_000_000

@@ -20,10 +20,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.node.spark import landing
+from rillnode.node.spark import bronze, landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
-from rillnode.node.spark.derived import Derived, upgrade_tables
-from rillnode.node.spark.explaining import FAILURES
+from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import JobConfig, load_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
@@ -31,12 +30,12 @@ from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_s
 from rillnode.node.spark.lag import LAG_SECONDS
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
+from rillnode.node.spark.parts import upgrade_tables
 from rillnode.node.spark.places import check_places, explain_end
+from rillnode.node.spark.planning import save
 from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
-from rillnode.node.spark.session import open_session
-from rillnode.node.spark.source import save
-from rillnode.node.spark.typed.query import on_spark
+from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
 
 LOCK_SECONDS: Final = 60.0
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
         with owned, quiet_stderr():
             run(config, stop, available_now=options.available_now)
-    except FAILURES as error:
+    except SPARK_FAILURES as error:
         text, code = explain_end(error, places)
         print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
         return code
@@ -228,7 +227,7 @@ class _Reporter:
             self._take(batch)
         report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
         present = self.table.open()
-        report["entries_lost_total"] = 0 if present is None else landing.entries_lost(present)
+        report["entries_lost_total"] = 0 if present is None else bronze.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
             print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
         ask(self._config.client_options, lambda client: client.report({**report, **parts}))

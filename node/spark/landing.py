@@ -21,30 +21,32 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.checkpoint import batch_offset
-from rillnode.node.spark.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.spark import bronze
+from rillnode.node.spark.bronze import is_landed_by, landed_until
+from rillnode.node.spark.checkpoint import batch_offset, query_id
 from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_sink import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.offset import Offset
-from rillnode.node.spark.offsets import Key, Positions
+from rillnode.node.spark.offsets import Positions
 from rillnode.node.spark.parquet import TableFile, write_files
-from rillnode.node.spark.source import RangeStreamReader, SourceOptions
-from rillnode.node.spark.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
+from rillnode.node.spark.planning import SourceOptions
+from rillnode.node.spark.source import RangeStreamReader
+from rillnode.node.spark.structs import BRONZE_STRUCT, spark_schema
+from rillnode.node.spark.tables import Column, arrow_schema
 
 FORMAT: Final = "rillnode-landing"
-_LOST: Final = "rillnode.entries_lost"
-"""As what a bronze table's transactions count lost entries."""
 _TABLE: Final = "the checkpoint of a landing"
 
 _FILE_COLUMNS: Final = (
-    Column("name", pa.string(), StringType()),
-    Column("size", pa.int64(), LongType()),
-    Column("rows", pa.int64(), LongType()),
-    Column("data_bytes", pa.int64(), LongType()),
-    Column("entries_lost", pa.int64(), LongType()),
-    Column("stats", pa.string(), StringType()),
+    Column("name", pa.string()),
+    Column("size", pa.int64()),
+    Column("rows", pa.int64()),
+    Column("data_bytes", pa.int64()),
+    Column("entries_lost", pa.int64()),
+    Column("stats", pa.string()),
 )
 _FILE_SCHEMA: Final = arrow_schema(_FILE_COLUMNS)
 FILE_STRUCT: Final = spark_schema(_FILE_COLUMNS)
@@ -87,28 +89,6 @@ class Landing(DataSource):
         return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
 
 
-def entries_lost(table: DeltaTable) -> int:
-    """How many entries a bronze table has rows of kind `gap` in place of, as far as is known."""
-    return table.transaction_version(_LOST) or 0
-
-
-def landed_until(table: DeltaTable, start: Offset) -> Offset:
-    """An offset, moved on to where a bronze table has its partitions already."""
-    positions = dict(start.positions)
-    for (stream, partition), index in start.positions.items():
-        if stream in start.created:
-            key = (stream, partition)
-            found = table.transaction_version(_place(key, start.created[stream]))
-            positions[key] = index if found is None else max(index, found)
-    return start._replace(positions=positions)
-
-
-def _place(key: Key, created_at: int) -> str:
-    """A partition as the table's transactions name it; a stream made anew is another one."""
-    stream, partition = key
-    return f"{stream}/{partition}/{created_at}"
-
-
 class LandingReader(RangeStreamReader):
     """Plans as the plain source does; a task's rows are the files that it has written."""
 
@@ -148,13 +128,10 @@ class LandingWriter(DeltaStreamWriter):
             before = Offset.from_json(
                 batch_offset(self._checkpoint, batch_id - 1), _TABLE
             ).positions
-        ends = [
-            Transaction(_place(key, until.created[key[0]]), index)
-            for key, index in until.positions.items()
-            if key[0] in until.created and before.get(key) != index
-        ]
-        lost = sum(file.entries_lost for file in files)
-        return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
+        who = query_id(self._checkpoint)
+        if batch_id and not is_landed_by(table, who):
+            raise bronze.overtaken(self._table)
+        return bronze.transactions(table, before, until, files, who)
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
     def write(  # type: ignore[override]

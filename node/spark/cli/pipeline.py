@@ -158,9 +158,9 @@ def _session(
     Raises:
         RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
     """
-    from rillnode.node.spark.explaining import FAILURES, explain
+    from rillnode.node.spark.explaining import explain
     from rillnode.node.spark.job_log import quiet_stderr
-    from rillnode.node.spark.session import open_session
+    from rillnode.node.spark.session import SPARK_FAILURES, open_session
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
@@ -180,7 +180,7 @@ def _session(
                 session.stop()
     except RillnodeError:
         raise
-    except FAILURES as error:
+    except SPARK_FAILURES as error:
         raise RillnodeError("pipeline.failed", explain(error)[0]) from error
     finally:
         drain_file.unlink(missing_ok=True)

@@ -11,14 +11,13 @@ from typing import Final
 
 import msgspec
 from deltalake import DeltaTable, Transaction
-from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.bronze_files import share_files
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.parquet import remove_files
-from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
@@ -28,28 +27,12 @@ from rillnode.node.spark.typed.work import (
     Engine,
     Outcome,
     Work,
-    do,
-    in_process,
     merged_found,
     table_files,
 )
 
 EMPTY_VERSIONS_MAX: Final = 100
 """Versions of bronze without a row for a table after which it notes that it has seen them."""
-
-
-def on_spark(session: SparkSession) -> Engine:
-    """The engine that does work in Spark's tasks; what one task can do is done here."""
-
-    def run(works: Sequence[bytes]) -> list[bytes]:
-        if len(works) == 1:
-            return in_process(works)
-        tasks = session.sparkContext.parallelize(list(works), len(works))
-        return tasks.map(do).collect()
-
-    return run
-
-
 _ATTEMPTS: Final = 3
 _SOURCE: Final = "rillnode.source"
 """As what a table's transactions say of which bronze table it is made."""

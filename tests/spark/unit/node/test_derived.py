@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.config import SparkSink
-from rillnode.node.spark.derived import BACKOFF_SECONDS, Derived, Part, own_tables
+from rillnode.node.spark.derived import Derived, own_tables
 from rillnode.node.spark.gold_query import GoldQuery
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import (
@@ -18,6 +18,7 @@ from rillnode.node.spark.job_config import (
     load_job_config,
     save_job_config,
 )
+from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
 from rillnode.node.spark.process import derived_config, job_config
 from store_support import wait_until
 
@@ -144,7 +145,7 @@ def test_a_panic_is_a_failure_of_the_table_and_is_tried_again(
         raise Panic("an index out of bounds")
 
     monkeypatch.setattr(GoldQuery, "step", panic)
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     derived = gold_tables(tmp_path)
     derived.start()
     wait_until(lambda: cast(int, derived.report()["gold/minutes"].get("failures", 0)) > 1)

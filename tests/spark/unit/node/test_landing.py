@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.bronze import entries_lost
 from rillnode.node.spark.landing import (
     FILE_STRUCT,
     Landing,
     LandingReader,
     LandingWriter,
-    entries_lost,
 )
 from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.source import RangesPartition

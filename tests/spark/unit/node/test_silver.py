@@ -13,14 +13,13 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.bronze_files import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.silver import (
     Silver,
     SilverReader,
     SilverWriter,
-    read_file,
-    share_files,
 )
 from rillnode.node.spark.silver_files import KEY_SCHEMA, KEY_STRUCT, write_candidates
 from rillnode.node.spark.silver_table import SILVER_SCHEMA, SILVER_STRUCT

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import pairs
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
@@ -319,7 +319,7 @@ def test_a_bronze_table_that_was_made_anew_is_not_taken_in_twice(lake: Lake) -> 
 def test_tables_are_kept_up_in_a_thread_and_one_that_fails_holds_up_no_other(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     configs = [
         lake.config("fine"),
         lake.config("wrong", source=SchemaSource(schema="no_such_module:Reading")),
