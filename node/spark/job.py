@@ -37,6 +37,7 @@ from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
 from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
+from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.25
@@ -47,10 +48,11 @@ class _Made(NamedTuple):
 
     derived: Derived | None
     typed: TypedTables | None
+    views: Duties | None
 
     def report(self) -> dict[str, dict[str, object]]:
         """The state of every table."""
-        parts = [one.report() for one in (self.derived, self.typed) if one is not None]
+        parts = [one.report() for one in (self.derived, self.typed, self.views) if one is not None]
         return {name: part for one in parts for name, part in one.items()}
 
 
@@ -117,13 +119,15 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                 tasks_max=session.sparkContext.defaultParallelism,
                 trigger_seconds=config.trigger_seconds,
             )
-            made = _Made(derived, typed)
+            views = typed_views(config.views, config.typed)
+            made = _Made(derived, typed, views)
             _follow(query, config, stop, drain_file, None if available_now else made)
             if available_now and not stop.is_set():
                 drain_file.unlink(missing_ok=True)  # it has ended bronze's query
                 if derived:
                     derived.run_once()
                 typed.run_once()
+                views.run_once()
     finally:
         session.stop()
         drain_file.unlink(missing_ok=True)
@@ -164,12 +168,14 @@ def _follow(
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
     derived = None if made is None else made.derived
-    reporter = _Reporter(query, config, made or _Made(None, None))
+    reporter = _Reporter(query, config, made or _Made(None, None, None))
     maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
     if derived is not None:
         derived.start()
     if made is not None and made.typed is not None:
         made.typed.start()
+    if made is not None and made.views is not None:
+        made.views.start()
     while query.isActive and not stop.wait(_POLL_SECONDS):
         reporter.step()
         present = reporter.table.open()
@@ -186,6 +192,8 @@ def _follow(
         derived.finish(deadline)
     if made is not None and made.typed is not None:
         made.typed.finish(deadline)
+    if made is not None and made.views is not None:
+        made.views.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
 

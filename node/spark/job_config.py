@@ -14,6 +14,24 @@ from rillnode.node.spark.typed.schemas import Evolve, Reject, SchemaSource, plac
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
+class ViewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A view, for the job that makes it.
+
+    Attributes:
+        name: what it is called.
+        sql: one `select`.
+        slot: columns of the select by which rows are replaced together.
+        dir: directory or URI of its table.
+        of: the typed table that it is made of; empty for silver.
+    """
+
+    name: str
+    sql: str
+    slot: tuple[str, ...]
+    dir: str
+    of: str = ""
+
+
 class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The tables that a job makes of bronze; directories as in `JobConfig`.
 
@@ -27,6 +45,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: rows per micro-batch, about.
         compact_commits: small files of silver are merged after this many commits; 0 never.
+        views: what else is made of silver.
     """
 
     bronze_dir: str
@@ -38,11 +57,13 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    views: tuple[ViewConfig, ...] = ()
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Where the tables lie."""
-        return tuple(filter(None, (self.silver_dir, self.gold_dir)))
+        views = (one.dir for one in self.views)
+        return (*filter(None, (self.silver_dir, self.gold_dir)), *views)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -52,7 +73,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             if self.gold_dir is None
             else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
         )
-        return (self.silver_dir, *gold)
+        return (self.silver_dir, *gold, *(one.dir for one in self.views))
 
 
 class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,6 +133,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         compact_commits: small files are merged after this many commits; 0 never.
         derived: the tables that are made of this one, null for none.
         typed: the typed tables that are made of this one.
+        views: the views of typed tables.
         client: `module:function` that connects to the node; empty for rillnode's own.
         settings: further Spark settings.
     """
@@ -131,6 +153,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
     derived: DerivedConfig | None = None
     typed: tuple[TypedConfig, ...] = ()
+    views: tuple[ViewConfig, ...] = ()
     client: str = ""
     settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
@@ -139,7 +162,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Where all tables lie."""
         derived = self.derived.locations if self.derived is not None else ()
         typed = (one.place for one in self.typed)
-        return (self.table_dir, *derived, *typed)
+        return (self.table_dir, *derived, *typed, *(one.dir for one in self.views))
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -21,10 +21,25 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
-from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
+from rillnode.node.spark.config import (
+    SILVER,
+    FilesSink,
+    SparkSink,
+    TypedTable,
+    ViewTable,
+    sinks_of,
+    tables_of,
+    views_of,
+)
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.job_config import DerivedConfig, JobConfig, TypedConfig, save_job_config
+from rillnode.node.spark.job_config import (
+    DerivedConfig,
+    JobConfig,
+    TypedConfig,
+    ViewConfig,
+    save_job_config,
+)
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
@@ -70,7 +85,8 @@ def launcher(
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
-            job = job_config(table, identity, address, key_file, work_dir, typed)
+            views = [view_config(one) for one in views_of(config, sink)]
+            job = job_config(table, identity, address, key_file, work_dir, typed, views)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
@@ -86,6 +102,7 @@ def job_config(
     key_file: Path,
     work_dir: Path,
     typed: Sequence[TypedConfig] = (),
+    views: Sequence[ViewConfig] = (),
 ) -> JobConfig:
     """A Spark sink's job's configuration, from the node's."""
     return JobConfig(
@@ -100,8 +117,9 @@ def job_config(
         driver_memory=table.driver_memory,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
-        derived=derived_config(table),
+        derived=derived_config(table, [one for one in views if not one.of]),
         typed=tuple(typed),
+        views=tuple(one for one in views if one.of),
     )
 
 
@@ -128,7 +146,7 @@ def _url(address: str) -> str:
     return f"noise://{host}:{port}"
 
 
-def derived_config(table: SparkSink) -> DerivedConfig | None:
+def derived_config(table: SparkSink, views: Sequence[ViewConfig] = ()) -> DerivedConfig | None:
     """What is made of a sink's table, from the node's configuration; None for nothing."""
     checkpoint = table.silver_checkpoint_path
     if table.silver_dir is None or checkpoint is None:
@@ -142,6 +160,18 @@ def derived_config(table: SparkSink) -> DerivedConfig | None:
         duplicate_seconds=table.duplicate_seconds,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
+        views=tuple(views),
+    )
+
+
+def view_config(view: ViewTable) -> ViewConfig:
+    """A view for its sink's job, from the node's configuration."""
+    return ViewConfig(
+        name=view.called,
+        sql=view.sql,
+        slot=view.slot,
+        dir=absolute(view.dir),
+        of="" if view.of == SILVER else view.of,
     )
 
 

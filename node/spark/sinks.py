@@ -12,6 +12,7 @@ from rillnode.actors.spark.sink_job import (
     BRONZE,
     DERIVED_TABLES,
     TYPED_TABLES,
+    VIEWS,
     SinkStatus,
     no_start,
 )
@@ -20,7 +21,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of, tables_of
+from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of, tables_of, views_of
 from rillnode.node.spark.installed import require_spark
 from rillnode.node.spark.metrics import METRICS, samples
 
@@ -167,5 +168,6 @@ def table_names(sink: SparkSink | FilesSink) -> tuple[str, ...]:
 
 
 def typed_names(config: Config, sink: str) -> tuple[str, ...]:
-    """The typed tables that a sink makes, called as in its job's report."""
-    return tuple(f"{TYPED_TABLES}{one.called}" for one in tables_of(config, sink))
+    """The typed tables and views that a sink makes, called as in its job's report."""
+    tables = (f"{TYPED_TABLES}{one.called}" for one in tables_of(config, sink))
+    return (*tables, *(f"{VIEWS}{one.called}" for one in views_of(config, sink)))

@@ -141,9 +141,11 @@ def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConf
 
     sink = choose_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.process import derived_config
+    from rillnode.node.spark.config import SILVER, views_of
+    from rillnode.node.spark.process import derived_config, view_config
 
-    config = derived_config(sink)
+    views = [view_config(one) for one in views_of(loaded, sink.name) if one.of == SILVER]
+    config = derived_config(sink, views)
     if config is None:
         raise ConfigError("sink.silver", f"sink {sink.name} has no silver_dir")
     return sink, config

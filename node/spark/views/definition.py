@@ -7,10 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from rillnode.node.spark.config import SILVER
 from rillnode.node.spark.gold_tables import DERIVED, GoldTable
+from rillnode.node.spark.job_config import ViewConfig
 
-SILVER: Final = "silver"
-"""The name of silver in SQL, and as what a view names it."""
+__all__ = ["BEFORE", "MEMORY", "REPEATS", "SILVER", "View", "gold_views", "view_of"]
+
 REPEATS: Final = "repeats"
 """In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""
 BEFORE: Final = "before"
@@ -41,6 +43,11 @@ class View:
     def schema(self) -> pa.Schema | None:
         """The columns that it must have; None where its SQL decides."""
         return None if self.gold is None else self.gold.schema
+
+
+def view_of(config: ViewConfig) -> View:
+    """A view as a job's configuration has it."""
+    return View(name=config.name, sql=config.sql, slot=config.slot, dir=config.dir)
 
 
 def gold_views(gold: str) -> list[View]:

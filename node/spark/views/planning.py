@@ -26,6 +26,8 @@ _MARK_TIME: Final = "timestamp '2001-02-03T04:05:06Z'"
 _MARK_MICROSECONDS: Final = 981_173_106_000_000
 _MARK_TEXT: Final = "rillnode mark"
 _MESSAGE_MAX: Final = 600
+_SYNTAX: Final = "SQL error: "
+"""How the errors of a parser begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,19 @@ def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
             # Its SQL asks for its own earlier rows, so that nobody else can tell what it needs.
             return Plan(schema, Tick("minute", "minute", "received_at", "stream"))
         return Plan(schema, _tick(builder, view, schema, list(relations), stream))
+
+
+def check_syntax(view: View) -> None:
+    """Refuse what is no SQL, whatever it selects from.
+
+    Raises:
+        ConfigError: `view.sql`.
+    """
+    try:
+        execute(QueryBuilder(), view, f"explain {view.sql}")
+    except ConfigError as error:
+        if _SYNTAX in error.text:
+            raise
 
 
 def select(view: View, condition: str = "", columns: str = "v.*") -> str:

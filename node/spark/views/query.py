@@ -8,6 +8,7 @@ no Spark query, and why DataFusion runs the SQL.
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -83,6 +84,11 @@ class ViewQuery:
         self.position: Position | None = None
         self._source = source
 
+    @property
+    def followed(self) -> str:
+        """Directory or URI of the table by whose log the position is told."""
+        return self._source.followed
+
     def step(self) -> bool:
         """Take in the next part of what the source has; returns whether there was any.
 
@@ -109,13 +115,56 @@ class ViewQuery:
         self.position = change.end
         return True
 
+    def again(self, places: pa.Table) -> None:
+        """Calculate the slots anew that entries fall into, such as those that were erased.
+
+        Args:
+            places: `stream` and `time`, when it was received, of each.
+
+        Raises:
+            ConfigError: its SQL cannot be run.
+        """
+        relations, target = self._source.relations(), open_table(self.view.dir)
+        if not relations or target is None:
+            return
+        self._source.change(target)
+        planned = plan(self.view, relations, self._source.stream)
+        tick = planned.tick
+        if tick is None or tick.source != self._source.received_at:
+            # Where the entries were nobody can tell any more.
+            builder = QueryBuilder()
+            self._source.register(builder, lambda _: "true")
+            rows = execute(builder, self.view, select(self.view)).read_all()
+            replaced = Replaced(self.view.slot, lambda _: True, {})
+        else:
+            ticks = _ticks([places], tick)
+            if ticks is None:
+                return
+            rows, replaced = self._of_ticks(QueryBuilder(), tick, ticks)
+        table = _Table(self.view.slot, planned.schema)
+        upsert(self.view.dir, table, shaped(rows, planned.schema), (), replaced)
+
+    def figures(self) -> dict[str, object]:
+        """How many rows the view has."""
+        table = open_table(self.view.dir)
+        return {"rows": 0 if table is None else table.count()}
+
     def _calculated(self, change: Change, planned: Plan) -> tuple[pa.Table, Replaced]:
         builder, tick = QueryBuilder(), planned.tick
         if tick is None:
             return self._by_slots(builder, change)
-        ticks = self._ticks(change, tick)
+        try:
+            ticks = _ticks(self._source.times(change, tick.source), tick)
+        except FileNotFoundError:
+            ticks = _Ticks(*_EVER, has_null=True)
         if ticks is None:
             return planned.schema.empty_table(), Replaced.of(self.view.slot, set())
+        return self._of_ticks(builder, tick, ticks)
+
+    def _of_ticks(
+        self, builder: QueryBuilder, tick: Tick, ticks: _Ticks
+    ) -> tuple[pa.Table, Replaced]:
+        """Rows of the slots of some times, of the rows of the source that fall into them."""
         if self.view.gold is not None:
             self._register_before(builder, ticks)
         if ticks.values:
@@ -166,29 +215,6 @@ class ViewQuery:
             condition += f" and exists (select 1 from _ticks t where t.at = {at}{stream})"
         return f"({column} is null or {condition})" if ticks.has_null else condition
 
-    def _ticks(self, change: Change, tick: Tick) -> _Ticks | None:
-        """The slots that a change touches; None for none."""
-        values: set[tuple[str, int]] = set()
-        spans: list[int] = []
-        has_null = False
-        try:
-            for rows in self._source.times(change, tick.source):
-                has_null = has_null or rows.column("time").null_count > 0
-                rows = rows.filter(rows.column("time").is_valid())
-                if not rows.num_rows:
-                    continue
-                times = pc.floor_temporal(rows.column("time").cast(_TIME), unit=tick.unit)
-                spans += [pc.min(times).cast(pa.int64()).as_py(), _after(pc.max(times), tick.unit)]
-                # Of too many, only the ends are of interest.
-                if len(values) <= TICKS_MAX:
-                    values |= _pairs(rows.column("stream") if tick.stream else None, times)
-        except FileNotFoundError:
-            return _Ticks(*_EVER, has_null=True)
-        if not spans:
-            return _Ticks(0, 0, has_null=True) if has_null else None
-        few = frozenset(values) if len(values) <= TICKS_MAX and not has_null else frozenset[Any]()
-        return _Ticks(min(spans), max(spans), few, has_null)
-
     def _received(self, change: Change) -> tuple[int, int]:
         """When the first and the last of the rows in a change were received."""
         found: list[int] = []
@@ -226,6 +252,27 @@ class ViewQuery:
                 "another dir",
             )
         return Transaction(_SQL, number)
+
+
+def _ticks(parts: Iterable[pa.Table], tick: Tick) -> _Ticks | None:
+    """The slots that rows fall into, by their streams and times; None for none."""
+    values: set[tuple[str, int]] = set()
+    spans: list[int] = []
+    has_null = False
+    for part in parts:
+        has_null = has_null or part.column("time").null_count > 0
+        rows = part.filter(pc.is_valid(part.column("time")))
+        if not rows.num_rows:
+            continue
+        times = pc.floor_temporal(rows.column("time").cast(_TIME), unit=tick.unit)
+        spans += [pc.min(times).cast(pa.int64()).as_py(), _after(pc.max(times), tick.unit)]
+        # Of too many, only the ends are of interest.
+        if len(values) <= TICKS_MAX:
+            values |= _pairs(rows.column("stream") if tick.stream else None, times)
+    if not spans:
+        return _Ticks(0, 0, has_null=True) if has_null else None
+    few = frozenset(values) if len(values) <= TICKS_MAX and not has_null else frozenset[Any]()
+    return _Ticks(min(spans), max(spans), few, has_null)
 
 
 def _replaced(tick: Tick, ticks: _Ticks) -> Replaced:

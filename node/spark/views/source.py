@@ -1,6 +1,6 @@
 """What a view is made of, and which of its rows are new: silver, or a typed table."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -11,9 +11,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from rillnode.node.spark.delta_log import PLACE, Position, TableLog, saved_position
 from rillnode.node.spark.parquet import filesystem
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from rillnode.node.spark.statistics import arrow_schema_of
-from rillnode.node.spark.tables import BRONZE_SCHEMA
+from rillnode.node.spark.views.checking import SILVER_RELATIONS
 from rillnode.node.spark.views.definition import REPEATS, SILVER
 from rillnode.node.spark.views.planning import quoted
 
@@ -47,12 +46,14 @@ class Source(Protocol):
     Attributes:
         stream: the column that is a row's stream.
         received_at: the column that says when a row's entry was taken.
+        followed: directory or URI of the table whose log tells what is new.
     """
 
     stream: str
     received_at: str
+    followed: str
 
-    def relations(self) -> dict[str, pa.Schema]:
+    def relations(self) -> Mapping[str, pa.Schema]:
         """What SQL may select from; nothing while it is not there."""
         ...
 
@@ -89,15 +90,16 @@ class SilverSource:
     stream, received_at = "stream", "received_at"
 
     def __init__(self, bronze: str, silver: str) -> None:
+        self.followed = bronze
         self._bronze = TableLog(bronze)
         self._silver = TableLog(silver)
         self._covered = Position("")
 
-    def relations(self) -> dict[str, pa.Schema]:
+    def relations(self) -> Mapping[str, pa.Schema]:
         """Silver's columns, and bronze's."""
         if self._bronze.open() is None or self._silver.open() is None:
             return {}
-        return {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}
+        return SILVER_RELATIONS
 
     def change(self, target: DeltaTable | None) -> Change | None:
         """What bronze got since, as far as silver covers it.
@@ -165,11 +167,11 @@ class TypedSource:
     stream, received_at = "_stream", "_received_at"
 
     def __init__(self, name: str, dir: str) -> None:  # noqa: A002 - as the key is called
+        self.followed = dir
         self._name = name
-        self._dir = dir
         self._log = TableLog(dir, takes_rewrites=True)
 
-    def relations(self) -> dict[str, pa.Schema]:
+    def relations(self) -> Mapping[str, pa.Schema]:
         """The table's columns."""
         table = self._log.open()
         return {} if table is None else {self._name: arrow_schema_of(table)}
@@ -196,7 +198,7 @@ class TypedSource:
             for one in range(max(start.version, end.base) + 1, end.version + 1)
         ]
         files += [path for one in versions for path in one.changed]
-        uris = [f"{self._dir.rstrip('/')}/{path}" for path in files]
+        uris = [f"{self.followed.rstrip('/')}/{path}" for path in files]
         return Change(start, end, uris, removes=any(one.removes for one in versions))
 
     def register(self, builder: QueryBuilder, where: Where, at: int | None = None) -> None:
