@@ -21,14 +21,32 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
-from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
+from rillnode.node.spark.config import (
+    FilesSink,
+    SparkSink,
+    TableSink,
+    TypedTable,
+    sinks_of,
+    tables_of,
+)
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.job_config import DerivedConfig, JobConfig, TypedConfig, save_job_config
+from rillnode.node.spark.job_config import (
+    DerivedConfig,
+    JobConfig,
+    PythonJobConfig,
+    TypedConfig,
+    save_job_config,
+)
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
-COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
-EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.export")
+COMMANDS: Final[dict[type, Sequence[str]]] = {
+    JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
+    PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.python_job"),
+    ExportConfig: (sys.executable, "-m", "rillnode.node.spark.export"),
+}
+"""What runs a job, by the type of its configuration."""
+AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
 WORDS_BYTES_MAX: Final = 16_384
@@ -65,12 +83,13 @@ def launcher(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> SparkJob:
         table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
-        job: JobConfig | ExportConfig
+        job: AnyJobConfig
         if isinstance(table, FilesSink):
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
-            job = job_config(table, identity, address, key_file, work_dir, typed)
+            make = job_config if isinstance(table, SparkSink) else python_config
+            job = make(table, identity, address, key_file, work_dir, typed)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
@@ -101,6 +120,28 @@ def job_config(
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
         derived=derived_config(table),
+        typed=tuple(typed),
+    )
+
+
+def python_config(
+    table: TableSink,
+    identity: str,
+    address: str,
+    key_file: Path,
+    work_dir: Path,
+    typed: Sequence[TypedConfig] = (),
+) -> PythonJobConfig:
+    """A Python sink's job's configuration, from the node's."""
+    return PythonJobConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        table_dir=absolute(table.table_dir),
+        work_dir=str(work_dir.absolute()),
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
         typed=tuple(typed),
     )
 
@@ -145,7 +186,7 @@ def derived_config(table: SparkSink) -> DerivedConfig | None:
     )
 
 
-def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
+def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
     """A typed table of a sink's job, from the node's configuration."""
     return TypedConfig(
         name=table.called,
@@ -159,7 +200,7 @@ def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
 
 
 def start_job(
-    config: JobConfig | ExportConfig,
+    config: AnyJobConfig,
     log: Path,
     environment: Mapping[str, str],
     on_exit: Callable[[int], None],
@@ -178,11 +219,10 @@ def start_job(
     config_file = work_dir / "job.json"
     save_job_config(config, config_file)
     _rotate(log)
-    command = EXPORT_COMMAND if isinstance(config, ExportConfig) else COMMAND
     with log.open("ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            [*command, str(config_file), "--watch-stdin"],
+            [*COMMANDS[type(config)], str(config_file), "--watch-stdin"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
