@@ -82,6 +82,7 @@ class SinkStatus:
     """The state of a sink, read by the node's status.
 
     Attributes:
+        kind: what its job is: "spark", "python" or "files", as in the configuration.
         tables: the tables that it is known to have, bronze first; its job may report more.
         state: "waiting" from an end because of what passes until there is progress again, also
             while a start is tried.
@@ -94,6 +95,7 @@ class SinkStatus:
             node was started.
     """
 
+    kind: str = "spark"
     tables: tuple[str, ...] = ()
     state: State = "starting"
     pid: int | None = None

@@ -1,25 +1,24 @@
 """What bronze tables say of themselves, in their own transactions: how far they have come.
 
 Whoever lands entries says it in the transaction that adds them: the next index of each partition
-that it has come further in, how many entries were lost, and who it is. So a job that another kind
-of job has gone before goes on where the table ends.
+that it has come further in, how many entries were lost, and which batch it is. So a job goes on
+where the table ends, whatever kind of job was there before it.
 """
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from deltalake import DeltaTable, Transaction
 
 from rillnode.codecs.errors import StoreError
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.offset import Created, Offset
 from rillnode.node.spark.offsets import Key, Positions
 from rillnode.node.spark.parquet import TableFile
 
 _LOST: Final = "rillnode.entries_lost"
 """As what a bronze table's transactions count lost entries."""
-_LANDED_BY: Final = "rillnode.landed_by"
-"""As what they say whose the last batch was."""
+PYTHON: Final = "rillnode.python"
+"""As what they number the batches of jobs without Spark."""
 
 
 def entries_lost(table: DeltaTable) -> int:
@@ -27,29 +26,47 @@ def entries_lost(table: DeltaTable) -> int:
     return table.transaction_version(_LOST) or 0
 
 
+def landed_in(table: DeltaTable, keys: Iterable[Key], created: Created) -> Positions:
+    """Where a bronze table ends in each of some partitions of which it says anything."""
+    found = {
+        key: table.transaction_version(_place(key, created[key[0]]))
+        for key in keys
+        if key[0] in created
+    }
+    return {key: index for key, index in found.items() if index is not None}
+
+
 def landed_until(table: DeltaTable, start: Offset) -> Offset:
     """An offset, moved on to where a bronze table has its partitions already."""
-    positions = dict(start.positions)
-    for (stream, partition), index in start.positions.items():
-        if stream in start.created:
-            key = (stream, partition)
-            found = table.transaction_version(_place(key, start.created[stream]))
-            positions[key] = index if found is None else max(index, found)
-    return start._replace(positions=positions)
+    landed = landed_in(table, start.positions, start.created)
+    ahead = {key: max(index, start.positions[key]) for key, index in landed.items()}
+    return start._replace(positions=start.positions | ahead)
 
 
-def is_landed_by(table: DeltaTable, who: str) -> bool:
-    """Whether nobody but `who` has landed the table's last batch, as far as is known.
+def is_behind(table: DeltaTable, query: str) -> bool:
+    """Whether jobs without Spark have landed entries of which a query's checkpoint knows nothing.
 
     Args:
         table: a bronze table.
-        who: a query's id, or another name that its jobs have in common.
+        query: the query's id.
     """
-    return table.transaction_version(_LANDED_BY) in (None, _number(who))
+    known = table.transaction_version(_known_to(query))
+    return (known or 0) != python_batches(table)
+
+
+def python_batches(table: DeltaTable) -> int:
+    """How many batches jobs without Spark have landed in a bronze table."""
+    return table.transaction_version(PYTHON) or 0
+
+
+def of_query(table: DeltaTable, query: str) -> list[Transaction]:
+    """What the transactions of a query say of batches that were not its own."""
+    batches = python_batches(table)
+    return [Transaction(_known_to(query), batches)] if batches else []
 
 
 def transactions(
-    table: DeltaTable, before: Positions, until: Offset, files: Sequence[TableFile], who: str
+    table: DeltaTable, before: Offset, until: Offset, files: Sequence[TableFile]
 ) -> list[Transaction]:
     """What the transaction of a batch says beside its files.
 
@@ -58,14 +75,13 @@ def transactions(
         before: where the batch begins.
         until: where it ends.
         files: what it adds.
-        who: as of `is_landed_by`.
     """
+    anew = before.made_anew(until.created)
     ends = [
         Transaction(_place(key, until.created[key[0]]), index)
         for key, index in until.positions.items()
-        if key[0] in until.created and before.get(key) != index
+        if key[0] in until.created and (key[0] in anew or before.positions.get(key) != index)
     ]
-    ends.append(Transaction(_LANDED_BY, _number(who)))
     lost = sum(file.entries_lost for file in files)
     return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
 
@@ -76,8 +92,8 @@ def overtaken(location: str) -> StoreError:
     return StoreError("landing.overtaken", text)
 
 
-def _number(who: str) -> int:
-    return int.from_bytes(hashlib.blake2b(who.encode(), digest_size=7).digest())
+def _known_to(query: str) -> str:
+    return f"{query}.python"
 
 
 def _place(key: Key, created_at: int) -> str:

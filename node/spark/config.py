@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
 from rillnode.node.config.location import Location
-from rillnode.node.config.paths import KeyPath
+from rillnode.node.config.paths import KeyPath, format_path
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
@@ -31,29 +31,18 @@ SILVER: Final = "silver"
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
 
-class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Spark job that writes streams into a Delta table, exactly once.
+class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job that writes streams into a Delta table, exactly once.
 
     Attributes:
         name: The sink's name; the job's principal is `sink/<name>`.
         streams: Patterns of stream names, as in a grant.
         table_dir: Directory of the table, or its URL in an object store, whose credentials come
             from the environment.
-        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
-            `table_dir`, which must be a directory then.
-        silver_dir: Directory of the silver table: every event once, decoded. Without it there is
-            none.
-        gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
-        duplicate_seconds: How long silver remembers an event, to leave it out if it comes again.
-        master: Spark's master URL.
-        driver_memory: Heap of the job's Java virtual machine.
         trigger_seconds: Time between two micro-batches.
         batch_rows_max: Rows of one micro-batch.
         hold_bytes_max: Bytes kept for the sink beyond retention; beyond that, entries are trimmed
             and a gap row is recorded.
-        key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
-        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
-            it has not committed.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -62,15 +51,36 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
     table_dir: Annotated[TableLocation, Meta(examples=["data/tables"])]
+    trigger_seconds: Seconds = 5.0
+    batch_rows_max: Count = 100_000
+    hold_bytes_max: Count = 5_000_000_000
+
+
+class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Spark job that writes streams into a Delta table, exactly once.
+
+    Attributes:
+        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
+            `table_dir`, which must be a directory then.
+        silver_dir: Directory of the silver table: every event once, decoded. Without it there is
+            none.
+        gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
+        duplicate_seconds: How long silver remembers an event, to leave it out if it comes again.
+        master: Spark's master URL.
+        driver_memory: Heap of the job's Java virtual machine.
+        key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
+        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
+            it has not committed.
+    """
+
+    kind: ClassVar[str] = "spark"
+
     checkpoint_dir: Annotated[Path | None, Meta(examples=["data/checkpoints/bronze"])] = None
     silver_dir: Annotated[TableLocation | None, Meta(examples=["data/silver"])] = None
     gold_dir: Annotated[TableLocation | None, Meta(examples=["data/gold"])] = None
     duplicate_seconds: Seconds = 600.0
     master: SparkMaster = "local[2]"
     driver_memory: Memory = "1g"
-    trigger_seconds: Seconds = 5.0
-    batch_rows_max: Count = 100_000
-    hold_bytes_max: Count = 5_000_000_000
     key_file: Annotated[Path | None, Meta(examples=["data/bronze.key"])] = None
     external: bool = False
 
@@ -90,6 +100,22 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.silver_dir.path / "_checkpoints" / "silver"
 
 
+class PythonSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job that does the same without Spark and Java, in one process: for small nodes."""
+
+    kind: ClassVar[str] = "python"
+    unfit: ClassVar[Mapping[str, str]] = {
+        "checkpoint_dir": "it has none: the table's own log says how far it has come",
+        "silver_dir": "silver is made by Spark: use [[sink.spark]], or a [[table]]",
+        "gold_dir": "gold is made by Spark: use [[sink.spark]], or a [[table]]",
+        "duplicate_seconds": "it is a matter of silver, which Spark makes: use [[sink.spark]]",
+        "master": "it runs without Spark",
+        "driver_memory": "it runs without Java, and takes what its batches need: about 200 MiB",
+        "key_file": "its job runs beside the node, which makes its keys",
+        "external": "its job runs beside the node, which starts it",
+    }
+
+
 class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job that writes streams to files, for a Spark cluster that cannot reach the node.
 
@@ -102,6 +128,8 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         hold_bytes_max: The same as of a Spark sink, for what is not in files.
     """
 
+    kind: ClassVar[str] = "files"
+
     name: Annotated[Name, Meta(examples=["remote"])]
     streams: Annotated[
         tuple[Name, ...],
@@ -113,11 +141,15 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     hold_bytes_max: Count = 5_000_000_000
 
 
+Sink = SparkSink | PythonSink | FilesSink
+
+
 class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sinks, by kind.
 
     Attributes:
         spark: Spark sinks.
+        python: Sinks into tables without Spark.
         files: Sinks into files.
     """
 
@@ -125,12 +157,18 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     plug_in: ClassVar[str] = "spark"
 
     spark: tuple[SparkSink, ...] = ()
+    python: tuple[PythonSink, ...] = ()
     files: tuple[FilesSink, ...] = ()
 
     @property
-    def all(self) -> tuple[SparkSink | FilesSink, ...]:
+    def all(self) -> tuple[Sink, ...]:
         """The sinks of every kind."""
-        return (*self.spark, *self.files)
+        return (*self.spark, *self.python, *self.files)
+
+    @property
+    def of_tables(self) -> tuple[SparkSink | PythonSink, ...]:
+        """The sinks that land tables."""
+        return (*self.spark, *self.python)
 
     @property
     def asks(self) -> bool:
@@ -145,8 +183,9 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 text = "must be true: the jobs of sinks read over this listener"
                 yield Problem(("noise", "enabled"), "config.conflict", text)
             yield from _spark_sinks(table.spark)
+            yield from _python_sinks(table)
             # What is wrong with a URL comes alone: other errors would show it.
-            yield from list(_table_urls(table.spark)) or _table_dirs(table.spark)
+            yield from list(_table_urls(table)) or _table_dirs(table)
             yield from _files_sinks(table)
 
     def in_effect(self, config: Config) -> Self:
@@ -156,7 +195,7 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Delta table with the columns of a schema, made of what a Spark sink has landed.
+    """A Delta table with the columns of a schema, made of what a sink has landed.
 
     Attributes:
         name: What it is called. Default: the last part of `dir`.
@@ -170,7 +209,8 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
         reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
-        sink: The Spark sink that makes it. Left out where there is one.
+        sink: The sink that makes it, `[[sink.spark]]` or `[[sink.python]]`. Left out where there is
+            one.
     """
 
     table: ClassVar[str] = "table"
@@ -212,12 +252,8 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
         """What is wrong with typed tables, each by itself and beside the others."""
-        sinks = sinks_of(config).spark
-        taken: dict[str, Location] = {}
-        for at, sink in enumerate(sinks):
-            for key in ("table_dir", "silver_dir", "gold_dir"):
-                if (place := getattr(sink, key)) is not None:
-                    taken[f"sink.spark[{at}].{key}"] = place
+        sinks = sinks_of(config).of_tables
+        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
         names: dict[str, int] = {}
         for at, one in enumerate(config.each(cls)):
             path: KeyPath = ("table", at)
@@ -228,12 +264,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
-            mine = {f"table[{at}].dir": one.dir}
-            if STREAM in one.dir:
-                # Any stream may come, and have the name of what lies beside it.
-                mine = {f"table[{at}].dir": Location(place_of(one.dir))}
-            else:
-                mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
+            mine = one.places(at)
             for place in mine.values():
                 for owner, other_place in taken.items():
                     if place.overlaps(other_place):
@@ -241,16 +272,24 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                         yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
 
-    def _sink_problems(self, path: KeyPath, sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    def places(self, at: int) -> dict[str, Location]:
+        """Where it lies, by what says so; it is the configuration's number `at`."""
+        if STREAM in self.dir:
+            # Any stream may come, and have the name of what lies beside it.
+            return {f"table[{at}].dir": Location(place_of(self.dir))}
+        rejects = Location(f"{self.dir}_rejects")
+        return {f"table[{at}].dir": self.dir, f"table[{at}].dir's rejects": rejects}
+
+    def _sink_problems(self, path: KeyPath, sinks: Sequence[TableSink]) -> Iterator[Problem]:
         names = [one.name for one in sinks]
         if not names:
-            text = "needs a [[sink.spark]], which lands what it is made of"
+            text = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
             yield Problem((*path, "sink"), "config.missing", text)
         elif not self.sink and len(names) > 1:
             text = f"missing: name the sink that makes it: {', '.join(names)}"
             yield Problem((*path, "sink"), "config.missing", text)
         elif self.sink and self.sink not in names:
-            text = f"no [[sink.spark]] is named {self.sink!r}; there is {', '.join(names)}"
+            text = f"no sink of tables is named {self.sink!r}; there is {', '.join(names)}"
             yield Problem((*path, "sink"), "config.value", text)
 
     def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
@@ -322,7 +361,9 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """What is wrong with views, each by itself and beside the others."""
         views = config.each(cls)
         tables = {one.called: one for one in config.each(TypedTable)}
-        taken = _places(config)
+        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
+        for at, table in enumerate(config.each(TypedTable)):
+            taken |= table.places(at)
         names: dict[str, int] = {}
         for at, one in enumerate(views):
             path: KeyPath = ("view", at)
@@ -390,20 +431,6 @@ def views_of(config: Config, sink: str) -> tuple[ViewTable, ...]:
     )
 
 
-def _places(config: Config) -> dict[str, Location]:
-    """Where other tables than views lie, by the keys that say so."""
-    places: dict[str, Location] = {}
-    for at, sink in enumerate(sinks_of(config).spark):
-        for key in ("table_dir", "silver_dir", "gold_dir"):
-            if (place := getattr(sink, key)) is not None:
-                places[f"sink.spark[{at}].{key}"] = place
-    for at, one in enumerate(config.each(TypedTable)):
-        places[f"table[{at}].dir"] = Location(place_of(one.dir))
-        if STREAM not in one.dir:
-            places[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
-    return places
-
-
 def sinks_of(config: Config) -> SinkTables:
     """The sinks of a configuration; none where it has no such table."""
     return config.table(SinkTables) or SinkTables()
@@ -434,8 +461,21 @@ def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
             )
 
 
-def _files_sinks(table: SinkTables) -> Iterator[Problem]:
+def _python_sinks(table: SinkTables) -> Iterator[Problem]:
     names = {sink.name for sink in table.spark}
+    for at, sink in enumerate(table.python):
+        path: KeyPath = ("sink", "python", at)
+        yield from unfit_name((*path, "name"), sink.name)
+        for position, pattern in enumerate(sink.streams):
+            yield from unfit_pattern((*path, "streams", position), pattern)
+        if sink.name in names:
+            text = f"{sink.name!r} is the name of another sink"
+            yield Problem((*path, "name"), "config.conflict", text)
+        names.add(sink.name)
+
+
+def _files_sinks(table: SinkTables) -> Iterator[Problem]:
+    names = {sink.name for sink in table.of_tables}
     directories: dict[Path, str] = {}
     for at, sink in enumerate(table.files):
         path: KeyPath = ("sink", "files", at)
@@ -452,38 +492,44 @@ def _files_sinks(table: SinkTables) -> Iterator[Problem]:
             yield Problem((*path, "directory"), "config.conflict", text)
 
 
-def _table_urls(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
-    """What can be done with a URL. An error never shows it: it may hold what it must not."""
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
+def _places(table: SinkTables) -> Iterator[tuple[KeyPath, str, Location]]:
+    """Where the tables of sinks lie: the sink's path in the file, the key and the place."""
+    for at, one in enumerate(table.python):
+        yield ("sink", "python", at), "table_dir", one.table_dir
+    for at, sink in enumerate(table.spark):
         for key in ("table_dir", "silver_dir", "gold_dir"):
-            location: Location | None = getattr(sink, key)
-            if location is None or location.path is not None:
-                continue
-            if not _TABLE_URL.fullmatch(location):
-                text = 'expected a URL such as "s3://bucket/tables", without credentials'
-                yield Problem((*path, key), "config.value", text)
-            if sink.checkpoint_dir is None:
-                text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
-                yield Problem((*path, "checkpoint_dir"), "config.missing", text)
-                break
+            if (place := getattr(sink, key)) is not None:
+                yield ("sink", "spark", at), key, place
 
 
-def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+def _table_urls(table: SinkTables) -> Iterator[Problem]:
+    """What can be done with a URL. An error never shows it: it may hold what it must not."""
+    without: set[KeyPath] = set()
+    for path, key, location in _places(table):
+        if location.path is not None:
+            continue
+        if not _TABLE_URL.fullmatch(location):
+            text = 'expected a URL such as "s3://bucket/tables", without credentials'
+            yield Problem((*path, key), "config.value", text)
+        is_spark = path[1] == "spark"
+        if is_spark and table.spark[int(path[2])].checkpoint_dir is None and path not in without:
+            without.add(path)
+            text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
+            yield Problem((*path, "checkpoint_dir"), "config.missing", text)
+
+
+def _table_dirs(table: SinkTables) -> Iterator[Problem]:
     """Tables that lie in each other would remove each other's files."""
-    taken: dict[Location, str] = {
-        sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
-    }
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
+    for at, sink in enumerate(table.spark):
         if sink.gold_dir is not None and sink.silver_dir is None:
             text = "is made of silver: set silver_dir, too"
-            yield Problem((*path, "gold_dir"), "config.conflict", text)
-        for key, directory in (("silver_dir", sink.silver_dir), ("gold_dir", sink.gold_dir)):
-            if directory is None:
-                continue
-            for other, owner in taken.items():
-                if directory.overlaps(other):
-                    text = f"must lie apart from {owner}, {other}"
-                    yield Problem((*path, key), "config.conflict", text)
-            taken[directory] = f"sink.spark[{at}].{key}"
+            yield Problem(("sink", "spark", at, "gold_dir"), "config.conflict", text)
+    taken: dict[Location, KeyPath] = {}
+    for path, key, place in sorted(_places(table), key=lambda one: one[1] != "table_dir"):
+        for other, owner in taken.items():
+            # Sinks of Spark may share a bronze table.
+            shared = key == owner[-1] == "table_dir" and path[1] == owner[1] == "spark"
+            if place.overlaps(other) and not shared:
+                text = f"must lie apart from {format_path(owner)}, {other}"
+                yield Problem((*path, key), "config.conflict", text)
+        taken[place] = (*path, key)

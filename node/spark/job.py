@@ -28,6 +28,7 @@ from rillnode.node.spark.job_config import JobConfig, load_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
 from rillnode.node.spark.lag import LAG_SECONDS
+from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
 from rillnode.node.spark.parts import upgrade_tables
@@ -100,6 +101,8 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
     for text in check_stores(config.locations):
         print(text, file=sys.stderr, flush=True)
     upgrade_tables([config.table_dir])
+    if done := leave_overtaken(absolute(config.table_dir), absolute(config.checkpoint_dir)):
+        print(done, file=sys.stderr, flush=True)
     session = open_session(
         f"rillnode {config.sink}",
         master=config.master,

@@ -1,7 +1,7 @@
 """Defines a Spark job's configuration: one JSON document, by the node or by hand."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -110,8 +110,8 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return f"{self.dir}_rejects"
 
 
-class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A job's configuration; file names are absolute or relative to where the job starts.
+class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all jobs that land tables have; file names are absolute or relative to where they start.
 
     Attributes:
         sink: name of the node's sink.
@@ -122,20 +122,15 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             not for files.
         key_file: path of the job's own key; not for files.
         table_dir: directory or URI of the Delta table.
-        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
         work_dir: local directory for temporary files and log settings.
-        master: Spark's master, null to take the one of `spark-submit`.
-        driver_memory: heap of the driver, and of everything in local mode.
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: entries per micro-batch.
         fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
             entries were trimmed before they were read.
         compact_commits: small files are merged after this many commits; 0 never.
-        derived: the tables that are made of this one, null for none.
         typed: the typed tables that are made of this one.
         views: the views of typed tables.
         client: `module:function` that connects to the node; empty for rillnode's own.
-        settings: further Spark settings.
     """
 
     sink: str
@@ -143,34 +138,25 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     node_identity: str = ""
     key_file: str = ""
     table_dir: str
-    checkpoint_dir: str
     work_dir: str
-    master: str | None = "local[2]"
-    driver_memory: str = "1g"
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     batch_rows_max: Positive = 100_000
     fail_on_data_loss: bool = False
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
-    derived: DerivedConfig | None = None
     typed: tuple[TypedConfig, ...] = ()
     views: tuple[ViewConfig, ...] = ()
     client: str = ""
-    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
-        derived = self.derived.locations if self.derived is not None else ()
-        typed = (one.place for one in self.typed)
-        return (self.table_dir, *derived, *typed, *(one.dir for one in self.views))
+        views = (one.dir for one in self.views)
+        return (self.table_dir, *(one.place for one in self.typed), *views)
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
-        derived = self.derived
-        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
-        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
-        return (*self.locations, *local)
+        """What must be writable."""
+        return self.locations
 
     @property
     def client_options(self) -> ClientOptions:
@@ -184,14 +170,59 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         )
 
 
+class PythonJobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The configuration of a job without Spark."""
+
+
+class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Spark job's configuration.
+
+    Attributes:
+        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
+        master: Spark's master, null to take the one of `spark-submit`.
+        driver_memory: heap of the driver, and of everything in local mode.
+        derived: the tables that are made of this one, null for none.
+        settings: further Spark settings.
+    """
+
+    checkpoint_dir: str
+    master: str | None = "local[2]"
+    driver_memory: str = "1g"
+    derived: DerivedConfig | None = None
+    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where all tables lie."""
+        derived = self.derived.locations if self.derived is not None else ()
+        bronze, *others = super().locations
+        return (bronze, *derived, *others)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        derived = self.derived
+        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
+        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
+        return (*self.locations, *local)
+
+
+_Config = TypeVar("_Config", bound=msgspec.Struct)
+
+
 def load_job_config(path: Path) -> JobConfig:
+    """Read a Spark job's configuration, as `read_config` does."""
+    return read_config(path, JobConfig)
+
+
+def read_config(path: Path, kind: type[_Config]) -> _Config:
     """Read a job's configuration.
 
     Raises:
         ConfigError: the file cannot be read, or a key is missing, unknown or of another type.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=JobConfig)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError("job.config", f"{path}: {error}") from error
 

@@ -25,12 +25,11 @@ from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import bronze
-from rillnode.node.spark.bronze import is_landed_by, landed_until
-from rillnode.node.spark.checkpoint import batch_offset, query_id
+from rillnode.node.spark.bronze import landed_until
+from rillnode.node.spark.checkpoint import batch_offset, forget, query_id
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.delta_sink import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.offset import Offset
-from rillnode.node.spark.offsets import Positions
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.source import RangeStreamReader
@@ -89,6 +88,23 @@ class Landing(DataSource):
         return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
 
 
+def leave_overtaken(location: str, checkpoint: str) -> str | None:
+    """Leave a checkpoint that the table has gone past without it, for a query to begin anew.
+
+    Returns:
+        What was done, for the log; None where nothing was to do.
+    """
+    table = open_table(location)
+    try:
+        query = query_id(checkpoint)
+    except ConfigError:
+        return None
+    if table is None or not bronze.is_behind(table, query):
+        return None
+    forget(checkpoint)
+    return f"{location} has entries of a sink without Spark: the checkpoint begins anew behind them"
+
+
 class LandingReader(RangeStreamReader):
     """Plans as the plain source does; a task's rows are the files that it has written."""
 
@@ -123,15 +139,16 @@ class LandingWriter(DeltaStreamWriter):
     ) -> list[Transaction]:
         """The end of the batch in each partition that it has come further in, and what was lost."""
         until = Offset.from_json(batch_offset(self._checkpoint, batch_id), _TABLE)
-        before: Positions = {}
+        before = Offset({}, {})
         if batch_id:
-            before = Offset.from_json(
-                batch_offset(self._checkpoint, batch_id - 1), _TABLE
-            ).positions
-        who = query_id(self._checkpoint)
-        if batch_id and not is_landed_by(table, who):
+            before = Offset.from_json(batch_offset(self._checkpoint, batch_id - 1), _TABLE)
+        query = query_id(self._checkpoint)
+        if batch_id and bronze.is_behind(table, query):
             raise bronze.overtaken(self._table)
-        return bronze.transactions(table, before, until, files, who)
+        return [
+            *bronze.transactions(table, before, until, files),
+            *bronze.of_query(table, query),
+        ]
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
     def write(  # type: ignore[override]

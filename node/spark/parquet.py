@@ -6,6 +6,7 @@ of indexes and times.
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,23 +55,28 @@ def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Table
     pending: list[pa.RecordBatch] = []
     pending_bytes = 0
     file: _OpenFile | None = None
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        if file is None:
-            file = _OpenFile(system, root, batch.schema)
-        pending.append(batch)
-        pending_bytes += batch.nbytes
-        if pending_bytes >= ROW_GROUP_BYTES:
-            file.write(pending)
-            pending, pending_bytes = [], 0
-            if file.written_bytes >= FILE_BYTES_MAX:
-                yield file.finish()
-                file = None
-    if file is not None:
-        if pending:
-            file.write(pending)
-        yield file.finish()
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if file is None:
+                file = _OpenFile(system, root, batch.schema)
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+            if pending_bytes >= ROW_GROUP_BYTES:
+                file.write(pending)
+                pending, pending_bytes = [], 0
+                if file.written_bytes >= FILE_BYTES_MAX:
+                    done, file = file.finish(), None
+                    yield done
+        if file is not None:
+            if pending:
+                file.write(pending)
+            done, file = file.finish(), None
+            yield done
+    finally:
+        if file is not None:
+            file.discard()
 
 
 def describe_file(table: str, name: str) -> TableFile:
@@ -154,6 +160,15 @@ class _OpenFile:
         rows = pa.Table.from_batches(batches)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._figures.add(rows)
+
+    def discard(self) -> None:
+        """Remove what is written: on a full disk it would take the room that is made."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError):
+            self._stream.close()
+        with suppress(OSError):
+            self._system.delete_file(self._path)
 
     def finish(self) -> TableFile:
         """Close the file and make it durable."""

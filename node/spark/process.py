@@ -25,6 +25,7 @@ from rillnode.node.spark.config import (
     SILVER,
     FilesSink,
     SparkSink,
+    TableSink,
     TypedTable,
     ViewTable,
     sinks_of,
@@ -36,14 +37,20 @@ from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import (
     DerivedConfig,
     JobConfig,
+    PythonJobConfig,
     TypedConfig,
     ViewConfig,
     save_job_config,
 )
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
-COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
-EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.export")
+COMMANDS: Final[dict[type, Sequence[str]]] = {
+    JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
+    PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.python_job"),
+    ExportConfig: (sys.executable, "-m", "rillnode.node.spark.export"),
+}
+"""What runs a job, by the type of its configuration."""
+AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
 WORDS_BYTES_MAX: Final = 16_384
@@ -80,13 +87,14 @@ def launcher(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> SparkJob:
         table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
-        job: JobConfig | ExportConfig
+        job: AnyJobConfig
         if isinstance(table, FilesSink):
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
             views = [view_config(one) for one in views_of(config, sink)]
-            job = job_config(table, identity, address, key_file, work_dir, typed, views)
+            make = job_config if isinstance(table, SparkSink) else python_config
+            job = make(table, identity, address, key_file, work_dir, typed, views)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
@@ -118,6 +126,30 @@ def job_config(
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
         derived=derived_config(table, [one for one in views if not one.of]),
+        typed=tuple(typed),
+        views=tuple(one for one in views if one.of),
+    )
+
+
+def python_config(
+    table: TableSink,
+    identity: str,
+    address: str,
+    key_file: Path,
+    work_dir: Path,
+    typed: Sequence[TypedConfig] = (),
+    views: Sequence[ViewConfig] = (),
+) -> PythonJobConfig:
+    """A Python sink's job's configuration, from the node's."""
+    return PythonJobConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        table_dir=absolute(table.table_dir),
+        work_dir=str(work_dir.absolute()),
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
         typed=tuple(typed),
         views=tuple(one for one in views if one.of),
     )
@@ -175,7 +207,7 @@ def view_config(view: ViewTable) -> ViewConfig:
     )
 
 
-def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
+def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
     """A typed table of a sink's job, from the node's configuration."""
     return TypedConfig(
         name=table.called,
@@ -189,7 +221,7 @@ def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
 
 
 def start_job(
-    config: JobConfig | ExportConfig,
+    config: AnyJobConfig,
     log: Path,
     environment: Mapping[str, str],
     on_exit: Callable[[int], None],
@@ -208,11 +240,10 @@ def start_job(
     config_file = work_dir / "job.json"
     save_job_config(config, config_file)
     _rotate(log)
-    command = EXPORT_COMMAND if isinstance(config, ExportConfig) else COMMAND
     with log.open("ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            [*command, str(config_file), "--watch-stdin"],
+            [*COMMANDS[type(config)], str(config_file), "--watch-stdin"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

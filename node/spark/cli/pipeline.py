@@ -137,9 +137,9 @@ def _add_options(parser: Parser) -> None:
 
 
 def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConfig]":
-    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.cli.sink_choice import choose_spark_sink
 
-    sink = choose_sink(loaded, name)
+    sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
     from rillnode.node.spark.config import SILVER, views_of
     from rillnode.node.spark.process import derived_config, view_config

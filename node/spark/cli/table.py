@@ -162,7 +162,7 @@ def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, Typed
         raise ConfigError("table.unknown", f"no typed table is named {name!r}; {there}")
     table = tables[name]
     sink = choose_sink(config, table.sink)
-    # Only these verbs need what the `spark` extra installs.
+    # Only these verbs need what the `tables` extra installs.
     from rillnode.node.spark.process import typed_config
     from rillnode.node.spark.typed.tables import of_stream
 
