@@ -131,11 +131,8 @@ class ViewQuery:
         planned = plan(self.view, relations, self._source.stream)
         tick = planned.tick
         if tick is None or tick.source != self._source.received_at:
-            # Where the entries were nobody can tell any more.
-            builder = QueryBuilder()
-            self._source.register(builder, lambda _: "true")
-            rows = execute(builder, self.view, select(self.view)).read_all()
-            replaced = Replaced(self.view.slot, lambda _: True, {})
+            # In which slots the entries were nobody can tell any more.
+            rows, replaced = self._of_all(QueryBuilder())
         else:
             ticks = _ticks([places], tick)
             if ticks is None:
@@ -176,7 +173,10 @@ class ViewQuery:
 
     def _by_slots(self, builder: QueryBuilder, change: Change) -> tuple[pa.Table, Replaced]:
         """Rows of the slots that a change touches, of all rows of the source."""
-        low, high = self._received(change)
+        found = self._received(change)
+        if found is None:
+            return self._of_all(builder)
+        low, high = found
         column = quoted(self._source.received_at)
         slots = ", ".join(f"v.{quoted(one)}" for one in self.view.slot)
         touched = select(self.view, columns=f"distinct {slots}")
@@ -197,13 +197,19 @@ class ViewQuery:
         wanted = " or ".join(
             f"exists (select 1 from _touched{at} t where {same})" for at in range(len(versions))
         )
-        found = execute(builder, self.view, select(self.view, f"where {wanted}")).read_all()
+        rows = execute(builder, self.view, select(self.view, f"where {wanted}")).read_all()
         known = [
             execute(builder, self.view, f"select * from _touched{at}").read_all()
             for at in range(len(versions))
         ]
         keys = {one for table in known for one in values_of(table, self.view.slot)}
-        return found, Replaced.of(self.view.slot, keys)
+        return rows, Replaced.of(self.view.slot, keys)
+
+    def _of_all(self, builder: QueryBuilder) -> tuple[pa.Table, Replaced]:
+        """All rows of the view."""
+        self._source.register(builder, lambda _: "true")
+        rows = execute(builder, self.view, select(self.view)).read_all()
+        return rows, Replaced(self.view.slot, lambda _: True, {})
 
     def _within(self, row: str, tick: Tick, ticks: _Ticks) -> str:
         """The condition that a row of the source falls into one of the slots."""
@@ -215,15 +221,15 @@ class ViewQuery:
             condition += f" and exists (select 1 from _ticks t where t.at = {at}{stream})"
         return f"({column} is null or {condition})" if ticks.has_null else condition
 
-    def _received(self, change: Change) -> tuple[int, int]:
-        """When the first and the last of the rows in a change were received."""
+    def _received(self, change: Change) -> tuple[int, int] | None:
+        """When the first and the last of the rows in a change were received; None: who knows."""
         found: list[int] = []
         try:
             for rows in self._source.times(change, self._source.received_at):
                 times = rows.column("time").cast(pa.int64())
                 found += [one.as_py() for one in (pc.min(times), pc.max(times)) if one.is_valid]
         except FileNotFoundError:
-            return _EVER
+            return None
         return (min(found), max(found)) if found else (0, -1)
 
     def _register_before(self, builder: QueryBuilder, ticks: _Ticks) -> None:

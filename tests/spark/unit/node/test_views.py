@@ -113,6 +113,20 @@ def test_rows_that_are_deleted_or_changed_are_no_longer_counted(lake: Lake, sql:
     assert rows(lake) == []
 
 
+@pytest.mark.parametrize("sql", SLOTS)
+def test_rows_whose_files_are_gone_are_no_longer_counted(lake: Lake, sql: str) -> None:
+    lake.push(*(reading(n, n, n) for n in range(6)))
+    run(lake.table())
+    query = view_of(lake, sql)
+    run_view(query)
+    table = DeltaTable(lake.directory / "t")
+    table.delete("id = 4")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    run_view(query)
+    assert rows(lake) == made_at_once(lake, sql)
+    assert sum(row["n"] for row in rows(lake)) == 5
+
+
 def test_a_view_takes_in_rows_without_a_time(lake: Lake) -> None:
     columns = {"id": "int", "at": "timestamp?"}
     sql = "select date_trunc('day', at) as day, count(*) as n from t group by 1"
