@@ -28,6 +28,9 @@ from rillnode.node.spark.typed.schemas import (
 
 SILVER: Final = "silver"
 """The name of silver in the SQL of views."""
+ModuleName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
+]
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
 
@@ -68,6 +71,8 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
         duplicate_seconds: How long silver remembers an event, to leave it out if it comes again.
         master: Spark's master URL.
         driver_memory: Heap of the job's Java virtual machine.
+        modules: Modules of the application whose functions make tables (`rillnode.table`). The job
+            imports them.
         key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
         external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
             it has not committed.
@@ -81,6 +86,10 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
     duplicate_seconds: Seconds = 600.0
     master: SparkMaster = "local[2]"
     driver_memory: Memory = "1g"
+    modules: Annotated[
+        tuple[ModuleName, ...],
+        Meta(title='a list of modules such as "app.tables"', examples=[["app.tables"]]),
+    ] = ()
     key_file: Annotated[Path | None, Meta(examples=["data/bronze.key"])] = None
     external: bool = False
 

@@ -14,6 +14,7 @@ A *position* says how far the log was read. It holds the table's id and no path,
 may be moved; a table that was made anew has another id.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -127,6 +128,12 @@ class Version(NamedTuple):
     is_rewrite: bool
     changed: list[str]
     removes: bool
+
+
+def mark(name: str, text: str) -> Transaction:
+    """What a commit leaves under a name to tell whether a text, by its digest, was another."""
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+    return Transaction(name, int.from_bytes(digest))
 
 
 def saved_position(target: DeltaTable | None, table: str) -> Position:

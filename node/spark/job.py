@@ -24,6 +24,7 @@ from rillnode.node.spark import bronze, landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
 from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.files import absolute
+from rillnode.node.spark.function_query import function_tables
 from rillnode.node.spark.job_config import JobConfig, load_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
@@ -50,10 +51,11 @@ class _Made(NamedTuple):
     derived: Derived | None
     typed: TypedTables | None
     views: Duties | None
+    functions: Duties | None
 
     def report(self) -> dict[str, dict[str, object]]:
         """The state of every table."""
-        parts = [one.report() for one in (self.derived, self.typed, self.views) if one is not None]
+        parts = [one.report() for one in self if one is not None]
         return {name: part for one in parts for name, part in one.items()}
 
 
@@ -123,7 +125,8 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                 trigger_seconds=config.trigger_seconds,
             )
             views = typed_views(config.views, config.typed)
-            made = _Made(derived, typed, views)
+            functions = function_tables(session, config)
+            made = _Made(derived, typed, views, functions)
             _follow(query, config, stop, drain_file, None if available_now else made)
             if available_now and not stop.is_set():
                 drain_file.unlink(missing_ok=True)  # it has ended bronze's query
@@ -131,6 +134,7 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                     derived.run_once()
                 typed.run_once()
                 views.run_once()
+                functions.run_once()
     finally:
         session.stop()
         drain_file.unlink(missing_ok=True)
@@ -171,14 +175,16 @@ def _follow(
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
     derived = None if made is None else made.derived
-    reporter = _Reporter(query, config, made or _Made(None, None, None))
+    reporter = _Reporter(query, config, made or _Made(None, None, None, None))
     maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
     if derived is not None:
         derived.start()
     if made is not None and made.typed is not None:
         made.typed.start()
-    if made is not None and made.views is not None:
-        made.views.start()
+    others = () if made is None else (made.views, made.functions)
+    for one in others:
+        if one is not None:
+            one.start()
     while query.isActive and not stop.wait(_POLL_SECONDS):
         reporter.step()
         present = reporter.table.open()
@@ -195,8 +201,9 @@ def _follow(
         derived.finish(deadline)
     if made is not None and made.typed is not None:
         made.typed.finish(deadline)
-    if made is not None and made.views is not None:
-        made.views.finish(deadline)
+    for one in others:
+        if one is not None:
+            one.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
 

@@ -182,6 +182,7 @@ class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only
         master: Spark's master, null to take the one of `spark-submit`.
         driver_memory: heap of the driver, and of everything in local mode.
         derived: the tables that are made of this one, null for none.
+        modules: the application's modules whose functions make tables.
         settings: further Spark settings.
     """
 
@@ -189,6 +190,7 @@ class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only
     master: str | None = "local[2]"
     driver_memory: str = "1g"
     derived: DerivedConfig | None = None
+    modules: tuple[str, ...] = ()
     settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property

@@ -200,9 +200,9 @@ class _Figures:
         self._statistics.add(rows)
         if not self._entries:
             return
-        if "data" in rows.column_names:
+        if "data" in rows.column_names and pa.types.is_binary(rows.schema.field("data").type):
             self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
-        if "gap_until" in rows.column_names:
+        if {"index", "gap_until"} <= {*rows.column_names}:
             lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
             self._entries_lost += pc.sum(lost).as_py() or 0
 

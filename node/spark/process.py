@@ -126,6 +126,7 @@ def job_config(
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
         derived=derived_config(table, [one for one in views if not one.of]),
+        modules=table.modules,
         typed=tuple(typed),
         views=tuple(one for one in views if one.of),
     )

@@ -7,7 +7,6 @@ same outcome, and there is no other state that could be lost. `docs/decisions/00
 no Spark query, and why DataFusion runs the SQL.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema, Transaction
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta import open_to_write
-from rillnode.node.spark.delta_log import Position, open_table
+from rillnode.node.spark.delta_log import Position, mark, open_table
 from rillnode.node.spark.upsert import Replaced, upsert, values_of
 from rillnode.node.spark.views.definition import BEFORE, MEMORY, View
 from rillnode.node.spark.views.planning import (
@@ -248,16 +247,16 @@ class ViewQuery:
             ConfigError: `view.changed`, those that it has were calculated otherwise.
         """
         said = "\0".join((self.view.sql, *self.view.slot, change.start.table))
-        number = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=7).digest())
+        made_by = mark(_SQL, said)
         known = None if target is None else target.transaction_version(_SQL)
-        if known not in (None, number):
+        if known not in (None, made_by.version):
             raise ConfigError(
                 "view.changed",
                 f"the sql or the slot of view {self.view.name} has changed, or what it is made of "
                 f"was made anew: remove {self.view.dir}, and the view is made anew; or give it "
                 "another dir",
             )
-        return Transaction(_SQL, number)
+        return made_by
 
 
 def _ticks(parts: Iterable[pa.Table], tick: Tick) -> _Ticks | None:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import VIEWS
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
-from rillnode.node.spark.delta_log import TableLog
+from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig, ViewConfig
 from rillnode.node.spark.parts import Part
@@ -27,6 +27,25 @@ VIEW_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.25
 
 
+class Made(Protocol):
+    """A table that is made of another.
+
+    Attributes:
+        position: how far in the other's log it has come; None where it is not known.
+    """
+
+    position: Position | None
+
+    @property
+    def followed(self) -> str:
+        """Directory or URI of the other table."""
+        ...
+
+    def figures(self) -> dict[str, object]:
+        """What is told of the table."""
+        ...
+
+
 @dataclass(slots=True)
 class Duty:
     """What the thread does again and again.
@@ -34,28 +53,28 @@ class Duty:
     Attributes:
         part: as what it is told of.
         step: does some of it; returns whether there may be more.
-        view: the view that it makes, None where it makes none.
+        made: the table that it makes of another, None where it makes none.
         due_at: when it is next done, by the monotonic clock.
         figures: what is told of a view's table.
     """
 
     part: Part
     step: Callable[[], bool | None]
-    view: ViewQuery | None = None
+    made: Made | None = None
     due_at: float = 0.0
     figures: dict[str, object] = field(default_factory=dict[str, object])
     _behind: Behind | None = field(default=None, init=False)
 
     def look(self) -> None:
         """Note how far a view is behind what it is made of."""
-        if self.view is None:
+        if self.made is None:
             return
-        log = TableLog(self.view.followed)
+        log = TableLog(self.made.followed)
         table = log.open()
         if table is None:
             return
         self._behind = self._behind or Behind(log)
-        found = self._behind.look(table, {"": self.view.position}, datetime.now(UTC))
+        found = self._behind.look(table, {"": self.made.position}, datetime.now(UTC))
         self.part.behind = found.get("", self.part.behind)
 
 
@@ -79,10 +98,17 @@ class Duties:
     Args:
         duties: what.
         may_run: whether a view may be made now.
+        pause_seconds: time between two steps of what has nothing more to do.
     """
 
-    def __init__(self, duties: Sequence[Duty], may_run: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        may_run: Callable[[], bool] = lambda: True,
+        pause_seconds: float | None = None,
+    ) -> None:
         self.duties = duties
+        self._pause_seconds = pause_seconds
         self._may_run = may_run
         self._stop = threading.Event()
         self._thread: Running | None = None
@@ -94,7 +120,7 @@ class Duties:
             RillnodeError: one cannot be made.
         """
         for one in self.duties:
-            if one.view is not None:
+            if one.made is not None:
                 while one.step():
                     continue
                 say(f"{one.part.name} is made")
@@ -118,7 +144,7 @@ class Duties:
         look_at = 0.0
         while not self._stop.wait(_POLL_SECONDS):
             for one in self.duties:
-                may_run = one.view is None or self._may_run()
+                may_run = one.made is None or self._may_run()
                 if may_run and not self._stop.is_set() and time.monotonic() >= one.due_at:
                     one.due_at = time.monotonic() + self.attempt(one)
             if time.monotonic() >= look_at:
@@ -128,22 +154,24 @@ class Duties:
                     with suppress(*FAILURES):
                         one.look()
         for one in self.duties:
-            if one.view is None:  # what was only noted until now
+            if one.made is None:  # what was only noted until now
                 self.attempt(one)
 
     def attempt(self, one: Duty) -> float:
         """Take a step; returns the seconds to wait before the next."""
         try:
             moved = one.step()
-            if one.view is not None and (moved or not one.figures):
-                one.figures = one.view.figures()
+            if one.made is not None and (moved or not one.figures):
+                one.figures = one.made.figures()
         except BaseException as error:
             # Whatever it is, a panic of native code too: without the thread all would stand still.
             # When the job stops under a step, that is no failure of the table's.
-            is_over = self._stop.is_set() and one.view is not None
+            is_over = self._stop.is_set() and one.made is not None
             return 0.0 if is_over else one.part.failed(error)
         one.part.worked()
-        return 0.0 if moved else VIEW_SECONDS
+        if moved:
+            return 0.0
+        return VIEW_SECONDS if self._pause_seconds is None else self._pause_seconds
 
     def _ended(self, _name: str, error: BaseException) -> None:
         for one in self.duties:
