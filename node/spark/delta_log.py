@@ -144,6 +144,13 @@ def saved_position(target: DeltaTable | None, table: str) -> Position:
     return Position(table, *(value for value in values if value is not None))
 
 
+def sizes(table: DeltaTable) -> dict[str, int]:
+    """A table's files and bytes, and when it was committed to last, in ms since 1970."""
+    found: list[int] = pa.table(table.get_add_actions()).column("size_bytes").to_pylist()
+    committed_ms = int(table.history(1)[0].get("timestamp", 0))
+    return {"files": len(found), "bytes": sum(found), "committed_at": committed_ms}
+
+
 def open_table(location: str) -> DeltaTable | None:
     """The table as of now; None before its first commit.
 

@@ -26,6 +26,7 @@ from rillnode.node.spark.delta_log import (
     mark,
     open_table,
     saved_position,
+    sizes,
 )
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.frames import frame_of
@@ -85,9 +86,9 @@ class FunctionQuery:
         return self._source
 
     def figures(self) -> dict[str, object]:
-        """How many rows the table has."""
+        """How many rows the table has, and how large it is."""
         table = open_table(self._dir)
-        return {"rows": 0 if table is None else table.count()}
+        return {} if table is None else {"rows": table.count(), **sizes(table)}
 
     def step(self) -> bool:
         """Give the function the next rows; returns whether there were any.

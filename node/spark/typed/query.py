@@ -14,7 +14,14 @@ from deltalake import DeltaTable, Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.bronze_files import share_files
-from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.delta_log import (
+    LogFile,
+    Position,
+    TableLog,
+    open_table,
+    saved_position,
+    sizes,
+)
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.parquet import remove_files
@@ -117,12 +124,13 @@ class TypedQuery:
         return None
 
     def figures(self) -> dict[str, object]:
-        """The table's rows, its rejects and the number of its schema."""
+        """The table's rows, its rejects, the number of its schema, and sizes."""
         table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
         return {
             "rows": _count(table),
             "rejects": _count(rejects),
             "schema_version": len(self._typed.history()),
+            **({} if table is None else sizes(table)),
         }
 
     def _saved(self, table: DeltaTable | None, source: str) -> Position:

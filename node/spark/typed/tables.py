@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -135,6 +135,7 @@ class TypedTables:
             }
             version = max((int(str(one.get("schema_version", 0))) for one in figures), default=0)
             report[part_name(config.name)] = {**told, **summed, "schema_version": version}
+            report[part_name(config.name)] |= _sizes(figures)
         return report
 
     def _add(self, config: TypedConfig, stream: str) -> None:
@@ -216,6 +217,15 @@ class TypedTables:
             found = self._behind.look(bronze, positions, datetime.now(UTC))
             for name, one in queries.items():
                 one.part.behind = found.get(name, one.part.behind)
+
+
+def _sizes(figures: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """Files and bytes of some tables, and the last commit of all."""
+    known = [one for one in figures if "files" in one]
+    if not known:
+        return {}
+    summed = {name: sum(one[name] for one in known) for name in ("files", "bytes")}
+    return {**summed, "committed_at": max(one["committed_at"] for one in known)}
 
 
 _ORDER: Final = ("failed", "waiting", "running")

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema, Transaction
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta import open_to_write
-from rillnode.node.spark.delta_log import Position, mark, open_table
+from rillnode.node.spark.delta_log import Position, mark, open_table, sizes
 from rillnode.node.spark.upsert import Replaced, upsert, values_of
 from rillnode.node.spark.views.definition import BEFORE, MEMORY, View
 from rillnode.node.spark.views.planning import (
@@ -141,9 +141,9 @@ class ViewQuery:
         upsert(self.view.dir, table, shaped(rows, planned.schema), (), replaced)
 
     def figures(self) -> dict[str, object]:
-        """How many rows the view has."""
+        """How many rows the view has, and how large it is."""
         table = open_table(self.view.dir)
-        return {"rows": 0 if table is None else table.count()}
+        return {} if table is None else {"rows": table.count(), **sizes(table)}
 
     def _calculated(self, change: Change, planned: Plan) -> tuple[pa.Table, Replaced]:
         builder, tick = QueryBuilder(), planned.tick

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Generator
 from itertools import repeat
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -124,6 +126,36 @@ def test_rows_with_keys_and_headers_go_from_stream_to_stream(
         ]
         assert found[0] == found[1]
         assert all(headers == (("sender", b"hall"),) for _, _, headers in found[1])
+
+
+@pytest.mark.long
+def test_a_new_pipeline_runs_as_it_stands(node: RunningNode, tmp_path: Path) -> None:
+    """As the command says it that the verb has printed."""
+    for name, items in (("sensors/1", 3), ("sensors/2", 5), ("other", 7)):
+        node.client.stream(name).push_many([b"x"] * items)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_DIRS"):
+        environment.pop(name, None)
+    made = subprocess.run(
+        [
+            *(sys.executable, "-m", "rillnode", "pipeline", "new", tmp_path / "it's"),
+            *("--streams", "sensors/*", "--node", node.url),
+            *("--node-identity", node.identity, "--key", node.key_file),
+        ],
+        check=True, timeout=60, capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    for expected in (8, 10):
+        done = subprocess.run(
+            made.stdout, shell=True, check=False, timeout=600, capture_output=True, text=True,
+            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr + done.stdout
+        tables = tmp_path / "it's" / "spark-warehouse"
+        rows = pq.read_table(tables / "events").to_pylist()
+        assert len({(row["stream"], row["index"]) for row in rows}) == len(rows) == expected
+        counts = pq.read_table(tables / "per_minute").column("messages").to_pylist()
+        assert sum(counts) == expected
+        node.client.stream("sensors/1").push_many([b"x"] * 2)
 
 
 @pytest.mark.long

@@ -75,6 +75,8 @@ PROBLEMS: list[tuple[str, str]] = [
     (view(MINUTES, sink="none"), "view[0].sink: no [[sink.spark]] is named 'none'"),
     (view("select date_trunc('hour', it) as hour from typed", '["hour"]', of="typed"),
      "No field named it."),
+    ('[[sink.spark]]\nname = "b"\nstreams = ["a"]\ntable_dir = "b"\nmodules = ["a b"]\n',
+     "sink.spark[1].modules[0]: 'a b': expected a module such as"),
     (view("select at - at as hour from typed", '["hour"]', of="typed"), "cast it"),
 ]  # fmt: skip
 
