@@ -93,8 +93,11 @@ def launcher(
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
             views = [view_config(one) for one in views_of(config, sink)]
-            make = job_config if isinstance(table, SparkSink) else python_config
-            job = make(table, identity, address, key_file, work_dir, typed, views)
+            paths = (identity, address, key_file, work_dir)
+            if isinstance(table, SparkSink):
+                job = job_config(table, *paths, typed, views)
+            else:
+                job = python_config(table, *paths, typed, views)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:

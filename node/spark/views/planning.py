@@ -81,7 +81,7 @@ def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
             builder.register(name, DeltaTable.create(place, Schema.from_arrow(_storable(schema))))
         # By itself first: within another query an error would tell of another line, or of none.
         execute(builder, view, f"explain {view.sql}")
-        found = pa.schema(execute(builder, view, select(view)).schema)
+        found = execute(builder, view, select(view)).schema
         schema = _columns(view, found)
         if view.gold is not None:
             # Its SQL asks for its own earlier rows, so that nobody else can tell what it needs.
@@ -107,17 +107,19 @@ def select(view: View, condition: str = "", columns: str = "v.*") -> str:
     return f"select {columns} from (\n{view.sql.rstrip().rstrip(';')}\n) as v {condition}"
 
 
-def execute(builder: QueryBuilder, view: View, sql: str) -> pa.RecordBatchReader:
+def execute(builder: QueryBuilder, view: View, sql: str) -> pa.Table:
     """Run a query for a view.
 
     Raises:
         ConfigError: `view.sql`, it cannot be.
+        DeltaError: it fails for some rows, or these cannot be read.
     """
     try:
-        return pa.RecordBatchReader.from_stream(builder.execute(sql))
+        reader = builder.execute(sql)
     except DeltaError as error:
         text = " ".join(str(error).split())[:_MESSAGE_MAX]
         raise ConfigError("view.sql", f"the sql of view {view.name}: {text}") from error
+    return pa.table(reader.read_all())
 
 
 def quoted(name: str) -> str:
@@ -229,8 +231,8 @@ def _scanned(
     builder: QueryBuilder, view: View, condition: str, relations: Sequence[str], wanted: str
 ) -> set[tuple[str, ...]]:
     """How each scan of a source looks for a value by itself; nothing where one does not."""
-    reader = execute(builder, view, f"explain {select(view, f'where v.{condition}')}")
-    plans = reader.read_all().to_pylist()
+    rows = execute(builder, view, f"explain {select(view, f'where v.{condition}')}")
+    plans: list[dict[str, str]] = rows.to_pylist()
     text = next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
     found: set[tuple[str, ...]] = set()
     for line in text.splitlines():
@@ -251,7 +253,8 @@ def _scanned(
 def _conjuncts(filters: str) -> list[str]:
     """The conditions that a scan has, all of which its rows meet."""
     _, _, text = filters.partition("_filters=[")
-    parts, depth, is_text, start = [], 0, False, 0
+    parts: list[str] = []
+    depth, is_text, start = 0, False, 0
     for at, sign in enumerate(text):
         if sign == '"':
             is_text = not is_text

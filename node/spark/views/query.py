@@ -161,13 +161,12 @@ class ViewQuery:
         self, builder: QueryBuilder, tick: Tick, ticks: _Ticks
     ) -> tuple[pa.Table, Replaced]:
         """Rows of the slots of some times, of the rows of the source that fall into them."""
-        if self.view.gold is not None:
-            self._register_before(builder, ticks)
+        self._register_before(builder, ticks)
         if ticks.values:
             rows = ", ".join(f"({literal(name)}, {at})" for name, at in ticks.values)
             run(builder, f"create table _ticks as select * from (values {rows}) as t(stream, at)")
         self._source.register(builder, lambda row: self._within(row, tick, ticks))
-        found = execute(builder, self.view, select(self.view)).read_all()
+        found = execute(builder, self.view, select(self.view))
         return found, _replaced(tick, ticks)
 
     def _by_slots(self, builder: QueryBuilder, change: Change) -> tuple[pa.Table, Replaced]:
@@ -196,9 +195,9 @@ class ViewQuery:
         wanted = " or ".join(
             f"exists (select 1 from _touched{at} t where {same})" for at in range(len(versions))
         )
-        rows = execute(builder, self.view, select(self.view, f"where {wanted}")).read_all()
+        rows = execute(builder, self.view, select(self.view, f"where {wanted}"))
         known = [
-            execute(builder, self.view, f"select * from _touched{at}").read_all()
+            execute(builder, self.view, f"select * from _touched{at}")
             for at in range(len(versions))
         ]
         keys = {one for table in known for one in values_of(table, self.view.slot)}
@@ -207,7 +206,7 @@ class ViewQuery:
     def _of_all(self, builder: QueryBuilder) -> tuple[pa.Table, Replaced]:
         """All rows of the view."""
         self._source.register(builder, lambda _: "true")
-        rows = execute(builder, self.view, select(self.view)).read_all()
+        rows = execute(builder, self.view, select(self.view))
         return rows, Replaced(self.view.slot, lambda _: True, {})
 
     def _within(self, row: str, tick: Tick, ticks: _Ticks) -> str:
@@ -232,9 +231,11 @@ class ViewQuery:
         return (min(found), max(found)) if found else (0, -1)
 
     def _register_before(self, builder: QueryBuilder, ticks: _Ticks) -> None:
-        """Let SQL select from the view's own rows of the day before the slots."""
-        view = self.view
-        own = open_to_write(view.dir, Schema.from_arrow(view.schema))
+        """Let the SQL of a gold table select from its own rows of the day before the slots."""
+        gold = self.view.gold
+        if gold is None:
+            return
+        own = open_to_write(self.view.dir, Schema.from_arrow(gold.schema))
         builder.register("_own", own)
         low = max(ticks.low - MEMORY // timedelta(microseconds=1), _EVER[0])
         run(builder, f"create view {BEFORE} as select r.* from _own r "
@@ -305,10 +306,10 @@ def _pairs(streams: pa.ChunkedArray | None, times: pa.ChunkedArray) -> set[tuple
     if streams is None:
         return {("", one) for one in pc.unique(at).to_pylist()}
     found = pa.table({"stream": streams, "at": at}).group_by(["stream", "at"]).aggregate([])
-    return set(zip(found["stream"].to_pylist(), found["at"].to_pylist(), strict=True))
+    return set(zip(*(found.column(one).to_pylist() for one in ("stream", "at")), strict=True))
 
 
-def _after(time: pa.Scalar, unit: str) -> int:
+def _after(time: pa.Scalar[Any], unit: str) -> int:
     """The beginning of the next unit, in microseconds."""
     after = pc.ceil_temporal(time, unit=unit, ceil_is_strictly_greater=True)
     return int(after.cast(pa.int64()).as_py())

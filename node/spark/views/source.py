@@ -153,7 +153,11 @@ class SilverSource:
                 is_event = pc.and_(
                     pc.not_equal(rows["kind"], "gap"), rows["received_at"].is_valid()
                 )
-                yield rows.filter(is_event).select([0, 1]).rename_columns(["stream", "time"])
+                yield (
+                    rows.filter(is_event)
+                    .select(["stream", column])
+                    .rename_columns(["stream", "time"])
+                )
 
 
 class TypedSource:
@@ -239,7 +243,8 @@ def _read(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
                 if one not in names:
                     rows = rows.append_column(one, pa.nulls(rows.num_rows, _TIME))
             # Of views of texts, which other writers' files have, not every function knows.
-            kinds = [pa.string() if _is_text(rows[one].type) else rows[one].type for one in columns]
+            found = [rows.column(one).type for one in columns]
+            kinds = [pa.string() if _is_text(one) else one for one in found]
             yield rows.select(list(columns)).cast(pa.schema(zip(columns, kinds, strict=True)))
 
 

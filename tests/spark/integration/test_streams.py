@@ -151,9 +151,9 @@ def test_a_new_pipeline_runs_as_it_stands(node: RunningNode, tmp_path: Path) -> 
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + done.stdout
         tables = tmp_path / "it's" / "spark-warehouse"
-        rows = pq.read_table(tables / "events").to_pylist()
+        rows = pq.read_table(str(tables / "events")).to_pylist()
         assert len({(row["stream"], row["index"]) for row in rows}) == len(rows) == expected
-        counts = pq.read_table(tables / "per_minute").column("messages").to_pylist()
+        counts = pq.read_table(str(tables / "per_minute")).column("messages").to_pylist()
         assert sum(counts) == expected
         node.client.stream("sensors/1").push_many([b"x"] * 2)
 
