@@ -56,7 +56,7 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.silver_table import SILVER_STRUCT
+from rillnode.node.spark.structs import SILVER_STRUCT
 
 FORMAT: Final = "rillnode-silver"
 SETTINGS: Final = {

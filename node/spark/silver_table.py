@@ -7,7 +7,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from rillnode.node.spark.structs import spark_schema
 from rillnode.node.spark.tables import Column, arrow_schema
 
 SILVER_VERSION: Final = 1
@@ -50,4 +49,3 @@ SILVER_COLUMNS: Final = (
 )
 
 SILVER_SCHEMA: Final = arrow_schema(SILVER_COLUMNS)
-SILVER_STRUCT: Final = spark_schema(SILVER_COLUMNS)

@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from rillnode.node.spark.silver_table import SILVER_COLUMNS
 from rillnode.node.spark.tables import BRONZE_COLUMNS, Column, arrow_schema
 
 
@@ -15,3 +16,4 @@ def spark_schema(columns: Iterable[Column]) -> StructType:
 
 
 BRONZE_STRUCT: Final = spark_schema(BRONZE_COLUMNS)
+SILVER_STRUCT: Final = spark_schema(SILVER_COLUMNS)

@@ -309,7 +309,7 @@ def _pairs(streams: pa.ChunkedArray | None, times: pa.ChunkedArray) -> set[tuple
     return set(zip(*(found.column(one).to_pylist() for one in ("stream", "at")), strict=True))
 
 
-def _after(time: pa.Scalar[Any], unit: str) -> int:
+def _after(time: "pa.Scalar[Any]", unit: str) -> int:
     """The beginning of the next unit, in microseconds."""
     after = pc.ceil_temporal(time, unit=unit, ceil_is_strictly_greater=True)
     return int(after.cast(pa.int64()).as_py())

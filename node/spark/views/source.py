@@ -150,9 +150,8 @@ class SilverSource:
         """Stream and time of what bronze got."""
         for uri in change.files:
             for rows in _read(uri, ["stream", column, "kind"]):
-                is_event = pc.and_(
-                    pc.not_equal(rows["kind"], "gap"), rows["received_at"].is_valid()
-                )
+                times = rows.column(column)
+                is_event = pc.and_(pc.not_equal(rows.column("kind"), "gap"), pc.is_valid(times))
                 yield (
                     rows.filter(is_event)
                     .select(["stream", column])

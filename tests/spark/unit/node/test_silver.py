@@ -22,7 +22,8 @@ from rillnode.node.spark.silver import (
     SilverWriter,
 )
 from rillnode.node.spark.silver_files import KEY_SCHEMA, KEY_STRUCT, write_candidates
-from rillnode.node.spark.silver_table import SILVER_SCHEMA, SILVER_STRUCT
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.structs import SILVER_STRUCT
 
 
 class Chain:
