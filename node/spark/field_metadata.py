@@ -19,6 +19,11 @@ def with_metadata(schema: pa.Schema, tell: Tell) -> pa.Schema:
     return pa.schema([_field(one, one.name, tell) for one in schema])
 
 
+def renamed(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """The same schema with other names of some columns."""
+    return pa.schema([one.with_name(names.get(one.name, one.name)) for one in schema])
+
+
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
     """The same schema with the numbers of its fields, by their paths; itself where there are none.
 

@@ -21,6 +21,9 @@ PLACE: Final = pa.schema(
     ]
 )
 """Where a row's entry stands; all of it together is unique."""
+ICEBERG_NAMES: Final = {"_partition": "_stream_partition"}
+"""What columns are called in Iceberg's tables whose names Iceberg keeps for itself."""
+OWN_NAMES: Final = {other: name for name, other in ICEBERG_NAMES.items()}
 REST: Final = pa.field("_rest", pa.string())
 """The fields of an entry that the schema does not have, as JSON, where they are kept."""
 REJECTS: Final = pa.schema(

@@ -15,10 +15,10 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
-from rillnode.node.spark.field_metadata import with_metadata
+from rillnode.node.spark.field_metadata import renamed, with_metadata
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
-from rillnode.node.spark.typed.arrays import KIND, arrow_field, columns_of
+from rillnode.node.spark.typed.arrays import ICEBERG_NAMES, KIND, arrow_field, columns_of
 from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.iceberg_catalog import asking, open_catalog
@@ -151,7 +151,10 @@ class IcebergStore:
             ConfigError: `table.schema`, it cannot have them, or is a table of another kind.
             StoreError: `table.busy`, somebody else commits all the time.
         """
-        documented = with_metadata(schema, lambda _, one: {DOC: JSON} if _is_json(one) else None)
+        documented = renamed(
+            with_metadata(schema, lambda _, one: {DOC: JSON} if _is_json(one) else None),
+            ICEBERG_NAMES,
+        )
         for _ in range(_ATTEMPTS):
             table = self.open() or self._create(documented)
             present = present_columns(table, self.name)

@@ -21,15 +21,16 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema, index_name_by_id
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table import Transaction as TableTransaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.field_metadata import field_ids as numbers_of
-from rillnode.node.spark.field_metadata import with_metadata
+from rillnode.node.spark.field_metadata import renamed, with_metadata
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.parquet import TableFile, filesystem, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.typed.arrays import KIND
+from rillnode.node.spark.typed.arrays import KIND, OWN_NAMES
 from rillnode.node.spark.typed.iceberg_catalog import asking
 from rillnode.node.spark.typed.store import Conflict
 
@@ -207,10 +208,11 @@ class OpenIcebergTable:
         made.set_properties({_NUMBERS: text, _SEQUENCE: str(self.version + 1)})
         self._numbers = left
         update = made.update_snapshot(snapshot_properties={_NUMBERS: text, **(said or {})})
+        metadata = _as_in_files(made.table_metadata)
         with update.overwrite() if gone else update.merge_append() as producer:
             for path in paths:
                 try:
-                    file = parquet_file_to_data_file(self.table.io, made.table_metadata, path)
+                    file = parquet_file_to_data_file(self.table.io, metadata, path)
                 except ValueError as error:
                     text = f"{self._name} takes no file of the columns that it had: {error}"
                     raise ConfigError("table.schema", text) from error
@@ -221,7 +223,8 @@ class OpenIcebergTable:
 
 def field_ids(schema: Schema) -> dict[str, int]:
     """The numbers of a table's columns, by their paths."""
-    return {path: number for number, path in index_name_by_id(schema).items()}
+    paths = index_name_by_id(schema).items()
+    return {OWN_NAMES.get(path, path): number for number, path in paths}
 
 
 def plain(uri: str) -> str:
@@ -249,7 +252,7 @@ def is_as_written(table: Table, file: str) -> bool:
     """Whether a file has columns of a table under the names and numbers that they have now."""
     system, path = filesystem(plain(file))
     with pq.ParquetFile(path, filesystem=system) as parquet:
-        found = numbers_of(parquet.schema_arrow)
+        found = numbers_of(renamed(parquet.schema_arrow, OWN_NAMES))
     ids = {path: str(number) for path, number in field_ids(table.schema()).items()}
     return found.items() <= ids.items()
 
@@ -260,7 +263,8 @@ def read_rows(files: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
         system, path = filesystem(plain(file))
         with pq.ParquetFile(path, filesystem=system) as parquet:
             for rows in parquet.iter_batches(batch_size=_READ_ROWS):
-                yield conform(rows, schema)
+                names = renamed(rows.schema, OWN_NAMES).names
+                yield conform(pa.RecordBatch.from_arrays(rows.columns, names=names), schema)
 
 
 def write_rows(table: Table, rows: Iterable[pa.RecordBatch], schema: Schema) -> list[str]:
@@ -272,9 +276,18 @@ def write_rows(table: Table, rows: Iterable[pa.RecordBatch], schema: Schema) -> 
 def arrow_of(schema: Schema) -> pa.Schema:
     """Columns of Iceberg's as those of a typed table."""
     return with_metadata(
-        schema_to_pyarrow(schema, include_field_ids=False),
+        renamed(schema_to_pyarrow(schema, include_field_ids=False), OWN_NAMES),
         lambda _, one: {KIND: JSON} if (one.metadata or {}).get(DOC) == JSON else None,
     )
+
+
+def _as_in_files(metadata: TableMetadata) -> TableMetadata:
+    """What a table says of itself, with the names that columns have in its files."""
+    schema = metadata.schema()
+    fields = [
+        one.model_copy(update={"name": OWN_NAMES.get(one.name, one.name)}) for one in schema.fields
+    ]
+    return metadata.model_copy(update={"schemas": [Schema(*fields, schema_id=schema.schema_id)]})
 
 
 def snapshots_of(table: Table) -> Iterator[Snapshot]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from rillnode.node.spark.delta import committing, sync_commits
 from rillnode.node.spark.statistics import arrow_schema_of
@@ -106,7 +107,10 @@ class Expiry:
         if self._done_until == until:
             return None
         condition = self._oldest_day(table, until)
-        deleted = self._delete(table, condition or self._older(table, until))
+        try:
+            deleted = self._delete(table, condition or self._older(table, until))
+        except CommitFailedError:
+            return None  # another writer was first; there is time
         if condition is None:
             self._done_until = until
         return f"deleted {deleted} rows that are older than {until}" if deleted else None

@@ -25,6 +25,7 @@ from rillnode.node.spark.parquet import (
     write_files,
     write_parted,
 )
+from rillnode.node.spark.typed.arrays import OWN_NAMES
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
 from rillnode.node.spark.typed.counts import EXPIRED, LATE
 from rillnode.node.spark.typed.decode import Lander, Plan
@@ -217,7 +218,7 @@ class _Landing:
 
 def _entries(rejects: pa.RecordBatch) -> pa.RecordBatch:
     """Rejects as the rows of bronze that they were made of."""
-    names = [name.removeprefix("_") for name in rejects.schema.names]
+    names = [OWN_NAMES.get(one, one).removeprefix("_") for one in rejects.schema.names]
     return pa.RecordBatch.from_arrays(rejects.columns, names=names)
 
 

@@ -123,6 +123,7 @@ def test_files_have_the_numbers_of_all_columns(lake: IcebergLake) -> None:
     names = {"_stream", "id", "pos", "pos.lat", "tags", "tags.element"}
     assert names <= numbers.keys()
     schema = table.schema()
+    numbers["_stream_partition"] = numbers.pop("_partition")
     assert numbers == {name: str(schema.find_field(name).field_id) for name in numbers}
     assert task.file.record_count == 2
     assert task.file.lower_bounds  # which lets readers skip files
@@ -301,6 +302,53 @@ def test_what_is_expected_of_rows_is_counted_once(lake: IcebergLake) -> None:
     run(query)
     assert query.figures()["unexpected"] == {"sane": 1}
     assert describe(query.config)["unexpected_minutes"]["sane"].popitem()[1] == 1
+
+
+def test_what_is_erased_is_gone_and_does_not_come_back(lake: IcebergLake) -> None:
+    bronze = str(lake.bronze.table)
+    secret = b'{"id":7,"at":"2026-01-01T12:00:00Z","temp":36.6}'
+    lake.push(GOOD, secret, BAD, secret, BAD)
+    query = lake.table()
+    run(query)
+    lake.push(secret, GOOD, BAD)
+    tables = Tables(bronze=bronze, derived=None, typed=(lake.config(),))
+    match = find(tables, lake.config(), "temp = 36.6")
+    Erasures(bronze).note(match.ranges, table="t", predicate="temp = 36.6")
+
+    def late(works: Sequence[bytes]) -> list[bytes]:
+        outcomes = in_process(works)
+        sweep_all(tables, Erasures(bronze))
+        return outcomes
+
+    run(lake.table(engine=late))
+    assert match.entries == 3
+    assert (lake.places(), rejected(lake)) == ([0, 6], [2, 4, 7])
+    assert {row["temp"] for row in raw_rows(lake)} == {None}
+    lake.push(GOOD)
+    run(query)
+    assert (lake.places(), query.figures()["rows"]) == ([0, 6, 8], 3)
+
+
+def test_other_readers_know_all_names_of_a_table(lake: IcebergLake) -> None:
+    lake.push(GOOD, BAD)
+    run(lake.table(evolve="freeze"))
+    # Iceberg's metadata columns: Spark refuses tables that have one of these themselves.
+    reserved = {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"}
+    reserved |= {"_last_updated_sequence_number", "_change_type", "_change_ordinal"}
+    for name in ("t", "t_rejects"):
+        assert not reserved & {*lake.load(name).schema().column_names}
+        assert [row["_stream_partition"] for row in lake.read(name)] == [0]
+
+
+def test_rejects_that_another_writer_has_rewritten_are_landed_again(lake: IcebergLake) -> None:
+    lake.push(GOOD, b'{"id":"7","at":"2026-01-01T12:00:00Z"}')
+    run(lake.table())
+    table: Any = lake.load("t_rejects")
+    table.overwrite(table.scan().to_arrow())
+    query = lake.table("t", columns={**COLUMNS, "id": "int", "other": "int?"})
+    assert query.retry() == (0, 1)
+    [row] = lake.read("t_rejects")
+    assert (row["_stream_partition"], row["_index"], row["schema_version"]) == (0, 1, 2)
 
 
 def test_the_position_outlives_other_writers_snapshots_and_expiry(lake: IcebergLake) -> None:

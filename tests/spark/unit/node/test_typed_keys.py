@@ -257,6 +257,34 @@ def test_keys_of_several_columns_and_any_names(lake: Lake) -> None:
     assert [(row["Id"], row["v"]) for row in lake.rows()] == [("c", 1), ("a'\"b", 2)]
 
 
+@pytest.mark.parametrize(("kind", "one", "other"), [
+    ("string", "a", "A"), ("int", -(2**63), 2**63 - 1), ("bool", True, False),
+    ("decimal", "1.10", "1.11"), ("binary", "AAE=", "AAI="), ("date", "2026-01-01", "0001-01-01"),
+    ("timestamp", "2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00Z"),
+    ("timestamp_ms", 1_700_000_000_001, 1_700_000_000_000),
+])  # fmt: skip
+def test_keys_of_each_kind_are_told_apart(lake: Lake, kind: str, one: Any, other: Any) -> None:
+    query = keyed(lake, Layout(key=("id",)), columns={"id": kind, "n": "int?"})
+    lake.push(entry(one, 1), entry(other, 2))
+    run(query)
+    lake.push(entry(one, 3), entry(other, 4))
+    run(query)
+    assert sorted(row["n"] for row in lake.rows()) == [3, 4]
+
+
+def test_a_column_of_the_key_may_part_the_files(lake: Lake) -> None:
+    layout = Layout(key=("id", "op"), delete_when="n < 0", partition_by=("op",))
+    query = keyed(lake, layout)
+    lake.push(entry(1, 1, op="x"), entry(1, 2, op="y"), entry(1, 3))
+    run(query)
+    lake.push(entry(1, 4, op="x"), entry(1, -1, op="y"), entry(2, 5, op="y"))
+    run(query)
+    table: Any = DeltaTable(lake.directory / "t")
+    found = {(row["id"], row["op"], row["n"]) for row in table.to_pyarrow_table().to_pylist()}
+    assert found == {(1, "x", 4), (2, "y", 5)}
+    assert len(lake.rows("t_rejects")) == 1
+
+
 def test_a_table_keeps_the_key_that_it_was_made_with(lake: Lake) -> None:
     lake.push(entry(1, 1))
     run(keyed(lake))
