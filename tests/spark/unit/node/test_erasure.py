@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import TIME
@@ -33,6 +34,7 @@ from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.expectations import Expectation
+from rillnode.node.spark.typed.keys import Keyed
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.work import Engine, in_process
@@ -433,7 +435,7 @@ def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
     ],
 )
 def test_tables_that_are_kept_otherwise_are_erased_in_too(
-    site: Site, layout: dict[str, Any]
+    site: Site, monkeypatch: pytest.MonkeyPatch, layout: dict[str, Any]
 ) -> None:
     site.typed = site.lake.config(columns=COLUMNS, layout=Layout(**layout))
     site.tables = Tables(bronze=site.bronze, derived=None, typed=(site.typed,))
@@ -446,6 +448,15 @@ def test_tables_that_are_kept_otherwise_are_erased_in_too(
     assert sorted(ids) == [0, 2, 4]
     site.lake.push(entry(5, "u17"), entry(6))
     query = TypedQuery(site.typed, TableLog(site.bronze), retried(site))
+    first = iter([CommitFailedError("another writer was first")])
+    merge = vars(Keyed)["_merge"]
+
+    def late(*args: Any) -> None:
+        for error in first:
+            raise error
+        merge(*args)
+
+    monkeypatch.setattr(Keyed, "_merge", late)
     query.step()
     ids = table_of(site).column("id").to_pylist()
     assert sorted(ids) == [0, 2, 4, 6]
