@@ -7,7 +7,7 @@ same outcome, and there is no other state that could be lost. `docs/decisions/00
 no Spark query, and why DataFusion runs the SQL.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -114,11 +114,12 @@ class ViewQuery:
         self.position = change.end
         return True
 
-    def again(self, places: pa.Table) -> None:
+    def again(self, places: pa.Table, positions: Sequence[Transaction] = ()) -> None:
         """Calculate the slots anew that entries fall into, such as those that were erased.
 
         Args:
             places: `stream` and `time`, when it was received, of each.
+            positions: what the transaction says beside.
 
         Raises:
             ConfigError: its SQL cannot be run.
@@ -138,7 +139,7 @@ class ViewQuery:
                 return
             rows, replaced = self._of_ticks(QueryBuilder(), tick, ticks)
         table = _Table(self.view.slot, planned.schema)
-        upsert(self.view.dir, table, shaped(rows, planned.schema), (), replaced)
+        upsert(self.view.dir, table, shaped(rows, planned.schema), positions, replaced)
 
     def figures(self) -> dict[str, object]:
         """How many rows the view has, and how large it is."""
