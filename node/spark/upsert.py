@@ -163,7 +163,8 @@ def _files(present: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[s
     actions: list[dict[str, Any]] = pa.table(present.get_add_actions()).to_pylist()
 
     def may_hold(action: dict[str, Any]) -> bool:
-        low, high = action.get("min") or {}, action.get("max") or {}
+        low: dict[str, Any] = action.get("min") or {}
+        high: dict[str, Any] = action.get("max") or {}
         return all(
             low.get(name) is None or (high[name] >= first and low[name] <= last)
             for name, (first, last) in ranges.items()

@@ -1,6 +1,6 @@
 """Checks a view of the configuration before any job runs: its SQL, over the columns declared."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -11,18 +11,39 @@ from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.arrays import table_schema
-from rillnode.node.spark.typed.schemas import load_schema
+from rillnode.node.spark.typed.schemas import SchemaSource, load_schema
 from rillnode.node.spark.views.definition import REPEATS, SILVER, View
 from rillnode.node.spark.views.planning import check_syntax, plan
-
-if TYPE_CHECKING:
-    from rillnode.node.spark.config import TypedTable
 
 SILVER_RELATIONS: Final = {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}
 """What the SQL of a view of silver may select from."""
 
 
-def check_view(name: str, sql: str, slot: tuple[str, ...], table: "TypedTable | None") -> None:
+class Declared(Protocol):
+    """A typed table of a configuration, as far as its columns are concerned."""
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def dir(self) -> str:
+        """Where it lies."""
+        ...
+
+    @property
+    def source(self) -> SchemaSource:
+        """Where its schema comes from."""
+        ...
+
+    @property
+    def evolve(self) -> str:
+        """What is done about fields that the schema does not have."""
+        ...
+
+
+def check_view(name: str, sql: str, slot: tuple[str, ...], table: Declared | None) -> None:
     """Check a view.
 
     Args:
@@ -44,7 +65,7 @@ def check_view(name: str, sql: str, slot: tuple[str, ...], table: "TypedTable | 
         plan(view, {table.called: schema}, "_stream")
 
 
-def _schema_of(table: "TypedTable") -> pa.Schema | None:
+def _schema_of(table: Declared) -> pa.Schema | None:
     """A typed table's columns; None where only its sink's job knows them."""
     if table.dir is None or local_path(table.dir) is None:
         return None

@@ -59,7 +59,9 @@ def gold_views(gold: str) -> list[View]:
     return [
         View(
             name=one.name,
-            sql=files(__package__).joinpath(f"{one.name}.sql").read_text(encoding="utf-8"),
+            sql=files("rillnode.node.spark.views")
+            .joinpath(f"{one.name}.sql")
+            .read_text(encoding="utf-8"),
             slot=one.slot,
             dir=f"{gold.rstrip('/')}/{one.name}",
             gold=one,

@@ -45,6 +45,14 @@ def hot(rows: DataFrame) -> DataFrame:
     return rows.where("temp > 30").select("_stream", "_index", "temp")
 
 
+def listed(rows: DataFrame) -> Any:
+    return rows.collect()
+
+
+def lengths(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("length(data) AS data")
+
+
 def test_each_new_row_is_in_the_functions_table_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,15 +97,14 @@ def test_each_new_row_is_in_the_functions_table_once(
     lake.push(reading(1, 70.0), stream="s/2")
     run(lake.table())
     with pytest.raises(ConfigError, match="returns list, and not a DataFrame"):
-        query_of(lake, spark, lambda rows: rows.collect()).step()
+        query_of(lake, spark, listed).step()
 
     # Of bronze, where nothing is typed, with a column `data` that holds no bytes.
     with pytest.raises(ConfigError, match="was made anew"):
         query_of(lake, spark, hot, typed=False).step()
     other = Lake(tmp_path / "other")
     other.push(b"a", b"bc", stream="s/1")
-    run_query(query_of(other, spark, lambda rows: rows.selectExpr("length(data) AS data"),
-                       typed=False))  # fmt: skip
+    run_query(query_of(other, spark, lengths, typed=False))
     assert sorted(plain_rows(str(other.directory / "out")).column("data").to_pylist()) == [1, 2]
 
 
@@ -105,7 +112,7 @@ def test_a_module_that_cannot_be_loaded_holds_up_no_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name in ("good_tables", "bad_tables"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "bad_tables.py").write_text("import nothing_like_it")

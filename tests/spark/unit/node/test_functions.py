@@ -12,7 +12,7 @@ from rillnode.node.spark.functions import TableFunction, load_functions
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "app_tables", raising=False)
     return tmp_path / "app_tables.py"
 
