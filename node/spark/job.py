@@ -13,7 +13,8 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -71,43 +72,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.watch_stdin:
         watch_stdin(stop)
     stop_on_signals(stop)
+    with quiet_stderr(), ExitStack() as opened:
+
+        def spark(config: JobConfig) -> SparkSession:
+            session = open_session(
+                f"rillnode {config.sink}",
+                master=config.master,
+                work_dir=Path(config.work_dir),
+                settings={"spark.driver.memory": config.driver_memory, **config.settings},
+            )
+            opened.callback(session.stop)
+            stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+            return session
+
+        text, code = run(options.config, stop, spark, available_now=options.available_now)
+    if text:
+        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
+    return code
+
+
+def run(
+    config_file: Path,
+    stop: threading.Event,
+    spark: Callable[[JobConfig], SparkSession],
+    *,
+    available_now: bool = False,
+) -> tuple[str, int]:
+    """Run a sink's queries until they end or `stop` is set.
+
+    Args:
+        config_file: the job's configuration.
+        stop: set where the running batch is to be the last.
+        spark: gives the session to run them in, when all that needs none is well.
+        available_now: end where the streams end now.
+
+    Returns:
+        Why it has ended, empty where nothing was wrong, and the exit code that says so.
+    """
     places: tuple[str, ...] = ()
     try:
-        config = load_job_config(options.config)
+        config = load_job_config(config_file)
         places = config.places
         check_places(places)
-        owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
-        with owned, quiet_stderr():
-            run(config, stop, available_now=options.available_now)
+        with own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS):
+            _run(config, stop, spark, available_now=available_now)
     except SPARK_FAILURES as error:
-        text, code = explain_end(error, places)
-        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
-        return code
-    return 0
+        return explain_end(error, places)
+    return "", 0
 
 
-def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> None:
+def _run(
+    config: JobConfig,
+    stop: threading.Event,
+    spark: Callable[[JobConfig], SparkSession],
+    *,
+    available_now: bool,
+) -> None:
     """Run the query from the node's sink to the table until it ends or `stop` is set.
 
     Raises:
         RillnodeError: the configuration is wrong, or the node refuses or is not reached.
         PySparkException: the query failed.
     """
-    work_dir = Path(config.work_dir).absolute()
-    drain_file = work_dir / "drain"
+    drain_file = Path(config.work_dir).absolute() / "drain"
+    drain_file.parent.mkdir(parents=True, exist_ok=True)
     drain_file.unlink(missing_ok=True)
     for text in check_stores(config.locations):
         print(text, file=sys.stderr, flush=True)
     upgrade_tables([config.table_dir])
     if done := leave_overtaken(absolute(config.table_dir), absolute(config.checkpoint_dir)):
         print(done, file=sys.stderr, flush=True)
-    session = open_session(
-        f"rillnode {config.sink}",
-        master=config.master,
-        work_dir=work_dir,
-        settings={"spark.driver.memory": config.driver_memory, **config.settings},
-    )
-    stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+    session = spark(config)
     try:
         if not stop.is_set():
             query = _start_query(session, config, drain_file, available_now=available_now)
@@ -128,7 +163,6 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                     derived.run_once()
                 typed.run_once()
     finally:
-        session.stop()
         drain_file.unlink(missing_ok=True)
 
 

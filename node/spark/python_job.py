@@ -119,7 +119,8 @@ def _follow(
     while not stop.is_set():
         if time.monotonic() >= due_at:
             due_at = time.monotonic() + config.trigger_seconds
-            landing.step()
+            if landing.step():
+                typed.tell()
         if (table := landing.table) is not None and (done := maintenance.step(table)):
             print(done, file=sys.stderr, flush=True)
         landing.report(typed.report())

@@ -20,7 +20,14 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import Sink, SparkSink, TableSink, sinks_of, tables_of
+from rillnode.node.spark.config import (
+    Sink,
+    SparkSink,
+    TableSink,
+    application_of,
+    sinks_of,
+    tables_of,
+)
 from rillnode.node.spark.installed import require_libraries
 from rillnode.node.spark.metrics import METRICS, samples
 
@@ -111,7 +118,7 @@ class Sinks(PlugIn):
         """Sinks whose job does not run, or does not keep one of its tables, with the reason."""
         found = {name: _failure(status) for name, status in self._statuses.items()}
         return {
-            name: f"{reason}; see {self._dir / name}.log"
+            name: f"{reason}; see {self._dir / application_of(self.host.config, name)}.log"
             for name, reason in found.items()
             if reason
         }
