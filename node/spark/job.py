@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -41,7 +42,12 @@ from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
 
 LOCK_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = (0.25, 1.0)
+"""Least and most time between two looks at a query and its table: a fifth of that of batches."""
+_DRAIN_POLL_SECONDS: Final = 0.05
+_PROGRESS_SECONDS: Final = 5.0
+"""Time between two looks at what Spark tells of a query whose table has not changed. It is a long
+text where there are many streams, most of which say nothing for most of the time."""
 
 
 class _Made(NamedTuple):
@@ -207,9 +213,12 @@ def _follow(
         derived.start()
     if made is not None and made.typed is not None:
         made.typed.start()
-    while query.isActive and not stop.wait(_POLL_SECONDS):
-        reporter.step()
+    least, most = _POLL_SECONDS
+    poll = min(most, max(least, config.trigger_seconds / 5))
+    while query.isActive and not stop.wait(poll):
         present = reporter.table.open()
+        if reporter.look(present) and made is not None and made.typed is not None:
+            made.typed.tell()
         done = maintenance.step(present) if present is not None else None
         if done:
             print(done, file=sys.stderr, flush=True)
@@ -230,7 +239,7 @@ def _follow(
 def _drain(query: StreamingQuery, deadline: float) -> None:
     """Stop after the running batch; the drain file keeps another from beginning."""
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS / 5)
+        time.sleep(_DRAIN_POLL_SECONDS)
     query.stop()
 
 
@@ -247,16 +256,36 @@ class _Reporter:
         self._config = config
         self._made = made
         self._batch: Batch | None = None
-        self._lag_at = 0.0
+        self._lag_at = self._progress_at = self._news_until = 0.0
+        self._version: int | None = None
         self._parts: dict[str, dict[str, object]] = {}
 
-    def step(self) -> None:
-        """Look at the query's last batch, at the tables made of it, and at other consumers."""
+    def look(self, table: DeltaTable | None) -> bool:
+        """Look at what may have changed; returns whether the table has.
+
+        Args:
+            table: bronze, as of now.
+        """
         self._watch_lag()
+        version, now = None if table is None else table.version(), time.monotonic()
+        has_changed = version != self._version
+        if has_changed:
+            # Spark tells of a batch a little later than its table has it.
+            self._version, self._news_until = version, now + _PROGRESS_SECONDS
+        if now >= self._progress_at or now < self._news_until:
+            self.step()
+        elif self._batch is not None:
+            self._report(self._batch)
+        return has_changed
+
+    def step(self) -> None:
+        """Look at the query's last batch, and at the tables made of it."""
+        self._progress_at = time.monotonic() + _PROGRESS_SECONDS
         progress = self._query.lastProgress
-        if progress is None:
-            return
-        batch = read_progress(progress)
+        if progress is not None:
+            self._report(read_progress(progress))
+
+    def _report(self, batch: Batch) -> None:
         parts = self._made.report()
         if (batch, parts) == (self._batch, self._parts):
             return
@@ -272,6 +301,7 @@ class _Reporter:
 
     def _take(self, batch: Batch) -> None:
         if batch.executed:
+            self._news_until = 0.0
             sync_commits(absolute(self._config.checkpoint_dir))
             save(self._config.client_options, batch.end)
 

@@ -1,0 +1,124 @@
+"""What a sink costs that has caught up: processor time of its job, and of the node, per second.
+
+    python -m benchmarks.idle_sink --kind python --streams 500 --seconds 60
+
+A node has so many streams, each with some entries, and a sink for all of them with a typed table;
+with `--tables`, a typed table for each. When all has landed, nothing is pushed any more. `--kind
+none` has no sink: what a node itself takes.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rillnode.actors.core.access import VERBS
+from rillnode.node.config import Config, GrantTable, HttpListener, Location, NoiseListener
+from rillnode.node.runtime import Node
+from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink, TypedTable
+from rillnode.node.spark.process import session_members
+
+_ENTRIES: Final = 20
+_LANDED_SECONDS: Final = 600.0
+_SETTLED_SECONDS: Final = 15.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    """Measure, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kind", choices=("python", "spark", "none"), default="python")
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--trigger", type=float, default=5.0, help="trigger_seconds (5)")
+    parser.add_argument("--tables", action="store_true", help="a typed table for each stream")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        print(json.dumps(asyncio.run(_measure(Path(directory), options))))
+
+
+def _config(directory: Path, options: argparse.Namespace) -> Config:
+    config = Config(
+        name="idle",
+        data_dir=directory / "data",
+        noise=NoiseListener(listen="127.0.0.1:0"),
+        http=HttpListener(enabled=False),
+        grants=(GrantTable(who="anonymous", streams="*", may=VERBS),),
+    )
+    place = Location(directory / "table")
+    common: dict[str, Any] = {"name": "all", "streams": ("*",), "table_dir": place}
+    common["trigger_seconds"] = options.trigger
+    match options.kind:
+        case "none":
+            return config
+        case "spark":
+            sinks = SinkTables(spark=(SparkSink(**common),))
+        case _:
+            sinks = SinkTables(python=(PythonSink(**common),))
+    typed = directory / "typed" / "{stream}" if options.tables else directory / "typed"
+    table = TypedTable(name="typed", streams=("*",), dir=Location(typed), columns={"id": "int"})
+    return config.having(sinks).having(table)
+
+
+async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
+    async with Node(_config(directory, options)) as node:
+        names = [f"s{number}" for number in range(options.streams)]
+        for stream in await node.client.open_streams(names):
+            await stream.push_many([b'{"id": %d}' % at for at in range(_ENTRIES)])
+        total = _ENTRIES * options.streams
+        deadline = time.monotonic() + _LANDED_SECONDS
+        while options.kind != "none" and await _landed(node) < total:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not landed: {await node.client.status()}")
+            await asyncio.sleep(1)
+        await asyncio.sleep(_SETTLED_SECONDS)
+        pid = None
+        if options.kind != "none":
+            pid = (await node.client.status())["sinks"]["all"]["pid"]
+        before = _taken(pid)
+        started = time.monotonic()
+        await asyncio.sleep(options.seconds)
+        seconds = time.monotonic() - started
+        node_cpu, job_cpu = (now - was for now, was in zip(_taken(pid), before, strict=True))
+        return {
+            **vars(options),
+            "node_percent": round(100 * node_cpu / seconds, 2),
+            "job_percent": round(100 * job_cpu / seconds, 2),
+            "job_mib": round(_resident(pid) / 2**20),
+            "load": round(os.getloadavg()[0], 1),
+        }
+
+
+async def _landed(node: Node) -> int:
+    """Rows of the typed tables, as the sink's job reports them."""
+    report = (await node.client.status())["sinks"]["all"]["report"]
+    return int(report.get("table/typed", {}).get("rows", 0))
+
+
+def _taken(pid: int | None) -> tuple[float, float]:
+    """Processor seconds of this process, and of a job with all its processes."""
+    ticks = 0
+    for member in () if pid is None else session_members(pid):
+        with suppress(OSError):
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+            # Its own, and that of its children that have ended.
+            ticks += sum(map(int, fields[11:15]))
+    return time.process_time(), ticks / _TICKS
+
+
+def _resident(pid: int | None) -> int:
+    pages = 0
+    for member in () if pid is None else session_members(pid):
+        with suppress(OSError):
+            pages += int(Path(f"/proc/{member}/statm").read_text().split()[1])
+    return pages * _PAGE
+
+
+if __name__ == "__main__":
+    main()
