@@ -81,13 +81,20 @@ async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, An
         pid = None
         if options.kind != "none":
             pid = (await node.client.status())["sinks"]["all"]["pid"]
-        before = _taken(pid)
+        node_cpu, job_cpu, seen = -time.process_time(), 0.0, _taken(pid)
         started = time.monotonic()
-        await asyncio.sleep(options.seconds)
-        seconds = time.monotonic() - started
-        node_cpu, job_cpu = (now - was for now, was in zip(_taken(pid), before, strict=True))
+        # Each second, because Spark's Python workers come and go.
+        while (seconds := time.monotonic() - started) < options.seconds:
+            await asyncio.sleep(1)
+            before, seen = seen, _taken(pid)
+            job_cpu += sum(taken - before.get(one, 0.0) for one, taken in seen.items())
+        node_cpu += time.process_time()
+        state = None
+        if pid is not None:
+            state = (await node.client.status())["sinks"]["all"]["state"]
         return {
             **vars(options),
+            "state": state,
             "node_percent": round(100 * node_cpu / seconds, 2),
             "job_percent": round(100 * job_cpu / seconds, 2),
             "job_mib": round(_resident(pid) / 2**20),
@@ -101,15 +108,14 @@ async def _landed(node: Node) -> int:
     return int(report.get("table/typed", {}).get("rows", 0))
 
 
-def _taken(pid: int | None) -> tuple[float, float]:
-    """Processor seconds of this process, and of a job with all its processes."""
-    ticks = 0
+def _taken(pid: int | None) -> dict[int, float]:
+    """Processor seconds of each process of a job."""
+    found: dict[int, float] = {}
     for member in () if pid is None else session_members(pid):
         with suppress(OSError):
             fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
-            # Its own, and that of its children that have ended.
-            ticks += sum(map(int, fields[11:15]))
-    return time.process_time(), ticks / _TICKS
+            found[member] = (int(fields[11]) + int(fields[12])) / _TICKS
+    return found
 
 
 def _resident(pid: int | None) -> int:

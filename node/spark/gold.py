@@ -126,4 +126,4 @@ def _shaped(rows: DataFrame, table: GoldTable, zero: tuple[str, ...] = ()) -> Da
     """Exactly the table's columns; counts that a join has left null are 0."""
     counts = [*zero, *(["duplicates"] if "duplicates" in rows.columns else [])]
     filled = rows.fillna(0, counts) if counts else rows
-    return filled.select(*(f.col(one.name).cast(one.spark) for one in table.columns))
+    return filled.select(*(f.col(one.name).cast(one.dataType) for one in table.struct))

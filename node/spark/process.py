@@ -99,8 +99,10 @@ def launcher(
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
-            make = job_config if isinstance(table, SparkSink) else python_config
-            job = make(table, identity, address, key_file, work_dir, typed)
+            if isinstance(table, SparkSink):
+                job = job_config(table, identity, address, key_file, work_dir, typed)
+            else:
+                job = python_config(table, identity, address, key_file, work_dir, typed)
         name = application_of(config, sink)
         log = directory / f"{name}.log"
         try:

@@ -210,7 +210,7 @@ class Landing:
         if noted is None:
             return Offset(now.positions | landed, now.created)
         noted = landed_until(table, Offset(noted.without(here), noted.created))
-        return Offset(noted.positions | landed, noted.created | known)
+        return Offset(noted.positions | landed, {**noted.created, **known})
 
     def _write(self, ranges: Sequence[Range]) -> list[TableFile]:
         """Write ranges to files that no commit has added yet."""
@@ -286,7 +286,7 @@ class Landing:
         New partitions are noted as unread. Of a stream made anew the old one stays until the batch
         that says so is committed.
         """
-        created = end.created | start.created
+        created = {**end.created, **start.created}
         positions = dict.fromkeys(end.positions, 0) | start.positions
         keys = {(key, created[key[0]]) for key in positions}
         if keys != self._noted:
