@@ -131,7 +131,8 @@ def _follow(
     while not stop.is_set():
         if time.monotonic() >= due_at:
             due_at = time.monotonic() + config.trigger_seconds
-            landing.step()
+            if landing.step():
+                typed.tell()
         if (table := landing.table) is not None and (done := maintenance.step(table)):
             _say(done)
         sweeps.step(time.monotonic(), _say)
