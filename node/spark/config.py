@@ -450,6 +450,19 @@ def tables_of(config: Config, sink: str) -> tuple[TypedTable, ...]:
     return tuple(one for one in config.each(TypedTable) if one.sink in (None, sink))
 
 
+def application_of(config: Config, sink: str) -> str:
+    """The name of the process that runs a sink's job, and of its log.
+
+    Spark sinks with the same settings share one, which is called as the first of them.
+    """
+    spark = {
+        one.name: (one.master, one.driver_memory)
+        for one in sinks_of(config).spark
+        if not one.external
+    }
+    return next((name for name in spark if spark[name] == spark.get(sink)), sink)
+
+
 def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
     yield from duplicates("sink.spark", (sink.name for sink in sinks))
     checkpoints: dict[str, SparkSink] = {}

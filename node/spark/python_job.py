@@ -16,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from rillnode.node.spark.reading import read_ranges
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process
-from rillnode.node.spark.views.running import typed_views
+from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
 _SCHEMA: Final = Schema.from_arrow(BRONZE_SCHEMA)
@@ -109,7 +109,7 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
     typed.start()
     views.start()
     try:
-        _follow(landing, lambda: {**typed.report(), **views.report()}, config, stop)
+        _follow(landing, typed, views, config, stop)
     finally:
         deadline = time.monotonic() + DRAIN_SECONDS
         typed.finish(deadline)
@@ -119,7 +119,8 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
 
 def _follow(
     landing: "Landing",
-    parts: Callable[[], Mapping[str, Mapping[str, object]]],
+    typed: TypedTables,
+    views: Duties,
     config: PythonJobConfig,
     stop: threading.Event,
 ) -> None:
@@ -128,10 +129,11 @@ def _follow(
     while not stop.is_set():
         if time.monotonic() >= due_at:
             due_at = time.monotonic() + config.trigger_seconds
-            landing.step()
+            if landing.step():
+                typed.tell()
         if (table := landing.table) is not None and (done := maintenance.step(table)):
             print(done, file=sys.stderr, flush=True)
-        landing.report(parts())
+        landing.report({**typed.report(), **views.report()})
         stop.wait(min(_REPORT_SECONDS, max(0.0, due_at - time.monotonic())))
 
 
@@ -218,7 +220,7 @@ class Landing:
         if noted is None:
             return Offset(now.positions | landed, now.created)
         noted = landed_until(table, Offset(noted.without(here), noted.created))
-        return Offset(noted.positions | landed, noted.created | known)
+        return Offset(noted.positions | landed, {**noted.created, **known})
 
     def _write(self, ranges: Sequence[Range]) -> list[TableFile]:
         """Write ranges to files that no commit has added yet."""
@@ -294,7 +296,7 @@ class Landing:
         New partitions are noted as unread. Of a stream made anew the old one stays until the batch
         that says so is committed.
         """
-        created = end.created | start.created
+        created = {**end.created, **start.created}
         positions = dict.fromkeys(end.positions, 0) | start.positions
         keys = {(key, created[key[0]]) for key in positions}
         if keys != self._noted:

@@ -81,6 +81,7 @@ NOT_RUN: Final[dict[Name, str]] = {
     ("docs/how-to/spark-cluster.md", "pip install '.[spark]'"): _INSTALLS,
     ("docs/how-to/spark-cluster.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     ("docs/how-to/spark.md", "pip install '.[spark,spark-jre]'"): _INSTALLS,
+    ("docs/how-to/spark.md", "pip install '.[tables]'"): _INSTALLS,
     ("docs/how-to/spark.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     (
         "docs/how-to/systemd.md",

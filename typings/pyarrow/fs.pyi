@@ -1,3 +1,4 @@
+import enum
 from types import TracebackType
 from typing import Self, overload
 
@@ -18,7 +19,12 @@ class NativeFile:
 class FileSelector:
     def __init__(self, base_dir: str, *, allow_not_found: bool = False) -> None: ...
 
+class FileType(enum.Enum):
+    Directory = ...
+
 class FileInfo:
+    @property
+    def type(self) -> FileType: ...
     @property
     def path(self) -> str: ...
     @property

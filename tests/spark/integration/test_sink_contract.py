@@ -148,7 +148,7 @@ async def kill(site: Site) -> None:
             os.kill(pid, signal.SIGKILL)
 
     async def again() -> bool:
-        return (await site.sink())["starts"] > shown["starts"]
+        return bool((await site.sink())["starts"] > shown["starts"])
 
     await site.until(again)
 
