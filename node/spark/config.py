@@ -124,6 +124,10 @@ class PythonSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         "external": "its job runs beside the node, which starts it",
     }
 
+    # Examples of their own: a file with all examples is a valid one.
+    name: Annotated[Name, Meta(examples=["small"])]
+    table_dir: Annotated[TableLocation, Meta(examples=["data/small"])]
+
 
 class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job that writes streams to files, for a Spark cluster that cannot reach the node.
