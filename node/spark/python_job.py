@@ -137,7 +137,7 @@ def _follow(
         if (table := landing.table) is not None and (done := maintenance.step(table)):
             _say(done)
         sweeps.step(time.monotonic(), _say)
-        landing.report(parts())
+        landing.report({**typed.report(), **views.report()})
         stop.wait(min(_REPORT_SECONDS, max(0.0, due_at - time.monotonic())))
 
 
