@@ -17,7 +17,7 @@ from pyiceberg.utils.config import Config as Settings
 from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts as deriving
 from rillnode.node.spark.erasing import Lake as Tables
 from rillnode.node.spark.erasing import find, sweep_all
 from rillnode.node.spark.erasure import Erasures
