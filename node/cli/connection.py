@@ -135,6 +135,9 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
     _check_url(url)
     parse_identities(identity)
+    if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
+        text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"
+        raise ConfigError("key.file", text)
     return Target(url, identity, key)
 
 
