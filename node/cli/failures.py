@@ -82,7 +82,7 @@ NEXT_STEPS: Final = {
     "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
     "link": "`rillnode run` starts a node; its banner says where it listens",
-    "listen": "choose another address: `--set LISTENER.listen=HOST:PORT`, or in node.toml",
+    "listen": "`--set LISTENER.listen=127.0.0.1:0` takes a free port; or change node.toml",
     "login": "check that the address is the server's: what it asks to be signed is no login",
     "message": _ROUTE,
     "message.size": "send a smaller payload",

@@ -51,6 +51,8 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         saved = await client.indexes(args.stream)
         groups = await _groups(client, args.stream)
+        if args.stream and not (saved or groups):
+            await client.describe(args.stream)  # which refuses one that is not there
     members = {
         (group.stream, group.name, partition): member
         for group in groups
@@ -112,6 +114,12 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
         index = await client.set_index(
             args.client, args.stream, args.index, partition=args.partition
         )
+        saved = await client.indexes(args.stream)
+    for one in saved:
+        at = one.client_id, one.partition
+        end = one.next_index
+        if at == (args.client, args.partition) and end is not None and end < index:
+            terminal.message(f"the partition ends at {end}: what comes before {index} is left out")
     if index != args.index:
         text = f"the position stays at {index}: it never goes back to {args.index}"
         raise RillnodeError("index.kept", text)

@@ -171,6 +171,12 @@ def _file_text(path: Path) -> str:
         raise ConfigError(
             "config.file", f"{path}: no such file; `rillnode init` writes one", file=str(path)
         ) from None
+    except IsADirectoryError:
+        inside = path / "node.toml"
+        text = f"{path} is a directory; the configuration in it is {inside}"
+        if not inside.is_file():
+            text = f"{path} is a directory, and has no node.toml: `rillnode init {path}` writes one"
+        raise ConfigError("config.file", text, file=str(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             "config.file", f"{path}: cannot be read: {error}", file=str(path)

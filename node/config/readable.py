@@ -45,10 +45,10 @@ class ReadablePart:
     @staticmethod
     def _table(tree: Mapping[str, Any], path: KeyPath) -> KeyPath:
         """The innermost item of a repeated table that a path leads into, or else its table."""
-        found, value = path[:1], cast(Any, tree)
+        found, value = path[:1], cast(object, tree)
         for length, part in enumerate(path, 1):
             try:
-                value = value[part]
+                value = cast(Any, value)[part]
             except (KeyError, IndexError, TypeError):
                 break
             if isinstance(part, int) and isinstance(value, dict):

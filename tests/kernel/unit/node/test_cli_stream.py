@@ -606,3 +606,25 @@ def test_an_output_that_takes_no_more_is_told_of(
     assert "rillnode: cannot write to stdout: No space left on device [output.failed]" in told
     assert "next: make room where stdout goes, or send it elsewhere" in told
     full.close()  # nothing is left in it that could fail again
+
+
+def test_positions_of_a_misspelt_stream_are_refused(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    code, out, err = run("index", "ls", "t")
+    assert (code, out) == (1, "")
+    assert "[stream.unknown]" in err
+    assert run("index", "ls", "s") == (0, "", "")
+
+
+def test_a_position_beyond_the_end_is_told(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    code, _, err = run("index", "set", "s", "c", "19")
+    assert (code, err) == (0, "the partition ends at 10: what comes before 19 is left out\n")
+    assert run("index", "set", "s", "d", "10")[2] == ""
+
+
+def test_create_says_that_a_stream_was_there_otherwise(client: FakeClient) -> None:
+    client.add("s", [], [])
+    code, out, err = run("stream", "create", "s")
+    assert (code, lines(out)) == (0, [{"name": "s", "partitions": 2}])
+    assert err == "s was there, with 2 partitions\n"
