@@ -511,6 +511,8 @@ class Stream:
         """What finds out where partitions begin."""
         if isinstance(start, datetime | timedelta):
             milliseconds_of(start)  # refuses at once what is no time
+        elif not isinstance(start, int) and start not in ("start", "end"):
+            raise ValueError(f'"start", "end", an index or a time, not {start!r}')
 
         async def starts(chosen: Sequence[int]) -> dict[int, int]:
             if start == "end":

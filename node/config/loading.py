@@ -153,7 +153,14 @@ def check_config(config: Config) -> None:
 
     Raises:
         ConfigError: a value that cannot be; the text names the key.
+        TypeError: it is no `Config`, or its directory no `Path`.
     """
+    given: Any = config
+    if not isinstance(given, Config):
+        raise TypeError(f"a node takes a rillnode.node.config.Config, not {type(given).__name__}")
+    given = config.data_dir
+    if not isinstance(given, Path):
+        raise TypeError(f"data_dir is a pathlib.Path, not {type(given).__name__}")
     kinds = list(dict.fromkeys(type(one) for one in config.tables))
     named = [one.table for one in config.tables if not one.repeated]
     named += [*KernelTables.__struct_encode_fields__, *(one.table for one in kinds if one.repeated)]
