@@ -23,7 +23,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-_GRANT: Final = "grant your key: `rillnode key show FILE` prints it, a [[grant]] names it"
+_GRANT: Final = "grant your key: `rillnode key grant FILE` prints the [[grant]] for node.toml"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
 _PEER: Final = "the other side sent what cannot be read: compare the versions of both"
 
