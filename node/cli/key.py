@@ -40,9 +40,9 @@ def add(commands: Commands) -> None:
         verbs, "grant", grant,
         summary="print the [[grant]] that lets a key do something, for node.toml",
         usage="FILE (--streams PATTERN | --addresses PATTERN) --may VERB [VERB ...] [options]",
-        text="A PATTERN has * for any characters and ? for one. For streams a VERB is create, push,\n"
-        "pull, subscribe or admin, for addresses send, serve or admin. A node reads its grants\n"
-        "when it starts, and on SIGHUP.",
+        text="A PATTERN has * for any characters and ? for one. For streams a VERB is create,\n"
+        "push, pull, subscribe or admin, for addresses send, serve or admin. A node reads its\n"
+        "grants when it starts, and on SIGHUP.",
         examples=[
             "rillnode key grant me.key --streams 'sensors*' --may create push >> edge/node.toml",
             "rillnode key grant me.key --addresses greeter --may send >> edge/node.toml",

@@ -54,7 +54,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
-    """A consumer's saved position, and the end of what it reads (None: no such stream)."""
+    """A consumer's saved position, and the end of what it reads (None: no such stream).
+
+    Attributes:
+        stream: the stream that it reads.
+        partition: the partition.
+        client_id: the consumer's name.
+        index: the next index that it reads.
+        next_index: the end of the partition; None: there is no such stream.
+    """
 
     stream: str
     partition: int
@@ -70,7 +78,12 @@ class SavedIndex:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What has become of dead letters: given to workers again, or gone from the stream."""
+    """What has become of dead letters: given to workers again, or gone from the stream.
+
+    Attributes:
+        taken: how many workers are given again.
+        gone: how many the stream has no more.
+    """
 
     taken: int
     gone: int
