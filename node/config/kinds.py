@@ -40,6 +40,7 @@ SparkMaster = Annotated[
     ),
 ]
 Seconds = Annotated[float, Meta(gt=0)]
+Days = Annotated[float, Meta(gt=0, le=100_000, title="a number of days")]
 SecondsOrNever = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]

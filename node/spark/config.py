@@ -9,13 +9,30 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config.kinds import Count, Memory, Name, Seconds, SparkMaster, TableLocation
+from rillnode.node.config.kinds import (
+    Count,
+    Days,
+    Memory,
+    Name,
+    Seconds,
+    SparkMaster,
+    TableLocation,
+)
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.spark.catalog_config import Catalog, Format, catalog_problems
+from rillnode.node.spark.installed import is_installed
+from rillnode.node.spark.typed.columns import Columns
+from rillnode.node.spark.typed.expectations import (
+    EXPECTATIONS_MAX,
+    Expectation,
+    read_expectation,
+)
+from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,
@@ -153,13 +170,16 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Delta table with the columns of a schema, made of what a Spark sink has landed.
+    """A table with the columns of a schema, made of what a Spark sink has landed.
 
     Attributes:
-        name: What it is called. Default: the last part of `dir`.
+        name: What it is called. Default: the last part of `dir`, or of its name in the catalog.
         streams: Patterns of the streams that are landed in it, of those that its sink has.
         dir: Directory of the table, or its URL in an object store. Entries that do not fit lie
-            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream.
+            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream. Where a
+            REST catalog says itself where its tables lie it may be left out.
+        format: `delta`, or `iceberg`, which needs a `catalog`.
+        catalog: The catalog of an Iceberg table, and the table's name in it.
         schema: The application's msgspec class, as `module:Class`, or the file of a JSON Schema.
         columns: The columns themselves, in place of `schema`.
         evolve: What is done about fields that the schema does not have. `add`: they become
@@ -167,6 +187,19 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
         reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
+        key: Columns of which the table has one row for each value: the latest entry's. A later
+            index of a partition is later; of two partitions' entries the one with the later `time`.
+        delete_when: A SQL predicate over a row's columns. Where it is true of the latest entry of
+            a key the table has no row of that key.
+        time: The column that says when what an entry tells has happened, a timestamp or a date.
+        late_seconds: A row is counted as late if it was received later than this after its time.
+        partition_by: What files are parted by: columns, or `day(column)`, `hour(column)` or
+            `month(column)` of a time, which are the columns `_<column>_day` and so on.
+        keep_days: How many days rows are kept after their `time`, or after they were received
+            where there is none. Entries that come later than that are counted and not landed.
+        expect: What is expected of each row: SQL predicates over the columns, by name, each a text
+            or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
+            counted. `reject`: they are counted, and are rejects.
         sink: The Spark sink that makes it. Left out where there is one.
     """
 
@@ -179,7 +212,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         tuple[Name, ...],
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
-    dir: Annotated[TableLocation, Meta(examples=["data/readings"])]
+    dir: Annotated[TableLocation | None, Meta(examples=["data/readings"])] = None
+    format: Format = "delta"
+    catalog: Catalog | None = None
     # A class's name is no path, and a path is relative to the file.
     schema: Annotated[
         Location | None,
@@ -193,18 +228,52 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = field(default_factory=dict[str, Any])
     evolve: Evolve = "add"
     reject: Reject = "table"
+    expect: Annotated[
+        dict[str, Any],
+        Meta(title='a table of SQL predicates such as { sane = "temp between -80 and 80" }'),
+    ] = field(default_factory=dict[str, Any])
+    key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
+    delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
+    time: Annotated[Name | None, Meta(examples=["at"])] = None
+    late_seconds: Seconds = LATE_SECONDS
+    partition_by: Annotated[
+        tuple[Name, ...], Meta(title="a list of columns", examples=[["day(at)"]])
+    ] = ()
+    keep_days: Annotated[Days | None, Meta(examples=[400])] = None
     sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
 
     @property
     def called(self) -> str:
         """Its name."""
-        parts = [one for one in self.dir.split("/") if one and STREAM not in one]
+        place = self.dir or (self.catalog.table.replace(".", "/") if self.catalog else "")
+        parts = [one for one in place.split("/") if one and STREAM not in one]
         return self.name or (parts[-1] if parts else "")
 
     @property
     def source(self) -> SchemaSource:
         """Where its schema comes from."""
         return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are kept."""
+        return Layout(
+            key=self.key,
+            delete_when=self.delete_when,
+            time=self.time or "",
+            late_seconds=self.late_seconds,
+            partition_by=self.partition_by,
+            keep_days=self.keep_days,
+        )
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What is expected of its rows.
+
+        Raises:
+            ConfigError: `table.expect`, one of them is no expectation.
+        """
+        return tuple(read_expectation(name, said) for name, said in self.expect.items())
 
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
@@ -216,27 +285,42 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 if (place := getattr(sink, key)) is not None:
                     taken[f"sink.spark[{at}].{key}"] = place
         names: dict[str, int] = {}
+        identifiers: dict[str, int] = {}
         for at, one in enumerate(config.each(cls)):
             path: KeyPath = ("table", at)
             for position, pattern in enumerate(one.streams):
                 yield from unfit_pattern((*path, "streams", position), pattern)
             yield from one._sink_problems(path, sinks)
             yield from one._schema_problems(path)
+            yield from catalog_problems(path, one.format, one.catalog, one.dir)
+            for key in ("key", "delete_when", "partition_by", "keep_days"):
+                if one.format == "iceberg" and getattr(one, key):
+                    text = 'is of Delta tables: leave it out, or set format = "delta"'
+                    yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
-            mine = {f"table[{at}].dir": one.dir}
-            if STREAM in one.dir:
-                # Any stream may come, and have the name of what lies beside it.
-                mine = {f"table[{at}].dir": Location(place_of(one.dir))}
-            else:
-                mine[f"table[{at}].dir's rejects"] = Location(f"{one.dir}_rejects")
+            for name in one.catalog.identifiers if one.catalog is not None else ():
+                if (other := identifiers.setdefault(name, at)) != at:
+                    text = f"is the name of table[{other}], or of its rejects"
+                    yield Problem((*path, "catalog", "table"), "config.conflict", text)
+            mine = dict(one._places(f"table[{at}]"))
             for place in mine.values():
                 for owner, other_place in taken.items():
                     if place.overlaps(other_place):
                         text = f"must lie apart from {owner}, {other_place}"
                         yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
+
+    def _places(self, owner: str) -> Iterator[tuple[str, Location]]:
+        """Where the table and its rejects lie, and as what, each by the key that says so."""
+        if self.dir is not None:
+            if STREAM in self.dir:
+                # Any stream may come, and have the name of what lies beside it.
+                yield f"{owner}.dir", Location(place_of(self.dir))
+            else:
+                yield f"{owner}.dir", self.dir
+                yield f"{owner}.dir's rejects", Location(f"{self.dir}_rejects")
 
     def _sink_problems(self, path: KeyPath, sinks: Sequence[SparkSink]) -> Iterator[Problem]:
         names = [one.name for one in sinks]
@@ -261,13 +345,48 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             code = "config.missing" if self.schema is None else "config.conflict"
             yield Problem((*path, "schema"), code, text)
             return
+        columns = None
         # Only the sink's job loads what belongs to an application.
         if not self.source.class_name:
             try:
-                load_schema(self.source)
+                columns = load_schema(self.source).columns
             except ConfigError as error:
                 key = "columns" if self.columns else "schema"
                 yield Problem((*path, key), error.code, error.text)
+                return
+            yield from self._layout_problems(path, columns)
+        yield from self._expect_problems(path, columns)
+
+    def _layout_problems(self, path: KeyPath, columns: Columns) -> Iterator[Problem]:
+        layout = self.layout
+        problems = list(layout.problems(columns))
+        for name, text in problems:
+            yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and is_installed():
+            # Only here, because it needs what the extra installs.
+            from rillnode.node.spark.typed.keys import check_delete_when
+
+            try:
+                check_delete_when(layout, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                text = error.text.removeprefix("delete_when: ")
+                yield Problem((*path, "delete_when"), error.code, text)
+
+    def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
+        if len(self.expect) > EXPECTATIONS_MAX:
+            text = f"{len(self.expect)} are more than the {EXPECTATIONS_MAX} that a table may have"
+            yield Problem((*path, "expect"), "table.expect", text)
+            return
+        for name, said in self.expect.items():
+            try:
+                one = read_expectation(name, said)
+                if columns is not None and is_installed():
+                    # Only here, because it needs what the extra installs.
+                    from rillnode.node.spark.typed.judging import check_expectation
+
+                    check_expectation(one, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                yield Problem((*path, "expect", name), error.code, error.text)
 
 
 def sinks_of(config: Config) -> SinkTables:

@@ -12,6 +12,7 @@ Rows, files and what the log of the table says of them are synced before Spark l
 commit, because the node may trim entries after that.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -20,6 +21,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -29,10 +31,18 @@ from pyspark.sql.types import StructType
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.checkpoint import query_id, sync_batch
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
-from rillnode.node.spark.parquet import TableFile, read_statistics, remove_files, write_files
+from rillnode.node.spark.parquet import (
+    TableFile,
+    filesystem,
+    partition_text,
+    read_statistics,
+    remove_files,
+    write_files,
+)
 from rillnode.node.spark.schema_upgrade import upgrade_table
 from rillnode.node.spark.statistics import (
     arrow_schema_of,
+    file_schema_of,
     names_its_statistics,
     statistics_properties,
     undescribed_files,
@@ -42,6 +52,7 @@ FORMAT: Final = "rillnode-delta"
 COMMIT_SECONDS_MAX: Final = 60.0
 _DESCRIBED_AT_ONCE: Final = 256
 """Files of one transaction that gives files new statistics."""
+_READ_ROWS: Final = 8_192
 _LOG_PROPERTIES: Final = {
     # A commit per trigger makes thousands of log files a day; readers need few of them.
     "delta.checkpointInterval": "100",
@@ -127,6 +138,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """How far a batch has come in what it was made of, for its transaction to say."""
         return []
 
+    def allowed(self, files: list[TableFile]) -> list[TableFile]:
+        """The files that a batch may add, of those that its tasks have written."""
+        return files
+
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what the tasks of a failed batch have written, unless the table has it.
 
@@ -147,6 +162,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         if _holds(table, app_id, batch_id):
             remove_files(self._table, [file.name for file in files])
             return
+        files = self.allowed(files)
         sync_batch(self._checkpoint, batch_id)
         table.create_write_transaction(
             add_actions(files, data_change=True),
@@ -187,10 +203,28 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
     return table
 
 
-def create_table(location: str, schema: Schema) -> DeltaTable:
+def create_table(
+    location: str,
+    schema: Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> DeltaTable:
     """A new table, or the one that somebody else has just made."""
-    properties = {**_LOG_PROPERTIES, **statistics_properties(pa.schema(schema.to_arrow()))}
-    DeltaTable.create(location, schema, mode="ignore", configuration=properties)
+    in_files = [one for one in pa.schema(schema.to_arrow()) if one.name not in partition_by]
+    configuration = {
+        **_LOG_PROPERTIES,
+        **statistics_properties(pa.schema(in_files)),
+        **(properties or {}),
+    }
+    DeltaTable.create(
+        location,
+        schema,
+        mode="ignore",
+        partition_by=list(partition_by),
+        configuration=configuration,
+        raise_if_key_not_exists=False,
+    )
     sync_log(location, -1, 0)
     return DeltaTable(location)
 
@@ -206,7 +240,7 @@ def upgrade_statistics(location: str) -> str | None:
     except TableNotFoundError:
         return None
     before, described = table.version(), 0
-    schema = arrow_schema_of(table)
+    schema = file_schema_of(table)
     if not names_its_statistics(table):
         table.alter.set_table_properties(statistics_properties(schema))
         table.update_incremental()
@@ -226,7 +260,7 @@ def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any
     An action that adds a file again replaces the one before it. A file that is no longer in the
     table is left out: it would be in it again.
     """
-    schema = arrow_schema_of(table)
+    schema = file_schema_of(table)
     found: dict[str, str] = {}
     for file in files:
         with suppress(FileNotFoundError):  # who reads the table is told so, too
@@ -235,9 +269,9 @@ def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any
         paths = found.keys() & {file["path"] for file in undescribed_files(table)}
         actions: list[AddAction | RemoveAction] = [
             AddAction(
-                file["path"],
+                unquote(file["path"]),
                 file["size_bytes"],
-                {},
+                {name: partition_text(one) for name, one in file.get("partition", {}).items()},
                 file["modification_time"],
                 data_change=False,
                 stats=found[file["path"]],
@@ -254,6 +288,7 @@ def commit_unless_changed(
     table: DeltaTable,
     actions: list[AddAction | RemoveAction],
     positions: Sequence[Transaction] = (),
+    metadata: Mapping[str, Any] | None = None,
 ) -> bool:
     """Commit what was made of a table's files, unless others have committed since it was read.
 
@@ -273,7 +308,9 @@ def commit_unless_changed(
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                app_transactions=list(positions), max_commit_retries=0
+                app_transactions=list(positions),
+                custom_metadata=None if metadata is None else dict(metadata),
+                max_commit_retries=0,
             ),
         )
     except CommitFailedError:
@@ -324,7 +361,14 @@ def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAct
     """What a transaction says of written files."""
     now_ms = time.time_ns() // 1_000_000
     return [
-        AddAction(file.name, file.size, {}, now_ms, data_change=data_change, stats=file.stats)
+        AddAction(
+            file.name,
+            file.size,
+            dict(file.partition),
+            now_ms,
+            data_change=data_change,
+            stats=file.stats,
+        )
         for file in files
     ]
 
@@ -336,6 +380,44 @@ def sync_log(location: str, before: int, after: int) -> None:
         log = local / "_delta_log"
         versions = range(before + 1, after + 1)
         sync_files([log, *(log / f"{version:020}.json" for version in versions)])
+
+
+def sync_commits(location: str, before: int, after: int) -> None:
+    """Make versions durable that delta-rs has written: their files, then the versions."""
+    local = local_path(location)
+    if local is None:
+        return
+    for version in range(before + 1, after + 1):
+        lines = (local / "_delta_log" / f"{version:020}.json").read_bytes().splitlines()
+        added = [action["add"]["path"] for action in map(json.loads, lines) if "add" in action]
+        sync_files(local / unquote(path) for path in added)
+    sync_log(location, before, after)
+
+
+def read_rows(
+    location: str, table: DeltaTable, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table's files, also what the files have in their partitions alone.
+
+    Args:
+        location: where the table lies.
+        table: the table.
+        columns: the columns that are needed; None for all. Files lack those that came later.
+    """
+    schema = arrow_schema_of(table)
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    system, root = filesystem(location)
+    for file in files:
+        with pq.ParquetFile(f"{root}/{unquote(file['path'])}", filesystem=system) as parquet:
+            present = [
+                name for name in parquet.schema_arrow.names if columns is None or name in columns
+            ]
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
+                for name, value in file.get("partition", {}).items():
+                    if columns is None or name in columns:
+                        same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
+                        rows = rows.append_column(name, same)
+                yield rows
 
 
 def _summary(app_id: str, batch_id: int, files: list[TableFile]) -> dict[str, object]:

@@ -17,7 +17,7 @@ may be moved; a table that was made anew has another id.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ ANEW: Final = (
 """What helps where a table can no longer be followed."""
 PLACE: Final = ("stream", "partition", "index", "received_at")
 """The columns that tell the rows of bronze apart: of two that agree in all, one is a repeat."""
+ERASURE: Final = "rillnode.erasure"
+"""As what a version says that rows were erased in it, and a table up to which erasure they were."""
 _DELETE: Final = "DELETE"
 """What delta-rs and Spark call a version that rows were deleted in."""
 
@@ -125,7 +127,15 @@ class Version(NamedTuple):
     is_rewrite: bool
 
 
-def saved_position(target: DeltaTable | None, table: str) -> Position:
+class Numbered(Protocol):
+    """A table whose commits leave numbers, such as positions."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """A number that a commit has left; None where none has."""
+        ...
+
+
+def saved_position(target: Numbered | None, table: str) -> Position:
     """The position in table `table` that `target` has been made up to; its start if none."""
     if target is None:
         return Position(table)
@@ -154,17 +164,23 @@ class TableLog:
 
     Args:
         location: the table's directory or URI.
+
+    Attributes:
+        location: the same.
+        erased_at: the newest version, of those that were read, that rows were erased in; -1 for
+            none.
     """
 
     def __init__(self, location: str) -> None:
-        self._location = location
+        self.location = location
+        self.erased_at = -1
         self._table: DeltaTable | None = None
         self._base: tuple[int, list[LogFile]] | None = None
 
     def open(self) -> DeltaTable | None:
         """The table as of now; None before its first commit."""
         if self._table is None:
-            self._table = open_table(self._location)
+            self._table = open_table(self.location)
         else:
             self._table.update_incremental()
         return self._table
@@ -220,7 +236,7 @@ class TableLog:
             return []
         table = self.open()
         if table is None:
-            raise _lost(self._location, end.version)
+            raise _lost(self.location, end.version)
         self._check(end, table)
         found: list[LogFile] = []
         if start.files < end.files:
@@ -272,7 +288,7 @@ class TableLog:
         if found.is_rewrite:
             raise StoreError(
                 "spark.log",
-                f"version {version} of {self._location} rewrites rows ({found.operation}), and "
+                f"version {version} of {self.location} rewrites rows ({found.operation}), and "
                 f"what was made of the old ones would stay. {ANEW}",
             )
         return found.files, found.time_ms
@@ -283,14 +299,14 @@ class TableLog:
         Raises:
             StoreError: the log does not reach back that far.
         """
-        system, root = filesystem(self._location)
+        system, root = filesystem(self.location)
         try:
             with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
                 lines = stream.read().splitlines()
         except FileNotFoundError:
-            raise _lost(self._location, version) from None
+            raise _lost(self.location, version) from None
         files: list[LogFile] = []
-        removed, time_ms, operation = 0, 0, ""
+        removed, time_ms, operation, erases = 0, 0, "", False
         for line in lines:
             action: dict[str, dict[str, Any]] = json.loads(line)
             if "add" in action and action["add"].get("dataChange"):
@@ -300,13 +316,16 @@ class TableLog:
             elif "commitInfo" in action:
                 time_ms = int(action["commitInfo"].get("timestamp", 0))
                 operation = str(action["commitInfo"].get("operation", ""))
-        if removed and operation == _DELETE:
+                erases = ERASURE in action["commitInfo"]
+        if erases:
+            self.erased_at = max(self.erased_at, version)
+        if removed and (erases or operation == _DELETE):
             return Version([], time_ms, operation, is_rewrite=False)
         return Version(files, time_ms, operation, is_rewrite=bool(files and removed))
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""
-        return [f"{self._location.rstrip('/')}/{file.path}" for file in files]
+        return [f"{self.location.rstrip('/')}/{file.path}" for file in files]
 
     def _timed(self, end: Position) -> Position:
         """The position with the time of its base; all of the base came at one time."""
@@ -314,7 +333,7 @@ class TableLog:
 
     def _check(self, position: Position, table: DeltaTable) -> None:
         if position.table and position.table != str(table.metadata().id):
-            raise ConfigError("spark.table", f"the table {self._location} was made anew. {ANEW}")
+            raise ConfigError("spark.table", f"the table {self.location} was made anew. {ANEW}")
 
     def _base_files(self, base: int) -> list[LogFile]:
         if self._base is None or self._base[0] != base:
@@ -323,9 +342,9 @@ class TableLog:
 
     def _at(self, version: int) -> DeltaTable:
         try:
-            return DeltaTable(self._location, version=version)
+            return DeltaTable(self.location, version=version)
         except (DeltaError, OSError) as error:
-            raise _lost(self._location, version) from error
+            raise _lost(self.location, version) from error
 
 
 def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFile]:

@@ -25,6 +25,7 @@ from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.checkpoint import own_checkpoint
 from rillnode.node.spark.delta import upgrade_statistics
 from rillnode.node.spark.delta_log import TableLog, saved_position
+from rillnode.node.spark.erasure import Erasures, sweep
 from rillnode.node.spark.explaining import FAILURES, explain, first_line
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.gold_query import GoldQuery
@@ -186,6 +187,7 @@ class Derived:
         self._own()
         upgrade_tables(self._config.tables)
         self._start_silver({"availableNow": True}).awaitTermination()
+        sweep(self._silver_dir, Erasures(self._bronze_dir).erased())
         silver = self._silver_log.open()
         say(f"silver has {0 if silver is None else silver.count():,} rows")
         for gold in self._gold:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -26,6 +27,7 @@ from rillnode.node.spark.delta_log import (
     open_table,
     saved_position,
 )
+from rillnode.node.spark.erasure import Erasures, applied
 from rillnode.node.spark.frames import frame_of
 from rillnode.node.spark.gold_tables import CHAINS, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.silver_table import SILVER_STRUCT
@@ -69,6 +71,7 @@ class GoldQuery:
         self._session = session
         self._table = table
         self._bronze = TableLog(bronze)
+        self._erasures = Erasures(bronze)
         self._silver = silver
         self._location = f"{gold.rstrip('/')}/{table.name}"
         self.position: Position | None = None
@@ -89,21 +92,40 @@ class GoldQuery:
         if start.base < 0:
             start = start._replace(base=covered.base)
         self.position = start
+        if self._count_anew(bronze, silver, covered):
+            return True
         if start[1:4] == covered[1:4]:
             return False
         end = self._end(start, covered)
         if end == start:
             return False
         added = self._bronze.files_between(start, end)
-        with self._span(added, covered, live_files(silver)) as span:
-            rows = (
-                pa.Table.from_batches([], schema=self._table.schema)
-                if span is None
-                else self._rows(span).toArrow()
-            )
-            upsert(self._location, self._table, rows, end.transactions())
+        rows = gold.with_minute(frame_of(self._session, self._bronze.uris(added), BRONZE_STRUCT))
+        touched = rows.select("stream", "partition", "minute").distinct()
+        counted = self._counted(touched, covered, silver)
+        upsert(self._location, self._table, counted, end.transactions())
         self.position = end
         return True
+
+    def _count_anew(self, bronze: DeltaTable, silver: DeltaTable, covered: Position) -> bool:
+        """Calculate minutes anew that entries were erased of; returns whether there were any."""
+        present, erased = open_table(self._location), self._erasures.erased()
+        known = applied(present)
+        is_swept = min(applied(bronze), applied(silver)) >= erased.number
+        if present is None or known >= erased.number or not is_swept:
+            return False
+        slots = erased.slots(known)
+        touched = self._session.createDataFrame(slots)
+        counted = self._counted(touched, covered, silver)
+        upsert(self._location, self._table, counted, [erased.mark()], slots)
+        return True
+
+    def _counted(self, touched: DataFrame, covered: Position, silver: DeltaTable) -> pa.Table:
+        """The rows of the touched minutes."""
+        with self._span(touched, covered, live_files(silver)) as span:
+            if span is None:
+                return pa.Table.from_batches([], schema=self._table.schema)
+            return self._rows(span).toArrow()
 
     def _end(self, start: Position, covered: Position) -> Position:
         """The end of the step from `start`, not beyond what silver covers."""
@@ -129,11 +151,10 @@ class GoldQuery:
 
     @contextmanager
     def _span(
-        self, added: list[LogFile], covered: Position, silver: list[LogFile]
+        self, touched: DataFrame, covered: Position, silver: list[LogFile]
     ) -> Generator[_Span | None]:
-        """What the minutes touched by files of bronze hold; None if they touch none."""
-        rows = gold.with_minute(frame_of(self._session, self._bronze.uris(added), BRONZE_STRUCT))
-        touched = rows.select("stream", "partition", "minute").distinct().persist()
+        """What the touched minutes hold; None if there are none."""
+        touched = touched.persist()
         try:
             found = touched.agg(f.min("minute"), f.max("minute")).first()
             if found is None or found[0] is None:

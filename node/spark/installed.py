@@ -1,5 +1,6 @@
-"""Checks that the extra `spark` is installed, which nothing else needs."""
+"""Checks that the extras `spark` and `iceberg` are installed, where they are needed."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
@@ -7,7 +8,12 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.installed import install_command
 
 _ARROW: Final = ("pyarrow",)
-_PACKAGES: Final = ("pyspark", *_ARROW, "deltalake")
+_PACKAGES: Final = ("pyspark", *_ARROW, "deltalake", "duckdb")
+
+
+def is_installed() -> bool:
+    """Whether tables can be looked at here."""
+    return not _missing(_PACKAGES)
 
 
 def require_spark(*, jobs: bool = True) -> None:
@@ -20,7 +26,21 @@ def require_spark(*, jobs: bool = True) -> None:
     Raises:
         ConfigError: something is not installed.
     """
-    missing = [name for name in (_PACKAGES if jobs else _ARROW) if find_spec(name) is None]
-    if missing:
+    if missing := _missing(_PACKAGES if jobs else _ARROW):
         text = f"[sink] needs {', '.join(missing)}: `{install_command('spark')}`"
         raise ConfigError("sink.install", text)
+
+
+def require_iceberg() -> None:
+    """Refuse to make Iceberg tables without what speaks to their catalogs.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if missing := _missing(("pyiceberg", "sqlalchemy")):
+        text = f'format = "iceberg" needs {", ".join(missing)}: `{install_command("iceberg")}`'
+        raise ConfigError("table.install", text)
+
+
+def _missing(packages: Sequence[str]) -> list[str]:
+    return [name for name in packages if find_spec(name) is None]

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rillnode.node.spark import landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
 from rillnode.node.spark.derived import Derived, upgrade_tables
+from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import JobConfig, load_job_config
@@ -167,6 +168,9 @@ def _follow(
     derived = None if made is None else made.derived
     reporter = _Reporter(query, config, made or _Made(None, None))
     maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
+    sweeps = Sweeps(
+        Lake(bronze=absolute(config.table_dir), derived=config.derived, typed=config.typed)
+    )
     if derived is not None:
         derived.start()
     if made is not None and made.typed is not None:
@@ -176,7 +180,8 @@ def _follow(
         present = reporter.table.open()
         done = maintenance.step(present) if present is not None else None
         if done:
-            print(done, file=sys.stderr, flush=True)
+            _say(done)
+        sweeps.step(time.monotonic(), _say)
         if derived is not None:
             derived.step()
     drain_file.touch()
@@ -189,6 +194,10 @@ def _follow(
         made.typed.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _drain(query: StreamingQuery, deadline: float) -> None:

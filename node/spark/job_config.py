@@ -1,7 +1,7 @@
 """Defines a Spark job's configuration: one JSON document, by the node or by hand."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -9,7 +9,9 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.typed.schemas import Evolve, Reject, SchemaSource, place_of
+from rillnode.node.spark.typed.expectations import Expectation
+from rillnode.node.spark.typed.layout import Layout
+from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -55,16 +57,37 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return (self.silver_dir, *gold)
 
 
+class CatalogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A catalog of Iceberg tables.
+
+    Attributes:
+        name: what it is called, also in the environment.
+        type: what speaks to it.
+        uri: where it is; empty for where the environment says.
+        warehouse: which of its warehouses, or where the tables lie; empty for what it says itself.
+    """
+
+    name: str
+    type: Literal["sql", "rest"]
+    uri: str = ""
+    warehouse: str = ""
+
+
 class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A typed table, for the job that makes it.
 
     Attributes:
         name: what it is called.
         streams: patterns of the streams that are landed.
-        dir: directory or URI of the table; `{stream}` in it makes one for each stream.
+        dir: directory or URI of the table; `{stream}` in it makes one for each stream. Empty for
+            where its catalog says.
+        catalog: the catalog of an Iceberg table; null for a Delta table.
+        table: its name in the catalog; `{stream}` as in `dir`.
         source: where the schema comes from.
         evolve: what is done about what the schema does not have.
         reject: what is done about an entry that does not fit.
+        expect: what is expected of each row.
+        layout: how its rows are kept.
         batch_rows_max: rows of a step, about.
         compact_commits: small files are merged after this many commits; 0 never.
     """
@@ -72,21 +95,30 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     name: str
     streams: tuple[str, ...]
     dir: str
+    catalog: CatalogConfig | None = None
+    table: str = ""
     source: SchemaSource
     evolve: Evolve = "add"
     reject: Reject = "table"
+    expect: tuple[Expectation, ...] = ()
+    layout: Layout = Layout()
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 
     @property
     def place(self) -> str:
-        """A directory or URI that has to be writable."""
+        """A directory or URI that has to be writable; empty where only its catalog knows it."""
         return place_of(self.dir)
 
     @property
+    def of_each_stream(self) -> bool:
+        """Whether it is a table for each stream."""
+        return STREAM in f"{self.dir}{self.table}"
+
+    @property
     def rejects(self) -> str:
-        """Directory or URI of the rejects."""
-        return f"{self.dir}_rejects"
+        """Directory or URI of the rejects; empty as `dir` may be."""
+        return self.dir and f"{self.dir}_rejects"
 
 
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -138,7 +170,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
         derived = self.derived.locations if self.derived is not None else ()
-        typed = (one.place for one in self.typed)
+        typed = (one.place for one in self.typed if one.place)
         return (self.table_dir, *derived, *typed)
 
     @property

@@ -27,6 +27,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.delta import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.offsets import Key, Positions
 from rillnode.node.spark.parquet import TableFile, write_files
@@ -155,6 +156,10 @@ class LandingWriter(DeltaStreamWriter):
         ]
         lost = sum(file.entries_lost for file in files)
         return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
+
+    def allowed(self, files: list[TableFile]) -> list[TableFile]:
+        """The files without entries that were erased, which the node's log may still have."""
+        return Erasures(self._table).keep_out(self._table, files)
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
     def write(  # type: ignore[override]

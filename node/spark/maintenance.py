@@ -3,7 +3,8 @@
 Consecutive small files are merged into one, in one transaction that changes no data. It counts only
 where nobody has committed since the files were last looked at: Delta does not notice by itself that
 two merges replace the same files, or that rows of them were deleted meanwhile, and the table would
-then hold rows twice, or again.
+then hold rows twice, or again. delta-rs' own `optimize.compact` has no such guard: of two that read
+the same version both commit, whatever number of retries they are given.
 
 The merged files stay for some days for who reads an older version of the table; then they are
 removed, and with them what failed tasks left.
@@ -11,7 +12,9 @@ removed, and with them what failed tasks left.
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +22,15 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.node.spark.delta import add_actions, commit_unless_changed, upgrade_statistics
-from rillnode.node.spark.parquet import filesystem, remove_files, write_files
+from rillnode.node.spark.parquet import (
+    filesystem,
+    partition_directory,
+    partition_text,
+    remove_files,
+    write_files,
+)
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.statistics import file_schema_of
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256
@@ -44,11 +54,17 @@ def compact(location: str) -> Iterator[str]:
 
 
 class LiveFile(NamedTuple):
-    """A file of the table's present version."""
+    """A file of the table's present version: its path below the table's directory, and its size.
+
+    Attributes:
+        added_at: when, ms since 1970.
+        partition: what the columns that the table is partitioned by are in it.
+    """
 
     path: str
     size: int
     added_at: int
+    partition: tuple[tuple[str, str | None], ...] = ()
 
 
 class Maintenance:
@@ -57,9 +73,11 @@ class Maintenance:
     Args:
         location: the table's directory or URI.
         commits: number of commits between two rounds; 0 for no maintenance.
+        keep_hours: how long files that no longer count stay.
     """
 
-    def __init__(self, location: str, commits: int) -> None:
+    def __init__(self, location: str, commits: int, keep_hours: int = KEEP_HOURS) -> None:
+        self._keep_hours = keep_hours
         self._location = location
         self._commits = commits
         self._done_at: int | None = None
@@ -84,8 +102,12 @@ class Maintenance:
         table.update_incremental()
         if not set(files) <= set(live_files(table)):
             return _taken(files)
-        schema = pa.schema(table.schema().to_arrow())
-        merged = list(write_files(self._location, _read(self._location, files, schema)))
+        rows = _read(self._location, files, file_schema_of(table))
+        partition = dict(files[0].partition)
+        merged = [
+            replace(one, partition=partition)
+            for one in write_files(self._location, rows, below=partition_directory(partition))
+        ]
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())
             for file in files
@@ -102,7 +124,12 @@ class Maintenance:
 
     def _finish(self, table: DeltaTable) -> str:
         table.update_incremental()
-        removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
+        removed = table.vacuum(
+            retention_hours=self._keep_hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+        )
         self._planned, self._done_at = None, table.version()
         return f"removed {len(removed)} files that the table no longer uses"
 
@@ -110,17 +137,32 @@ class Maintenance:
 def live_files(table: DeltaTable) -> list[LiveFile]:
     """The files of the table's present version, in the order in which they were added."""
     rows: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    files = [LiveFile(row["path"], row["size_bytes"], row["modification_time"]) for row in rows]
+    files = [
+        LiveFile(
+            unquote(row["path"]),
+            row["size_bytes"],
+            row["modification_time"],
+            tuple((name, partition_text(one)) for name, one in row.get("partition", {}).items()),
+        )
+        for row in rows
+    ]
     return sorted(files, key=lambda file: (file.added_at, file.path))
 
 
 def plan_merges(files: list[LiveFile]) -> list[list[LiveFile]]:
     """Groups of consecutive files to merge, each of about the target size when merged."""
+    parts: dict[tuple[tuple[str, str | None], ...], list[LiveFile]] = {}
+    for file in files:
+        parts.setdefault(file.partition, []).append(file)
+    return [group for part in parts.values() for group in _plan_part(part)]
+
+
+def _plan_part(files: list[LiveFile]) -> list[list[LiveFile]]:
     groups: list[list[LiveFile]] = [[]]
     size = 0
     for file in files:
         if file.size > TARGET_BYTES // 2:
-            groups.append([])
+            groups += [[file], []]
             size = 0
             continue
         if size + file.size > TARGET_BYTES or len(groups[-1]) >= FILES_MAX:
@@ -128,7 +170,12 @@ def plan_merges(files: list[LiveFile]) -> list[list[LiveFile]]:
             size = 0
         groups[-1].append(file)
         size += file.size
-    return [group for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 or any(map(_is_foreign, group))]
+
+
+def _is_foreign(file: LiveFile) -> bool:
+    """Whether delta-rs has written a file by itself: pyarrow cannot filter texts in it."""
+    return "-c000." in file.path
 
 
 def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,6 @@
 """The metrics of Spark sinks: what their jobs report, and how they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from rillnode.node.plugin import Described, Sample
@@ -40,6 +40,22 @@ METRICS: Final = (
         "rillnode_spark_table_rejects", "gauge", ("sink", "table"),
         "Entries among the rejects of a typed table, which did not fit its schema.",
     ),
+    Described(
+        "rillnode_spark_table_rows_late", "gauge", ("sink", "table"),
+        "Rows of a typed table that were received long after their time, since it was made.",
+    ),
+    Described(
+        "rillnode_spark_table_rows_superseded", "gauge", ("sink", "table"),
+        "Entries that came to a typed table after a later one of their key, since it was made.",
+    ),
+    Described(
+        "rillnode_spark_table_rows_expired", "gauge", ("sink", "table"),
+        "Entries that were too old for a typed table when they came, since it was made.",
+    ),
+    Described(
+        "rillnode_spark_table_unexpected_rows", "gauge", ("expectation", "sink", "table"),
+        "Rows that did not meet an expectation of a typed table, since it was made.",
+    ),
     Described("rillnode_spark_job_starts_total", "counter", ("sink",), "Starts of a sink's job."),
     Described(
         "rillnode_spark_job_failures", "gauge", ("sink",),
@@ -75,6 +91,14 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         ]
         return [(names, value) for names, value in values if isinstance(value, int | float)]
 
+    def unexpected() -> Iterator[Sample]:
+        for (name,), one in sinks:
+            for table in one["tables"]:
+                counts = _document(_document(one["report"].get(table)).get("unexpected"))
+                for expectation, count in counts.items():
+                    if isinstance(count, int | float):
+                        yield (expectation, name, table), count
+
     # Batches are numbered from 0; one that waits for rows has the number of the next.
     running = {name for name, one in sinks if one["report"].get("state") == "running"}
 
@@ -90,6 +114,10 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_table_seconds_behind": of_tables("seconds_behind"),
         "rillnode_spark_table_rows": of_tables("rows"),
         "rillnode_spark_table_rejects": of_tables("rejects"),
+        "rillnode_spark_table_rows_late": of_tables("rows_late"),
+        "rillnode_spark_table_rows_superseded": of_tables("rows_superseded"),
+        "rillnode_spark_table_rows_expired": of_tables("rows_expired"),
+        "rillnode_spark_table_unexpected_rows": [*unexpected()],
         "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
         "rillnode_spark_table_state": [
             ((name, state, table), state == now["state"])
@@ -100,3 +128,7 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_job_starts_total": [(name, one["starts"]) for name, one in sinks],
         "rillnode_spark_job_failures": [(name, one["failures"]) for name, one in sinks],
     }
+
+
+def _document(told: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", told) if isinstance(told, dict) else {}

@@ -4,24 +4,30 @@ Statistics let readers of the table skip files: a bronze file holds few streams 
 of indexes and times.
 """
 
+import datetime
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432
+HELD_BYTES_MAX: Final = 134_217_728
+"""Bytes of rows that are held in memory until they are parted."""
 _SHORT_TEXTS: Final = ("stream", "kind")
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class TableFile:
         data_bytes: sum of the lengths of `data`, where the table has this column.
         entries_lost: entries that rows of kind `gap` stand for.
         stats: the file's statistics as Delta's JSON.
+        partition: what the columns that the table is partitioned by are in all of its rows.
     """
 
     name: str
@@ -43,12 +50,24 @@ class TableFile:
     data_bytes: int
     entries_lost: int
     stats: str
+    partition: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
 
-def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+def write_files(
+    table: str,
+    batches: Iterable[pa.RecordBatch],
+    ids: Mapping[str, int] | None = None,
+    below: str = "",
+) -> Iterator[TableFile]:
     """Write batches to new files in the table's directory; each is durable when it is yielded.
 
     A reader of the table sees them only once they are committed.
+
+    Args:
+        table: the directory, or its URI.
+        batches: the rows.
+        ids: numbers by which the table's format knows columns, by their paths.
+        below: a directory in it that the files are in.
     """
     system, root = filesystem(table)
     pending: list[pa.RecordBatch] = []
@@ -58,7 +77,7 @@ def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Table
         if not batch.num_rows:
             continue
         if file is None:
-            file = _OpenFile(system, root, batch.schema)
+            file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
         pending.append(batch)
         pending_bytes += batch.nbytes
         if pending_bytes >= ROW_GROUP_BYTES:
@@ -71,6 +90,72 @@ def write_files(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Table
         if pending:
             file.write(pending)
         yield file.finish()
+
+
+def write_parted(
+    table: str,
+    batches: Iterable[pa.RecordBatch],
+    names: Sequence[str],
+    ids: Mapping[str, int] | None = None,
+) -> Iterator[TableFile]:
+    """Write batches as `write_files` does, to files of their own for each partition.
+
+    Args:
+        table: the directory, or its URI.
+        batches: the rows.
+        names: the columns that the table is partitioned by, which its files do not have.
+        ids: as of `write_files`.
+    """
+    if not names:
+        yield from write_files(table, batches, ids)
+        return
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= HELD_BYTES_MAX:
+            yield from _write_parts(table, held, names)
+            held, held_bytes = [], 0
+    if held:
+        yield from _write_parts(table, held, names)
+
+
+def _write_parts(
+    table: str, held: list[pa.RecordBatch], names: Sequence[str]
+) -> Iterator[TableFile]:
+    rows = pa.Table.from_batches(held)
+    for part in rows.select(list(names)).group_by(list(names)).aggregate([]).to_pylist():
+        mask = pa.array([True] * rows.num_rows)
+        for name, value in part.items():
+            column = rows.column(name)
+            here = pc.is_null(column) if value is None else pc.equal(column, value)
+            mask = pc.and_kleene(mask, here)
+        partition = {name: partition_text(value) for name, value in part.items()}
+        mine = rows.filter(mask).drop_columns(list(names)).to_batches()
+        for file in write_files(table, mine, below=partition_directory(partition)):
+            yield replace(file, partition=partition)
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition's value as a table's log has it."""
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return str(value).lower()
+        case datetime.date():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def partition_directory(partition: Mapping[str, str | None]) -> str:
+    """The directory of a partition's files, from which some readers take its values."""
+    return "/".join(
+        f"{quote(name, safe='')}={_NULL if value is None else quote(value, safe='')}"
+        for name, value in partition.items()
+    )
 
 
 def describe_file(table: str, name: str) -> TableFile:
@@ -130,11 +215,14 @@ def filesystem(table: str) -> tuple[fs.FileSystem, str]:
 
 
 class _OpenFile:
-    def __init__(self, system: fs.FileSystem, root: str, schema: pa.Schema) -> None:
-        system.create_dir(root, recursive=True)
+    def __init__(self, system: fs.FileSystem, root: str, below: str, schema: pa.Schema) -> None:
         self._system = system
         self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+        if below:
+            self._name = f"{below}/{self._name}"
         self._path = f"{root}/{self._name}"
+        self._root, self._depth = root, len(below.split("/")) if below else 0
+        system.create_dir(self._path.rpartition("/")[0], recursive=True)
         self._stream = system.open_output_stream(self._path)
         # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
         short: list[str] | bool = [name for name in _SHORT_TEXTS if name in schema.names]
@@ -161,7 +249,9 @@ class _OpenFile:
         size = self.written_bytes
         self._stream.close()
         if isinstance(self._system, fs.LocalFileSystem):
-            sync_files([Path(self._path)])
+            path = Path(self._path)
+            # The directories that it is in may be new, too.
+            sync_files([path, *list(path.parents)[: self._depth]])
         return self._figures.file(self._name, size)
 
 

@@ -21,10 +21,17 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
+from rillnode.node.spark.catalog_config import Catalog
 from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.job_config import DerivedConfig, JobConfig, TypedConfig, save_job_config
+from rillnode.node.spark.job_config import (
+    CatalogConfig,
+    DerivedConfig,
+    JobConfig,
+    TypedConfig,
+    save_job_config,
+)
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
 COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
@@ -147,14 +154,29 @@ def derived_config(table: SparkSink) -> DerivedConfig | None:
 
 def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
     """A typed table of a sink's job, from the node's configuration."""
+    catalog = table.catalog
     return TypedConfig(
         name=table.called,
         streams=table.streams,
-        dir=absolute(table.dir),
+        dir="" if table.dir is None else absolute(table.dir),
+        table="" if catalog is None else catalog.table,
+        catalog=None if catalog is None else catalog_config(catalog),
         source=table.source,
         evolve=table.evolve,
         reject=table.reject,
+        expect=table.expectations,
+        layout=table.layout,
         batch_rows_max=sink.batch_rows_max,
+    )
+
+
+def catalog_config(catalog: Catalog) -> CatalogConfig:
+    """A catalog, from the node's configuration."""
+    return CatalogConfig(
+        name=catalog.name,
+        type=catalog.type,
+        uri=catalog.url,
+        warehouse=catalog.warehouse or "",
     )
 
 

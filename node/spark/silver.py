@@ -52,6 +52,7 @@ from rillnode.node.spark.delta_log import (
     open_table,
     saved_position,
 )
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.offsets import TASK_ROWS_MIN
 from rillnode.node.spark.parquet import TableFile, filesystem
 from rillnode.node.spark.silver_files import (
@@ -157,7 +158,7 @@ class Silver(DataSource):
         if schema.names != KEY_STRUCT.names:
             raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
         table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
-        return SilverWriter(table, checkpoint, SILVER_STRUCT.json())
+        return SilverWriter(table, checkpoint, SILVER_STRUCT.json(), self.options["bronze"])
 
 
 class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -223,6 +224,10 @@ class SilverWriter(DeltaStreamWriter):
 
     notes_position = True
 
+    def __init__(self, table: str, checkpoint: str, schema_json: str, bronze: str) -> None:
+        super().__init__(table, checkpoint, schema_json)
+        self._bronze = bronze
+
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
     # nothing of what a writer hands on to its commit.
     def write(  # type: ignore[override]
@@ -239,6 +244,10 @@ class SilverWriter(DeltaStreamWriter):
         """The files that the keys name."""
         names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
         return sorted(names)
+
+    def allowed(self, files: list[TableFile]) -> list[TableFile]:
+        """The files without entries that were erased after they were read of bronze."""
+        return Erasures(self._bronze).keep_out(self._table, files)
 
     def positions(
         self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
@@ -280,7 +289,7 @@ def start_silver(
     )
     remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"
     once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
-    writer = once.writeStream.format(FORMAT).queryName("silver")
+    writer = once.writeStream.format(FORMAT).option("bronze", bronze).queryName("silver")
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
 
 

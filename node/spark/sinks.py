@@ -20,8 +20,8 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import FilesSink, SparkSink, sinks_of, tables_of
-from rillnode.node.spark.installed import require_spark
+from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
+from rillnode.node.spark.installed import require_iceberg, require_spark
 from rillnode.node.spark.metrics import METRICS, samples
 
 
@@ -38,6 +38,8 @@ class Sinks(PlugIn):
         super().__init__(host)
         sinks = sinks_of(host.config)
         require_spark(jobs=not all(table.external for table in sinks.spark))
+        if any(one.format == "iceberg" for one in host.config.each(TypedTable)):
+            require_iceberg()
         self._tables = {table.name: table for table in sinks.all}
         self._dir = host.config.data_dir / "sinks"
         self._entropy = host.entropy

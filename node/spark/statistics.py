@@ -86,13 +86,13 @@ class FileStatistics:
 
 def names_its_statistics(table: DeltaTable) -> bool:
     """Whether a table's properties say what statistics its files have."""
-    wanted = statistics_properties(arrow_schema_of(table))
+    wanted = statistics_properties(file_schema_of(table))
     return wanted.items() <= table.metadata().configuration.items()
 
 
 def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
     """Files that do not tell the nulls of each column, as `get_add_actions` has them."""
-    columns = ranged_columns(arrow_schema_of(table))
+    columns = ranged_columns(file_schema_of(table))
 
     def is_described(file: dict[str, Any]) -> bool:
         nulls: dict[str, int | None] = file.get("null_count") or {}
@@ -105,6 +105,12 @@ def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
 def arrow_schema_of(table: DeltaTable) -> pa.Schema:
     """A table's columns as an Arrow schema."""
     return pa.schema(table.schema().to_arrow())
+
+
+def file_schema_of(table: DeltaTable) -> pa.Schema:
+    """The columns of a table that its files have: those that it is not partitioned by."""
+    parted = table.metadata().partition_columns
+    return pa.schema([one for one in arrow_schema_of(table) if one.name not in parted])
 
 
 def _has_range(schema: pa.Schema, name: str) -> bool:

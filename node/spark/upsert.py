@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
@@ -35,15 +34,20 @@ _ORDER: Final = [("minute", "ascending"), ("stream", "ascending")]
 
 
 def upsert(
-    location: str, table: GoldTable, rows: pa.Table, positions: Sequence[Transaction] = ()
+    location: str,
+    table: GoldTable,
+    rows: pa.Table,
+    positions: Sequence[Transaction] = (),
+    slots: pa.Table | None = None,
 ) -> None:
-    """Replace the slots that `rows` has rows of; durable when it returns.
+    """Replace the slots that `rows` has rows of, and others; durable when it returns.
 
     Args:
         location: the table's directory or URI; it is made on demand.
         table: its columns and its slots.
         rows: the new rows, with exactly the table's columns, in this order.
         positions: what the transaction says beside.
+        slots: others, whose rows go unless `rows` has new ones.
 
     Raises:
         ConfigError: another table lies there.
@@ -51,7 +55,9 @@ def upsert(
     with committing(location):
         present = _open(location, table)
         while True:
-            removed, kept = _replaced(location, present, table, rows)
+            removed, kept = _replaced(
+                location, present, table, [rows, *([] if slots is None else [slots])]
+            )
             merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(_ORDER)
             actions: list[AddAction | RemoveAction] = [
                 RemoveAction(path, data_change=True, deletion_timestamp=_now_ms())
@@ -86,15 +92,17 @@ def _open(location: str, table: GoldTable) -> DeltaTable:
 
 
 def _replaced(
-    location: str, present: DeltaTable, table: GoldTable, rows: pa.Table
+    location: str, present: DeltaTable, table: GoldTable, replacing: Sequence[pa.Table]
 ) -> tuple[list[str], pa.Table]:
     """Paths of the files with rows of the slots, and those of their rows that stay."""
-    if not rows.num_rows:
-        return [], rows.cast(table.schema)
-    span = pc.min_max(rows.column("minute")).as_py()
-    paths = _files(present, span["min"], span["max"])
+    slots = {slot for rows in replacing for slot in _slots(rows, table)}
+    if not slots:
+        return [], _read(location, table, [])
+    minutes: list[datetime] = [
+        one for rows in replacing for one in rows.column("minute").unique().to_pylist()
+    ]
+    paths = _files(present, min(minutes), max(minutes))
     held = _read(location, table, paths)
-    slots = set(_slots(rows, table))
     stays = [slot not in slots for slot in _slots(held, table)]
     return paths, held.filter(pa.array(stays, pa.bool_()))
 

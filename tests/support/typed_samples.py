@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from pipeline_samples import TIME, Query, make_block
@@ -15,6 +16,7 @@ from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.decode import Landed, Lander, Plan
+from rillnode.node.spark.typed.delta_store import OpenDeltaTable
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import Schema, SchemaSource
 from rillnode.node.spark.typed.work import Engine, in_process
@@ -82,7 +84,7 @@ class Lake:
         self.directory = directory
         self.bronze = Query(directory)
         self._batch = 0
-        self._next: dict[str, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
 
     def push(
         self,
@@ -90,13 +92,14 @@ class Lake:
         stream: str = "s",
         created_at: int = CREATED_AT,
         received_at: int = TIME,
+        partition: int = 0,
     ) -> None:
         """Land entries of a stream as one batch of bronze."""
-        first = self._next.get(stream, 0)
-        until = self._next[stream] = first + len(items)
+        first = self._next.get((stream, partition), 0)
+        until = self._next[stream, partition] = first + len(items)
         builder = BatchBuilder()
         block = make_block(first, list(items), received_at=received_at)
-        builder.add_block(stream, 0, block, first, until, created_at=created_at)
+        builder.add_block(stream, partition, block, first, until, created_at=created_at)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 
@@ -111,6 +114,14 @@ class Lake:
         keys.setdefault("streams", ("*",))
         return TypedConfig(name=name, dir=str(self.directory / name), **keys)
 
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table as another program reads them; none where there is none."""
+        path = self.directory / name
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        rows: list[dict[str, Any]] = plain_rows(str(path)).to_pylist()
+        return rows
+
     def table(
         self, name: str = "t", engine: Engine = in_process, *, tasks_max: int = 1, **keys: Any
     ) -> TypedQuery:
@@ -120,11 +131,7 @@ class Lake:
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         """The rows of a table, by the place of their entries."""
-        path = self.directory / name
-        if not DeltaTable.is_deltatable(str(path)):
-            return []
-        rows = plain_rows(str(path)).to_pylist()
-        return sorted(rows, key=lambda row: (row["_stream"], row["_index"]))
+        return sorted(self.read(name), key=lambda row: (row["_stream"], row["_index"]))
 
     def places(self, name: str = "t") -> list[int]:
         """The indexes of the entries in a table."""
@@ -135,3 +142,16 @@ def run(query: TypedQuery) -> None:
     """Let a table take in all that there is."""
     while query.step():
         continue
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the process be killed when it begins another commit."""
+    real, left = OpenDeltaTable.commit, [commits]
+
+    def dying(table: OpenDeltaTable, *args: Any, **keys: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        real(table, *args, **keys)
+
+    monkeypatch.setattr(OpenDeltaTable, "commit", dying)

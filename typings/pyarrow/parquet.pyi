@@ -37,6 +37,13 @@ class ParquetFile:
     ) -> Iterator[RecordBatch]: ...
 
 def write_table(
-    table: Table, where: str, *, compression: str = "snappy", compression_level: int | None = None
+    table: Table,
+    where: str,
+    *,
+    compression: str = "snappy",
+    compression_level: int | None = None,
+    filesystem: FileSystem | None = None,
 ) -> None: ...
-def read_table(source: str, *, columns: Sequence[str] | None = None) -> Table: ...
+def read_table(
+    source: str, *, columns: Sequence[str] | None = None, filesystem: FileSystem | None = None
+) -> Table: ...

@@ -171,7 +171,11 @@ def _tables(config: "Config", sink: "SparkSink") -> list[str]:
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.schemas import STREAM
 
-    typed = [one.dir for one in tables_of(config, sink.name) if STREAM not in one.dir]
+    typed = [
+        one.dir
+        for one in tables_of(config, sink.name)
+        if one.format == "delta" and one.dir is not None and STREAM not in one.dir
+    ]
     places = (sink.table_dir, sink.silver_dir, *typed, *(f"{one}_rejects" for one in typed))
     return [absolute(one) for one in places if one is not None]
 

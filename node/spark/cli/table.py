@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
@@ -10,11 +10,7 @@ from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, co
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from rillnode.node.config import Config
-    from rillnode.node.spark.config import TypedTable
-    from rillnode.node.spark.job_config import TypedConfig
+from rillnode.node.spark.cli import erase
 
 _SAMPLES: Final = 1_000
 _COLUMNS: Final = (
@@ -24,7 +20,7 @@ _COLUMNS: Final = (
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "table", "typed tables: list, show, infer, retry")
+    verbs = add_noun(commands, "table", "typed tables: list, show, infer, retry, erase")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's typed tables, their rows, rejects and how far they are behind",
@@ -68,6 +64,7 @@ def add(commands: Commands) -> None:
     _add_name(parser)
     _add_stream(parser)
     add_config_options(parser)
+    erase.add(verbs)
 
 
 async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -92,9 +89,10 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one typed table."""
     from rillnode.node.config import load_config
+    from rillnode.node.spark.cli.table_choice import choose_table
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
-    table, typed = _typed(config, args.name, args.stream)
+    table, typed = choose_table(config, args.name, args.stream)
     from rillnode.node.spark.typed.describing import describe
 
     terminal.record({"name": table.called, **describe(typed)})
@@ -122,7 +120,9 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
             f"none of {looked_at} entries of {names} that sink {sink.name} has landed is a JSON "
             "object with something in it, so there is nothing to make columns of",
         )
-    place = str(table.dir) if table is not None else f"data/tables/{_plain(args.name)}"
+    place = (
+        str(table.dir) if table is not None and table.dir else f"data/tables/{_plain(args.name)}"
+    )
     terminal.write_text(write_table(streams, place, columns) + "\n")
     terminal.message(f"made of {looked_at} entries: look it over before you put it into node.toml")
     return Exit.OK
@@ -132,9 +132,10 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     """Land rejects again."""
     from rillnode.node.config import load_config
     from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.cli.table_choice import choose_table
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
-    table, typed = _typed(config, args.name, args.stream)
+    table, typed = choose_table(config, args.name, args.stream)
     from rillnode.node.spark.delta_log import TableLog
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.query import TypedQuery
@@ -144,35 +145,6 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     landed, left = TypedQuery(typed, TableLog(absolute(sink.table_dir)), in_process).retry()
     terminal.message(f"{table.called}: {landed} rejects fit now, {left} do not")
     return Exit.OK
-
-
-def _typed(config: "Config", name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
-    """A table of the configuration, as its sink's job has it.
-
-    Raises:
-        ConfigError: there is none of that name, or it needs a stream.
-    """
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.config import TypedTable
-    from rillnode.node.spark.typed.schemas import STREAM
-
-    tables = {one.called: one for one in config.each(TypedTable)}
-    if name not in tables:
-        there = f"there is {', '.join(tables)}" if tables else "node.toml has no [[table]]"
-        raise ConfigError("table.unknown", f"no typed table is named {name!r}; {there}")
-    table = tables[name]
-    sink = choose_sink(config, table.sink)
-    # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.process import typed_config
-    from rillnode.node.spark.typed.tables import of_stream
-
-    typed = typed_config(table, sink)
-    if STREAM not in typed.dir:
-        return table, typed
-    if not stream:
-        text = f"{name} is a table for each stream: name one with --stream"
-        raise ConfigError("table.stream", text)
-    return table, of_stream(typed, stream)
 
 
 def _plain(name: str) -> str:

@@ -21,6 +21,9 @@ PLACE: Final = pa.schema(
     ]
 )
 """Where a row's entry stands; all of it together is unique."""
+ICEBERG_NAMES: Final = {"_partition": "_stream_partition"}
+"""What columns are called in Iceberg's tables whose names Iceberg keeps for itself."""
+OWN_NAMES: Final = {other: name for name, other in ICEBERG_NAMES.items()}
 REST: Final = pa.field("_rest", pa.string())
 """The fields of an entry that the schema does not have, as JSON, where they are kept."""
 REJECTS: Final = pa.schema(
@@ -35,7 +38,7 @@ REJECTS: Final = pa.schema(
 )
 """Entries that did not fit, as they are in bronze."""
 
-_KIND: Final = b"rillnode.kind"
+KIND: Final = b"rillnode.kind"
 """Metadata of a field that says its kind where its type does not."""
 _ARROW: Final[Mapping[str, pa.DataType]] = {
     "bool": pa.bool_(),
@@ -65,14 +68,21 @@ _CHECKS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
 )
 
 
-def table_schema(columns: Columns, *, rest: bool) -> pa.Schema:
-    """The schema of a typed table: where rows come from, then its columns; all may be null."""
-    return pa.schema([*PLACE, *([REST] if rest else []), *(arrow_field(one) for one in columns)])
+def table_schema(columns: Columns, *, rest: bool, own: Sequence[pa.Field] = ()) -> pa.Schema:
+    """The schema of a typed table; all columns may be null.
+
+    Args:
+        columns: the columns, which come after where rows come from.
+        rest: whether there is `_rest`.
+        own: what else is of the table's own.
+    """
+    parts = [*PLACE, *([REST] if rest else []), *own]
+    return pa.schema([*parts, *(arrow_field(one) for one in columns)])
 
 
 def arrow_field(column: Column) -> pa.Field:
     """A column as a field of Arrow's."""
-    metadata = {_KIND: b"json"} if column.kind == "json" else None
+    metadata = {KIND: b"json"} if column.kind == "json" else None
     return pa.field(column.name, _arrow_type(column), metadata=metadata)
 
 
@@ -106,7 +116,7 @@ def _column_of(field: pa.Field) -> Column:
         return Column(field.name, "list", True, (_column_of(pa.field("", kind.value_type)),))
     if pa.types.is_map(kind):
         return Column(field.name, "map", True, (_column_of(pa.field("", kind.item_type)),))
-    if told := (field.metadata or {}).get(_KIND):
+    if told := (field.metadata or {}).get(KIND):
         return Column(field.name, told.decode(), True)
     for check, name in _CHECKS:
         if check(kind):

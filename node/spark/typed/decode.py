@@ -36,8 +36,13 @@ from rillnode.node.spark.typed.columns import (
     object_type,
     read_columns,
 )
+from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.infer import new_columns
+from rillnode.node.spark.typed.judging import Expectations, Unexpected
+from rillnode.node.spark.typed.keys import Marker, null_keys
+from rillnode.node.spark.typed.layout import PLAIN, Layout
 from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
+from rillnode.node.spark.typed.times import long_values
 
 REASON_MAX: Final = 500
 _MESSAGE: Final = 27
@@ -66,6 +71,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         evolve: what is done about what the schema does not have.
         settled: all that could be found was taken in: the rest are rejects.
         version: number of the schema.
+        expect: what is expected of each row.
+        layout: how the table's rows are kept.
     """
 
     source: SchemaSource
@@ -74,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     evolve: Evolve = "add"
     settled: bool = False
     version: int = 1
+    expect: tuple[Expectation, ...] = ()
+    layout: Layout = PLAIN
 
 
 class Found(NamedTuple):
@@ -96,12 +105,14 @@ class Landed(NamedTuple):
         rejects: rows of its rejects.
         found: what the table should take in first; its entries are in neither of both.
         pause: why the table has to wait for people; empty where it need not.
+        unexpected: how many rows did not meet an expectation.
     """
 
     rows: pa.RecordBatch
     rejects: pa.RecordBatch
     found: Found
     pause: str
+    unexpected: Unexpected
 
 
 class _Misfit(Exception):
@@ -131,10 +142,12 @@ class Lander:
     def __init__(self, plan: Plan, schema: Schema | None = None) -> None:
         schema = schema or load_schema(plan.source)
         self._plan = plan
-        self._columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
-        self.schema = table_schema(self._columns, rest=plan.rest)
+        self.columns = merge_columns(read_columns(plan.table), schema.columns, widen=True)
+        self.schema = table_schema(self.columns, rest=plan.rest)
+        self._expectations = Expectations(plan.expect, self.schema)
+        self.marker = Marker(plan.layout, self.schema)
         self._strict, self._lenient = (
-            msgspec.json.Decoder(object_type(self._columns, strict=strict, struct=schema.struct))
+            msgspec.json.Decoder(object_type(self.columns, strict=strict, struct=schema.struct))
             for strict in (True, False)
         )
 
@@ -179,7 +192,15 @@ class Lander:
         arrays = self._arrays(objects, rests, good, bad)
         landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
         found = found._replace(columns=new_columns(samples))
-        return Landed(landed, self._rejects(rows, sorted(bad), now), found, pause)
+        layout = self._plan.layout
+        if unfit := long_values(landed, layout) | null_keys(landed, layout):
+            bad += [(good[at], why) for at, why in unfit.items()]
+            kept = [at for at in range(len(good)) if at not in unfit]
+            landed, good = landed.take(pa.array(kept, pa.int64())), [good[at] for at in kept]
+        judged = self._expectations.judge(landed)
+        bad += [(good[at], why) for at, why in judged.rejected]
+        rejects = self._rejects(rows, sorted(bad), now)
+        return Landed(judged.rows, rejects, found, pause, judged.unexpected)
 
     def _judge(self, payload: bytes, error: BaseException) -> object:
         """The object of an entry that is no strict one, or what the schema lacks for it.
@@ -198,7 +219,7 @@ class Lander:
         if not isinstance(said, dict):
             raise _Misfit(_reason(error)) from error
         wide: set[tuple[str, ...]] = set()
-        fields = _unknown(cast("dict[str, Any]", said), self._columns, (), wide)
+        fields = _unknown(cast("dict[str, Any]", said), self.columns, (), wide)
         try:
             one = self._lenient.decode(payload)
         except _FAULTS as other:
@@ -229,13 +250,13 @@ class Lander:
     ) -> list[pa.Array]:
         """The columns' arrays; what does not fit its column leaves the first three lists."""
         try:
-            arrays = object_arrays(self._columns, objects)
+            arrays = object_arrays(self.columns, objects)
         except _DOES_NOT_FIT:
             for at in reversed(range(len(objects))):
-                if why := _overflow(self._columns, objects[at]):
+                if why := _overflow(self.columns, objects[at]):
                     bad.append((good[at], why))
                     del objects[at], rests[at], good[at]
-            arrays = object_arrays(self._columns, objects)
+            arrays = object_arrays(self.columns, objects)
         return [*([pa.array(rests, pa.string())] if self._plan.rest else []), *arrays]
 
     def _rejects(

@@ -4,19 +4,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-import pyarrow as pa
+import msgspec
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.delta_log import TableLog, live_files, open_table
+from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
 from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.counts import counts_of
 from rillnode.node.spark.typed.decode import said_by
-from rillnode.node.spark.typed.evolution import read_history
 from rillnode.node.spark.typed.infer import infer_columns
+from rillnode.node.spark.typed.judging import totals, unexpected_minutes
+from rillnode.node.spark.typed.stores import stores_of
 
 REASONS_MAX: Final = 20
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -24,27 +25,28 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 def describe(config: TypedConfig) -> dict[str, Any]:
     """What there is to know of a typed table: its schemas, files and rejects."""
-    table, rejects = open_table(config.dir), open_table(config.rejects)
-    history = list(read_history(config.dir))
-    found: dict[str, Any] = {"dir": config.dir, "evolve": config.evolve, "reject": config.reject}
+    stores = stores_of(config)
+    table, rejects = (one.open() for one in stores)
+    history = stores[0].history()
+    found: dict[str, Any] = {
+        "dir": config.dir or stores[0].name,
+        "evolve": config.evolve,
+        "reject": config.reject,
+        **msgspec.to_builtins(config.layout),
+    }
     if table is None or not history:
         return {**found, "state": "not made yet"}
-    files = pa.table(table.get_add_actions())
-    committed_ms: int = table.history(1)[0]["timestamp"]
-    sizes = cast("list[int]", files.column("size_bytes").to_pylist())
     return {
         **found,
         "schema_version": history[-1].version,
         "columns": toml_value(history[-1].columns),
         "rows": table.count(),
         "rejects": 0 if rejects is None else rejects.count(),
-        "reasons": {} if rejects is None else _reasons(config.rejects),
-        "files": len(sizes),
-        "bytes": sum(sizes),
-        "file_bytes_min": min(sizes, default=0),
-        "file_bytes_max": max(sizes, default=0),
-        "table_version": table.version(),
-        "last_commit": datetime.fromtimestamp(committed_ms / 1_000, UTC),
+        "reasons": {} if rejects is None else _reasons(stores[1].uris(rejects.files())),
+        **counts_of(table),
+        "unexpected": totals(table, [one.name for one in config.expect]),
+        "unexpected_minutes": unexpected_minutes(table),
+        **table.figures(),
         "schemas": [
             {
                 "version": one.version,
@@ -57,12 +59,10 @@ def describe(config: TypedConfig) -> dict[str, Any]:
     }
 
 
-def _reasons(location: str) -> dict[str, int]:
+def _reasons(uris: Sequence[str]) -> dict[str, int]:
     """How many rejects there are for each reason, the most frequent ones."""
-    log = TableLog(location)
-    table = log.open()
     counted: Counter[str] = Counter()
-    for uri in log.uris(live_files(table)) if table is not None else ():
+    for uri in uris:
         for rows in read_file(uri, ["reason"]):
             counted.update(rows.column("reason").to_pylist())
     return dict(counted.most_common(REASONS_MAX))

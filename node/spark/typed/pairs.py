@@ -6,22 +6,22 @@ rejects are a pair ahead commits the other half first. Where there are no reject
 all there is.
 """
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import Transaction
 
 from rillnode.codecs.errors import StoreError
-from rillnode.node.spark.delta import add_actions, committing, open_to_write, sync_log
-from rillnode.node.spark.delta_log import open_table
-from rillnode.node.spark.parquet import TableFile, remove_files
+from rillnode.node.spark.erasure import Erasures
+from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
+from rillnode.node.spark.typed.judging import METADATA, Unexpected
+from rillnode.node.spark.typed.store import Conflict, OpenTable, TableStore
 from rillnode.node.spark.typed.work import table_files
 
+_ATTEMPTS: Final = 5
 _PAIR: Final = "rillnode.pair"
 """As what both tables' transactions number pairs."""
 
@@ -30,13 +30,15 @@ class Pairs:
     """A typed table and its rejects.
 
     Args:
-        table: directory or URI of the table.
-        rejects: that of its rejects.
+        table: the table.
+        rejects: its rejects.
+        erasures: what was erased of that of which the table is made.
     """
 
-    def __init__(self, table: str, rejects: str) -> None:
+    def __init__(self, table: TableStore, rejects: TableStore, erasures: Erasures) -> None:
         self.table = table
         self.rejects = rejects
+        self._erasures = erasures
 
     def recover(self) -> None:
         """Commit the half that a killed process has left.
@@ -44,8 +46,19 @@ class Pairs:
         Raises:
             StoreError: `table.pair`, the log of the rejects no longer tells it.
         """
-        with committing(self.table):
+        with self.table.committing():
             self._recover()
+
+    def sweep(self) -> int:
+        """Take out of both tables what was erased; returns how many rows that were.
+
+        Raises:
+            StoreError: as `recover` and `erasure.sweep`.
+        """
+        # What a killed process has left may bring erased rows.
+        self.recover()
+        erased = self._erasures.erased()
+        return sum(one.erase(erased, self.table.committing) for one in (self.table, self.rejects))
 
     def commit(
         self,
@@ -55,6 +68,7 @@ class Pairs:
         start: Sequence[Transaction] = (),
         end: Sequence[Transaction] = (),
         retried: Sequence[str] | None = None,
+        unexpected: Unexpected | None = None,
     ) -> bool:
         """Commit files that are written, and how far the table has come.
 
@@ -64,98 +78,86 @@ class Pairs:
             start: where the table must be still; elsewhere another process has done the work.
             end: where it is then.
             retried: files of the rejects that these ones are made of, and that go.
+            unexpected: how many rows did not meet an expectation.
 
         Returns:
             Whether it was done; where it was not the files are removed.
         """
-        with committing(self.table):
-            table = self._recover()
-            if table is None or not (
-                _is_at(table, start) and (retried is None or self._has(retried))
-            ):
-                remove_files(self.table, [one.name for one in files])
-                remove_files(self.rejects, [one.name for one in rejects])
-                return False
-            if not rejects and retried is None:
-                commit_files(self.table, table, add_actions(files, data_change=True), list(end))
-                return True
-            log = open_to_write(self.rejects, Schema.from_arrow(REJECTS))
-            number = (log.transaction_version(_PAIR) or 0) + 1
-            actions = add_actions(rejects, data_change=True)
-            now_ms = time.time_ns() // 1_000_000
-            actions += [
-                RemoveAction(one, data_change=True, deletion_timestamp=now_ms)
-                for one in retried or ()
-            ]
-            pair = {
-                "number": number,
-                "files": [asdict(one) for one in files],
-                "positions": [[one.app_id, one.version] for one in end],
-            }
-            commit_files(self.rejects, log, actions, [Transaction(_PAIR, number)], pair)
-            self._finish(table, pair)
+        for _ in range(_ATTEMPTS):
+            with suppress(Conflict), self.table.committing():
+                # Files that hold what was erased are gone then, also for the next attempt.
+                files = self.table.allowed(files, self._erasures)
+                rejects = self.rejects.allowed(rejects, self._erasures)
+                return self._commit(files, rejects, start, end, retried, unexpected)
+        raise self._busy()
+
+    def _commit(
+        self,
+        files: Sequence[TableFile],
+        rejects: Sequence[TableFile],
+        start: Sequence[Transaction],
+        end: Sequence[Transaction],
+        retried: Sequence[str] | None,
+        unexpected: Unexpected | None,
+    ) -> bool:
+        table = self._recover()
+        if table is None or not (_is_at(table, start) and (retried is None or self._has(retried))):
+            self.table.remove([one.name for one in files])
+            self.rejects.remove([one.name for one in rejects])
+            return False
+        if not rejects and retried is None:
+            table.commit(files, end, noted=_told(unexpected))
             return True
+        log = self.rejects.become(REJECTS, None)
+        number = (log.transaction_version(_PAIR) or 0) + 1
+        pair = {
+            "number": number,
+            "files": [asdict(one) for one in files],
+            "positions": [[one.app_id, one.version] for one in end],
+            METADATA: unexpected or {},
+        }
+        log.commit(rejects, [Transaction(_PAIR, number)], removed=retried or (), pair=pair)
+        try:
+            _finish(table, pair)
+        except Conflict:
+            self._recover()
+        return True
 
-    def _recover(self) -> DeltaTable | None:
-        table, rejects = open_table(self.table), open_table(self.rejects)
-        if table is None or rejects is None:
-            return table
-        number = rejects.transaction_version(_PAIR) or 0
-        if number <= (table.transaction_version(_PAIR) or 0):
-            return table
-        for commit in rejects.history():
-            pair = cast("dict[str, Any]", commit.get("pair") or {})
-            if pair.get("number") == number:
-                self._finish(table, pair)
+    def _recover(self) -> OpenTable | None:
+        for _ in range(_ATTEMPTS):
+            table, rejects = self.table.open(), self.rejects.open()
+            if table is None or rejects is None:
                 return table
-        text = f"the log of {self.rejects} no longer tells what {self.table} was to get with it"
-        raise StoreError("table.pair", f"{text}: remove both directories, and they are made anew")
+            number = rejects.transaction_version(_PAIR) or 0
+            if number <= (table.transaction_version(_PAIR) or 0):
+                return table
+            if not (pair := self.rejects.pair(number)):
+                text = f"{self.rejects.name} no longer tells what {self.table.name} was to get"
+                raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
+            with suppress(Conflict):
+                _finish(table, pair)
+                return table
+        raise self._busy()
 
-    def _finish(self, table: DeltaTable, pair: dict[str, Any]) -> None:
-        positions = [Transaction(name, version) for name, version in pair["positions"]]
-        positions.append(Transaction(_PAIR, pair["number"]))
-        files = table_files(pair["files"])
-        commit_files(self.table, table, add_actions(files, data_change=True), positions)
+    def _busy(self) -> StoreError:
+        return StoreError("table.busy", f"{self.table.name} is written by others all the time")
 
-    def _has(self, names: Sequence[str]) -> bool:
+    def _has(self, files: Sequence[str]) -> bool:
         """Whether the rejects still have files."""
-        rejects = open_table(self.rejects)
-        return rejects is not None and set(names) <= set(paths_of(rejects))
+        rejects = self.rejects.open()
+        return rejects is not None and set(files) <= set(rejects.files())
 
 
-def paths_of(table: DeltaTable) -> list[str]:
-    """The paths of a table's files, as its log has them."""
-    return cast("list[str]", pa.table(table.get_add_actions()).column("path").to_pylist())
+def _finish(table: OpenTable, pair: dict[str, Any]) -> None:
+    positions = [Transaction(name, version) for name, version in pair["positions"]]
+    positions.append(Transaction(_PAIR, pair["number"]))
+    noted = _told(pair.get(METADATA))
+    table.commit(table_files(pair["files"]), positions, noted=noted)
 
 
-def _is_at(table: DeltaTable, start: Sequence[Transaction]) -> bool:
+def _told(unexpected: Unexpected | None) -> dict[str, Any]:
+    return {METADATA: unexpected} if unexpected else {}
+
+
+def _is_at(table: OpenTable, start: Sequence[Transaction]) -> bool:
     return all(table.transaction_version(one.app_id) in (None, one.version) for one in start)
-
-
-def commit_files(
-    location: str,
-    table: DeltaTable,
-    actions: list[AddAction | RemoveAction],
-    positions: list[Transaction],
-    pair: dict[str, Any] | None = None,
-) -> None:
-    """Commit one of the two tables; it is durable when this returns.
-
-    Args:
-        location: where the table is.
-        table: the table; as of now afterwards.
-        actions: what becomes of its files.
-        positions: what its transactions are to say.
-        pair: what the other table is to get with this.
-    """
-    before = table.version()
-    table.create_write_transaction(
-        actions,
-        "append",
-        table.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=positions, custom_metadata={"pair": pair} if pair else None
-        ),
-    )
-    table.update_incremental()
-    sync_log(location, before, table.version())

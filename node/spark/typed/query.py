@@ -6,24 +6,28 @@ was made or was not. `docs/explanation/architecture.md` tells of the other table
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.delta_log import LogFile, Position, TableLog, open_table, saved_position
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.parquet import remove_files
 from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.counts import counted, counts_of
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
-from rillnode.node.spark.typed.pairs import Pairs, paths_of
+from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
+from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.schemas import load_schema
+from rillnode.node.spark.typed.store import OpenTable
+from rillnode.node.spark.typed.stores import stores_of
 from rillnode.node.spark.typed.work import (
     Engine,
     Outcome,
@@ -63,6 +67,7 @@ class TypedQuery:
         bronze: the log of the bronze table.
         engine: does the work.
         tasks_max: tasks of a step that is large enough for them.
+        erasures: those of the bronze table, where they are looked up for others, too.
 
     Attributes:
         position: how far in bronze the table has come, as the last step saw it.
@@ -71,7 +76,13 @@ class TypedQuery:
     """
 
     def __init__(
-        self, config: TypedConfig, bronze: TableLog, engine: Engine, *, tasks_max: int = 1
+        self,
+        config: TypedConfig,
+        bronze: TableLog,
+        engine: Engine,
+        *,
+        tasks_max: int = 1,
+        erasures: Erasures | None = None,
     ) -> None:
         self.config = config
         self.position: Position | None = None
@@ -79,16 +90,17 @@ class TypedQuery:
         self._bronze = bronze
         self._engine = engine
         self._tasks_max = tasks_max
-        self._pairs = Pairs(config.dir, config.rejects)
+        self._table, self._rejects = stores_of(config)
+        erasures = erasures or Erasures(bronze.location)
+        self._pairs = Pairs(self._table, self._rejects, erasures)
         self._typed = TableSchema(
-            config.dir, widen=config.evolve == "widen", rest=config.evolve == "freeze"
+            self._table,
+            widen=config.evolve == "widen",
+            rest=config.evolve == "freeze",
+            layout=config.layout,
         )
         self._plan: Plan | None = None
         self._ahead: Position | None = None
-        self._maintenance = [
-            (place, Maintenance(place, config.compact_commits))
-            for place in (config.dir, config.rejects)
-        ]
 
     def step(self) -> bool:
         """Take in the next part of bronze; returns whether there was any.
@@ -97,12 +109,19 @@ class TypedQuery:
             ConfigError: the schema does not load, or the table cannot be what it says.
             StoreError: `table.paused`, people have to look; or bronze's log does not reach back.
         """
+        try:
+            return self._step()
+        except BaseException:
+            self._plan = None  # the table may have become another: the next step looks
+            raise
+
+    def _step(self) -> bool:
         bronze = self._bronze.open()
         if bronze is None:
             return False
         self.caught_up_with = None
         plan = self._prepared()
-        table = open_table(self.config.dir)
+        table = self._table.open()
         saved = self._saved(table, str(bronze.metadata().id))
         start = self._ahead if self._ahead is not None and self._ahead > saved else saved
         end = self._bronze.plan(start, self.config.batch_rows_max)
@@ -115,9 +134,21 @@ class TypedQuery:
         self._refuse(outcomes)
         written = [one for each in outcomes for one in table_files(each.files)]
         rejected = [one for each in outcomes for one in table_files(each.rejects)]
-        if written or rejected or end.version - saved.version >= EMPTY_VERSIONS_MAX:
+        counts = _counts(outcomes)
+        # Old files of bronze, which an erasure has left, wait for who may have to read them.
+        is_due = saved.version < self._bronze.erased_at <= end.version
+        is_due = is_due or end.version - saved.version >= EMPTY_VERSIONS_MAX
+        if written or rejected or counts or is_due:
             until = [*end.transactions(), _source(end.table)]
-            self._pairs.commit(written, rejected, start=saved.transactions(), end=until)
+            unexpected = summed([one.unexpected for one in outcomes])
+            before, after = self._totals(table, unexpected, counts)
+            self._pairs.commit(
+                written,
+                rejected,
+                start=[*saved.transactions(), *before],
+                end=[*until, *after],
+                unexpected=unexpected,
+            )
             self._ahead = None
         else:
             # A table of one stream among many would have a version for each of the others'.
@@ -125,24 +156,47 @@ class TypedQuery:
         self.position = end
         return True
 
+    def is_level(self) -> bool:
+        """Whether the table has come to where bronze is now."""
+        bronze = self._bronze.open()
+        return (
+            bronze is not None
+            and self.position is not None
+            and self.position.version == bronze.version()
+        )
+
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        for place, maintenance in self._maintenance:
-            table = open_table(place)
-            if table is not None and (done := maintenance.step(table)):
-                return f"{place}: {done}"
+        for store in (self._table, self._rejects):
+            if done := store.maintain():
+                return f"{store.name}: {done}"
         return None
 
     def figures(self) -> dict[str, object]:
         """The table's rows, its rejects and the number of its schema."""
-        table, rejects = open_table(self.config.dir), open_table(self.config.rejects)
+        table = self._table.open()
         return {
             "rows": _count(table),
-            "rejects": _count(rejects),
+            "rejects": _count(self._rejects.open()),
+            **counts_of(table),
             "schema_version": len(self._typed.history()),
+            "unexpected": totals(table, [one.name for one in self.config.expect]),
         }
 
-    def _saved(self, table: DeltaTable | None, source: str) -> Position:
+    @property
+    def _warned(self) -> set[str]:
+        return {one.name for one in self.config.expect if one.action == "warn"}
+
+    def _totals(
+        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
+    ) -> tuple[list[Transaction], list[Transaction]]:
+        """The totals before and after some rows, of those that change."""
+        before = totals(table, list(unexpected))
+        after = {name: before[name] + sum(unexpected[name].values()) for name in before}
+        was, now = counted(table, counts)
+        return [*positions(before), *was], [*positions(after), *now]
+
+    def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
 
         Raises:
@@ -152,8 +206,8 @@ class TypedQuery:
         if known is not None and known != _source(source).version:
             raise ConfigError(
                 "table.source",
-                f"bronze was made anew, and has entries again that {self.config.dir} has: remove "
-                f"it and {self.config.rejects}, which are then made anew, too; or give the table "
+                f"bronze was made anew, and has entries again that {self._table.name} has: remove "
+                f"it and {self._rejects.name}, which are then made anew, too; or give the table "
                 "another dir",
             )
         return saved_position(table, source)
@@ -167,14 +221,16 @@ class TypedQuery:
         return self._plan
 
     def _planned(self, columns: Columns) -> Plan:
-        table = open_table(self.config.dir)
-        names = [] if table is None else [one.name for one in table.schema().fields]
+        table = self._table.open()
+        names = [] if table is None else table.arrow_schema.names
         return Plan(
             source=self.config.source,
             table=written_columns(columns),
             rest="_rest" in names,
             evolve=self.config.evolve,
             version=len(self._typed.history()),
+            expect=self.config.expect,
+            layout=self.config.layout,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -186,15 +242,21 @@ class TypedQuery:
         """
         plan = self._prepared()
         for _ in range(_ATTEMPTS):
-            rejects = open_table(self.config.rejects)
-            paths = [] if rejects is None else paths_of(rejects)
-            if not paths:
+            table, rejects = self._table.open(), self._rejects.open()
+            files = [] if rejects is None else rejects.files()
+            if not files:
                 return 0, 0
-            work = self._work(tuple(f"{self.config.rejects}/{one}" for one in paths))
+            work = self._work(tuple(self._rejects.uris(files)))
             outcomes = self._land([msgspec.structs.replace(work, retried=True)], plan)
             written = [one for each in outcomes for one in table_files(each.files)]
             rejected = [one for each in outcomes for one in table_files(each.rejects)]
-            if self._pairs.commit(written, rejected, retried=paths):
+            unexpected = summed([one.unexpected for one in outcomes])
+            # What is rejected again was counted when it first was.
+            unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
+            before, after = self._totals(table, unexpected, _counts(outcomes))
+            if self._pairs.commit(
+                written, rejected, start=before, end=after, retried=files, unexpected=unexpected
+            ):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")
 
@@ -203,8 +265,9 @@ class TypedQuery:
         outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)
-            found = usable(self._typed.present(), merged_found(outcomes))
+            found = usable(self._typed.present(), merged_found(outcomes), self._table)
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
+            wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:
                 _, columns = self._typed.take_in(found, wide)
                 self._plan = plan = self._planned(columns)
@@ -235,23 +298,21 @@ class TypedQuery:
         ]
 
     def _work(self, files: tuple[str, ...]) -> Work:
-        return Work(
-            streams=self.config.streams,
-            files=files,
-            table=self.config.dir,
-            rejects=self.config.rejects,
-        )
+        return Work(streams=self.config.streams, files=files)
 
     def _run(self, works: list[Work], plan: Plan) -> list[Outcome]:
-        planned = [msgspec.structs.replace(one, plan=plan) for one in works]
+        table, rejects = self._table.place(), self._rejects.place()
+        planned = [
+            msgspec.structs.replace(one, plan=plan, table=table, rejects=rejects) for one in works
+        ]
         done = self._engine([msgspec.json.encode(one) for one in planned]) if works else []
         return [msgspec.json.decode(one, type=Outcome) for one in done]
 
     def _remove(self, outcomes: Sequence[Outcome]) -> None:
         """Remove files that nobody is to see."""
         for one in outcomes:
-            remove_files(self.config.dir, [file["name"] for file in one.files])
-            remove_files(self.config.rejects, [file["name"] for file in one.rejects])
+            self._table.remove([file["name"] for file in one.files])
+            self._rejects.remove([file["name"] for file in one.rejects])
 
 
 def _source(table: str) -> Transaction:
@@ -260,5 +321,9 @@ def _source(table: str) -> Transaction:
     return Transaction(_SOURCE, int.from_bytes(digest))
 
 
-def _count(table: DeltaTable | None) -> int:
+def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return sum((Counter(one.counts) for one in outcomes), Counter[str]())
+
+
+def _count(table: OpenTable | None) -> int:
     return 0 if table is None else table.count()

@@ -23,15 +23,23 @@ from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.derived import Part
+from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.silver import read_file
+from rillnode.node.spark.typed.counts import COUNTS
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine
 
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
+_LOWER: Final = re.compile(r"[a-z0-9_]+")
 _POLL_SECONDS: Final = 0.25
+MERGE_PAUSES: Final = 9
+"""Time after a merge into a table with a key, in times of what it took: it has a tenth of all."""
+MERGE_PAUSE_MAX: Final = 60.0
+KEEP_SECONDS: Final = 3_600.0
+"""Time between two looks for rows that are too old, of a table that gets no new ones."""
 
 
 def part_name(table: str) -> str:
@@ -47,19 +55,38 @@ def directory_of(stream: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.-]', '.', stream)[:100].lstrip('.')}-{digest}"
 
 
+def table_of(stream: str) -> str:
+    """The name of a stream's own table in a catalog, where dots part names and cases are one."""
+    if _LOWER.fullmatch(stream):
+        return stream
+    digest = hashlib.blake2b(stream.encode(), digest_size=4).hexdigest()
+    return f"{re.sub(r'[^a-z0-9_]', '_', stream.lower())[:100]}_{digest}"
+
+
 def of_stream(config: TypedConfig, stream: str) -> TypedConfig:
     """The table of one stream, of a table for each stream."""
     place = config.dir.replace(STREAM, directory_of(stream))
-    return replace(config, dir=place, streams=(stream,))
+    table = config.table.replace(STREAM, table_of(stream))
+    return replace(config, dir=place, table=table, streams=(stream,))
 
 
 @dataclass(slots=True)
 class _Query:
-    """A table's query, and when it takes its next step, by the monotonic clock."""
+    """A table's query, and when it takes its next step, by the monotonic clock.
+
+    Attributes:
+        keep_at: when rows that are too old are looked for.
+    """
 
     query: TypedQuery
     part: Part
     due_at: float = 0.0
+    keep_at: float = 0.0
+
+    def is_to_keep(self) -> bool:
+        """Whether it is time to look for rows that are too old."""
+        days = self.query.config.layout.keep_days
+        return days is not None and time.monotonic() >= self.keep_at
 
 
 class TypedTables:
@@ -87,6 +114,7 @@ class TypedTables:
         self._tasks_max = tasks_max
         self._trigger_seconds = trigger_seconds
         self._log = TableLog(bronze)
+        self._erasures = Erasures(bronze)
         self._behind, self._look_at = Behind(self._log), 0.0
         self._seen: Position | None = None
         self._queries: dict[tuple[str, str], _Query] = {}
@@ -94,7 +122,7 @@ class TypedTables:
         self._stop = threading.Event()
         self._thread: Running | None = None
         for config in configs:
-            if STREAM not in config.dir:
+            if not config.of_each_stream:
                 self._add(config, "")
 
     def run_once(self) -> None:
@@ -128,20 +156,31 @@ class TypedTables:
             told: dict[str, Any] = min(
                 parts, key=lambda one: _ORDER.index(str(one["state"])), default={"state": "running"}
             )
-            figures = [self._figures.get(key, {}) for key in mine]
+            figures: list[dict[str, Any]] = [self._figures.get(key, {}) for key in mine]
             summed = {
                 name: sum(int(str(one.get(name, 0))) for one in figures)
-                for name in ("rows", "rejects")
+                for name in ("rows", "rejects", *COUNTS)
             }
             version = max((int(str(one.get("schema_version", 0))) for one in figures), default=0)
-            report[part_name(config.name)] = {**told, **summed, "schema_version": version}
+            unexpected = {
+                one.name: sum(each.get("unexpected", {}).get(one.name, 0) for each in figures)
+                for one in config.expect
+            }
+            shown = {"schema_version": version, "unexpected": unexpected}
+            report[part_name(config.name)] = {**told, **summed, **shown}
         return report
 
     def _add(self, config: TypedConfig, stream: str) -> None:
         if stream:
             config = of_stream(config, stream)
-        query = TypedQuery(config, self._log, self._engine, tasks_max=self._tasks_max)
-        part = Part(part_name(config.name), [config.dir])
+        query = TypedQuery(
+            config,
+            self._log,
+            self._engine,
+            tasks_max=self._tasks_max,
+            erasures=self._erasures,
+        )
+        part = Part(part_name(config.name), [config.dir] if config.dir else [])
         self._queries[config.name, stream] = _Query(query, part)
 
     def _run(self) -> None:
@@ -155,6 +194,7 @@ class TypedTables:
             for key, one in list(self._queries.items()):
                 # Of hundreds of tables most have nothing to do, and are not even looked at.
                 is_done = version is not None and one.query.caught_up_with == version
+                is_done = is_done and not one.is_to_keep()
                 if not (is_done or self._stop.is_set() or time.monotonic() < one.due_at):
                     one.due_at = time.monotonic() + self._attempt(key, one)
             if time.monotonic() >= self._look_at:
@@ -170,17 +210,23 @@ class TypedTables:
 
     def _attempt(self, key: tuple[str, str], one: _Query) -> float:
         """Take a step of a table; returns the seconds to wait before its next."""
+        began_at = time.monotonic()
         try:
             moved = one.query.step()
-            if moved or key not in self._figures:
-                self._figures[key] = one.query.figures()
+            if moved or key not in self._figures or one.is_to_keep():
                 if done := one.query.maintain():
                     print(f"{one.part.name}: {done}", file=sys.stderr, flush=True)
+                else:
+                    one.keep_at = time.monotonic() + KEEP_SECONDS
+                self._figures[key] = one.query.figures()
         except BaseException as error:
             # Whatever it is, a panic of native code too: without the thread all tables would stand
             # still. When the session stops under a step, that is no failure of the table's.
             return 0.0 if self._stop.is_set() else one.part.failed(error)
         one.part.worked()
+        if moved and one.query.config.layout.key and one.query.is_level():
+            # What comes meanwhile is merged at once, so that fewer files are written anew.
+            return min(MERGE_PAUSE_MAX, MERGE_PAUSES * (time.monotonic() - began_at))
         return 0.0 if moved else self._trigger_seconds
 
     def _ended(self, _name: str, error: BaseException) -> None:
@@ -189,7 +235,7 @@ class TypedTables:
 
     def _find_streams(self) -> None:
         """Find the streams that have tables of their own, in what is new in bronze."""
-        wanted = [config for config in self._configs if STREAM in config.dir]
+        wanted = [config for config in self._configs if config.of_each_stream]
         bronze = self._log.open() if wanted else None
         if bronze is None:
             return

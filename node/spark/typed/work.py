@@ -5,6 +5,7 @@ what is too little to be worth one, or a process without Spark.
 """
 
 import datetime
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -16,11 +17,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.parquet import ROW_GROUP_BYTES, TableFile, filesystem, write_files
+from rillnode.node.spark.parquet import (
+    ROW_GROUP_BYTES,
+    TableFile,
+    filesystem,
+    write_files,
+    write_parted,
+)
 from rillnode.node.spark.silver import read_file, read_rest
+from rillnode.node.spark.typed.arrays import OWN_NAMES
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
+from rillnode.node.spark.typed.counts import EXPIRED, LATE
 from rillnode.node.spark.typed.decode import Lander, Plan
 from rillnode.node.spark.typed.infer import merge_new
+from rillnode.node.spark.typed.judging import Unexpected, summed
+from rillnode.node.spark.typed.layout import PLAIN
+from rillnode.node.spark.typed.store import Place
+from rillnode.node.spark.typed.times import timed
 
 Engine = Callable[[Sequence[bytes]], list[bytes]]
 """Does all of some work, whatever runs it; the outcomes are in the same order."""
@@ -47,8 +60,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     gone: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    table: str
-    rejects: str
+    table: Place = Place(directory="")
+    rejects: Place = Place(directory="")
     retried: bool = False
 
 
@@ -62,6 +75,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         wide: paths of columns of whole numbers in which there are others.
         pause: why the table has to wait for people; empty where it need not.
         reject: what is wrong with the first entry that does not fit, with its place.
+        unexpected: how many rows did not meet an expectation.
+        counts: how many rows were late, and how many entries were too old.
     """
 
     files: list[dict[str, Any]] = []
@@ -70,6 +85,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     wide: list[list[str]] = []
     pause: str = ""
     reject: str = ""
+    unexpected: Unexpected = {}
+    counts: dict[str, int] = {}
 
     @property
     def unsettled(self) -> bool:
@@ -113,9 +130,16 @@ class _Landing:
         self._found: Columns = ()
         self._wide: set[tuple[str, ...]] = set()
         self._pause = self._reject = ""
+        self._unexpected: Unexpected = {}
+        self._layout = PLAIN if work.plan is None else work.plan.layout
+        self._counts: Counter[str] = Counter()
 
     def outcome(self) -> Outcome:
-        files = [asdict(one) for one in write_files(self._work.table, self._batches())]
+        place = self._work.table
+        # What is to be merged by key is not parted yet.
+        parted = [] if self._layout.key else [one.name for one in self._layout.partitions]
+        written = write_parted(place.directory, self._batches(), parted, place.ids)
+        files = [asdict(one) for one in written]
         self._flush()
         return Outcome(
             files=files,
@@ -124,6 +148,8 @@ class _Landing:
             wide=[list(one) for one in sorted(self._wide)],
             pause=self._pause,
             reject=self._reject,
+            unexpected=self._unexpected,
+            counts=dict(self._counts),
         )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -133,10 +159,13 @@ class _Landing:
             self._found = merge_new(self._found, landed.found.columns)
             self._wide |= landed.found.wide
             self._pause = self._pause or landed.pause
+            self._unexpected = summed([self._unexpected, landed.unexpected])
             if landed.rejects.num_rows:
                 self._reject = self._reject or _first(landed.rejects)
                 self._hold(landed.rejects)
-            yield landed.rows
+            found = timed(landed.rows, self._layout, now)
+            self._counts.update({LATE: found.late, EXPIRED: found.expired})
+            yield self._lander.marker.mark(found.rows)
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         gone = frozenset(self._work.gone)
@@ -182,13 +211,14 @@ class _Landing:
             self._flush()
 
     def _flush(self) -> None:
-        self._rejects += write_files(self._work.rejects, self._held)
+        place = self._work.rejects
+        self._rejects += write_files(place.directory, self._held, place.ids)
         self._held, self._held_bytes = [], 0
 
 
 def _entries(rejects: pa.RecordBatch) -> pa.RecordBatch:
     """Rejects as the rows of bronze that they were made of."""
-    names = [name.removeprefix("_") for name in rejects.schema.names]
+    names = [OWN_NAMES.get(one, one).removeprefix("_") for one in rejects.schema.names]
     return pa.RecordBatch.from_arrays(rejects.columns, names=names)
 
 

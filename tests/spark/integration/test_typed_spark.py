@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from rillnode.node.spark.offsets import TASK_ROWS_MIN
 from rillnode.node.spark.reports import read_delta
 from rillnode.node.spark.tables import BRONZE_STRUCT
+from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import on_spark
 from rillnode.node.spark.typed.work import in_process
 from typed_samples import Lake, run
@@ -39,3 +41,30 @@ def test_tasks_of_spark_land_what_one_process_would(spark: SparkSession, tmp_pat
 def test_spark_finds_the_format_without_being_told(spark: SparkSession) -> None:
     fresh = spark.newSession()  # it knows nothing of what was registered with the first
     assert fresh.read.format("rillnode").load().schema == BRONZE_STRUCT
+
+
+def test_tasks_of_spark_keep_keys_and_partitions_as_one_process_would(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path)
+    for first in range(0, 3 * TASK_ROWS_MIN, TASK_ROWS_MIN):
+        lake.push(*(
+            json.dumps({"id": at % 1_000, "n": at, "op": f"o{at % 3}"}).encode()
+            for at in range(first, first + TASK_ROWS_MIN)
+        ))  # fmt: skip
+    total = 3 * TASK_ROWS_MIN
+    layout = Layout(key=("id",), delete_when="id < 100", partition_by=("op",))
+    plain = Layout(partition_by=("op", "day(_received_at)"))
+    columns = {"id": "int", "n": "int", "op": "string"}
+    for name, engine in {"spark": on_spark(spark), "here": in_process}.items():
+        run(lake.table(name, engine, columns=columns, layout=layout, tasks_max=3))
+    run(lake.table("parted", on_spark(spark), columns=columns, layout=plain, tasks_max=3))
+    assert lake.rows("spark") == lake.rows("here")
+    assert {row["n"] for row in lake.rows("spark")} == {
+        at for at in range(total - 1_000, total) if at % 1_000 >= 100
+    }
+    frame = spark.read.option("basePath", str(tmp_path / "parted")).parquet(
+        *DeltaTable(tmp_path / "parted").file_uris()
+    )
+    assert frame.count() == total
+    assert frame.where("op = 'o1' and n % 3 = 1").count() == total // 3

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from fake_client import FakeClient, Screen
+from fake_client import RECEIVED_AT, FakeClient, Screen
 from rillnode.actors.spark.sink_job import SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
+from rillnode.node.client.stream import StreamInfo
 from rillnode.node.keys.files import write_key
 from rillnode.node.spark.places import explain_end
+from rillnode.node.spark.typed.layout import Layout
 from typed_samples import COLUMNS, Lake, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
@@ -72,6 +75,28 @@ def test_a_table_is_shown_with_its_schemas_files_and_rejects(lake: Lake) -> None
     assert [one["version"] for one in shown["schemas"]] == [1, 2]
     assert shown["reasons"] == {"Expected int, got str - at $.id": 1}
     assert shown["file_bytes_min"] > 0
+
+
+def test_a_table_is_shown_with_its_key_its_time_and_what_was_counted(lake: Lake) -> None:
+    layout = (
+        'key = ["id"]\ntime = "at"\npartition_by = ["day(at)"]\nkeep_days = 10000\n'
+        'delete_when = "id < 0"\n'
+    )
+    (lake.directory / "node.toml").write_text(SINK + TABLE + layout)
+    assert called("config", "check", "-c", "node.toml")[0] == 0
+    kept = Layout(
+        key=("id",), time="at", partition_by=("day(at)",), keep_days=10_000, delete_when="id < 0"
+    )
+    lake.push(GOOD, GOOD.replace(b"2026", b"2022"), GOOD.replace(b"1,", b"2,"))
+    lake.push(GOOD.replace(b"2026", b"2021"), partition=1)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}, layout=kept))
+    shown = json.loads(called("table", "show", "t")[1])
+    wanted = {
+        "key": ["id"], "time": "at", "partition_by": ["day(at)"], "keep_days": 10_000.0,
+        "delete_when": "id < 0", "rows": 2, "rows_late": 2, "rows_superseded": 1,
+        "rows_expired": 0, "partitions": 2, "files": 2,
+    }  # fmt: skip
+    assert shown.items() >= wanted.items()
 
 
 def test_rejects_are_retried_after_the_schema_was_mended(lake: Lake) -> None:
@@ -146,3 +171,123 @@ def test_a_table_for_each_stream_needs_to_know_which(lake: Lake) -> None:
     assert "name one with --stream" in called("table", "show", "lake")[2]
     shown = json.loads(called("table", "show", "lake", "--stream", "s/1")[1])
     assert Path(shown["dir"]).parent == lake.directory / "lake"
+
+
+class TrimmingClient(FakeClient):
+    """A node whose streams begin where they were trimmed."""
+
+    first = 0
+
+    async def describe(self, name: str) -> StreamInfo:
+        info = await super().describe(name)
+        (partition,) = info.partitions
+        return replace(info, partitions=[replace(partition, first_index=self.first)])
+
+    async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
+        self.first = await super().trim(name, partition=partition, before=before)
+        return self.first
+
+
+class Erasable:
+    """A table with entries of two users, at a node that answers."""
+
+    def __init__(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = TABLE.replace('at = "timestamp"', 'user = "string"')
+        text = text.replace('dir = "t"', 'dir = "u"')
+        (lake.directory / "node.toml").write_text(NODE + SINK.partition("\n")[2] + text)
+        entries = [self.entry(at, "u17" if at in (0, 1, 3) else "u1") for at in range(5)]
+        lake.push(*entries, created_at=RECEIVED_AT)
+        self.table = lake.config("u", columns={"id": "int", "user": "string"})
+        run(lake.table("u", columns={"id": "int", "user": "string"}))
+        self.fake = TrimmingClient()
+        self.fake.add("s", entries)
+        monkeypatch.setattr("rillnode.node.client.connect", self.fake.connect)
+        self.lake = lake
+
+    @staticmethod
+    def entry(number: int, user: str) -> bytes:
+        return json.dumps({"id": number, "user": user}).encode()
+
+
+NODE = 'name = "a"\n[noise]\nlisten = "127.0.0.1:4100"\n'
+WHERE = ("--where", "user = 'u17'")
+
+
+def test_entries_are_counted_first_and_erased_where_people_say_yes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Erasable(lake, monkeypatch)
+    code, out, err = called("table", "erase", "u", *WHERE)
+    told = json.loads(out)
+    assert (code, told["entries"], set(told["rows"].values())) == (2, 3, {3, 0})
+    assert "3 entries would be gone for ever: repeat with --yes [usage.yes]" in err
+    assert len(lake.rows("u")) == 5
+    code, out, err = called("table", "erase", "u", *WHERE, "--yes")
+    assert (code, json.loads(out)["erasure"]) == (0, 1)
+    assert lake.places("u") == [2, 4]
+    place = lake.directory / "u"
+    assert f"{place}: 3 rows erased" in err
+    assert f"{place}: 1 old files hold what was erased, or may, until the table's" in err
+    assert "the log of s/0 still has 3 of the entries, until 2023-11-14T22:14Z" in err
+    assert site.fake.first == 0
+
+
+def test_what_still_holds_erased_bytes_is_listed_and_removed_now(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Erasable(lake, monkeypatch)
+    called("table", "erase", "u", *WHERE, "--yes")
+    shown = json.loads(called("table", "erasures", "u")[1])
+    (one,) = shown["erasures"]
+    assert (one["predicate"], one["entries"]) == (WHERE[1], 3)
+    assert {table["state"] for table in shown["tables"]} == {"erased"}
+    assert all(table["old_files"] == 1 and table["until"] for table in shown["tables"])
+    assert shown["streams"] == [
+        {"stream": "s", "partition": 0, "entries": 3, "until": "2023-11-14T22:14:20.123000Z"}
+    ]
+    run(lake.table("u", columns={"id": "int", "user": "string"}))
+    code, _, err = called("table", "erase", "u", "--resume", "--now")
+    assert code == 0
+    assert "readers of older versions of these tables fail from here on" in err
+    assert "2 old files removed" in err
+    # Entry 2 was not erased, and is before the third of these.
+    assert site.fake.first == 2
+    assert "the log of s/0 still has 1 of the entries" in err
+    shown = json.loads(called("table", "erasures", "u")[1])
+    assert [table["old_files"] for table in shown["tables"]] == [0, 0]
+
+
+def test_an_erasure_needs_no_node_and_says_what_it_cannot(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Erasable(lake, monkeypatch)
+    monkeypatch.undo()
+    monkeypatch.chdir(lake.directory)
+    code, _, err = called("table", "erase", "u", *WHERE, "--yes")
+    assert code == 0
+    assert lake.places("u") == [2, 4]
+    assert "its log has the entries of s as long as the streams' retention keeps them" in err
+
+
+@pytest.mark.parametrize(("argv", "why"), [
+    ((), "give --where SQL, or --resume to finish what was begun [table.where]"),
+    ((*WHERE, "--resume"), "give --where SQL, or --resume"),
+    (("--where", "wind > 1"), 'Referenced column "wind" not found in FROM clause'),
+    (("--where", "id >"), "syntax error"),
+    (("--where", "count(*) > 1"), "WHERE clause cannot contain aggregates"),
+])  # fmt: skip
+def test_what_cannot_be_erased_is_one_clear_error(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], why: str
+) -> None:
+    Erasable(lake, monkeypatch)
+    code, _, err = called("table", "erase", "u", *argv)
+    assert (code, why in err) == (2, True), err
+    assert len(lake.rows("u")) == 5
+
+
+def test_nothing_to_erase_writes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    Erasable(lake, monkeypatch)
+    code, out, _ = called("table", "erase", "u", "--where", "user = 'nobody'", "--yes")
+    assert (code, json.loads(out)["entries"]) == (0, 0)
+    assert not (lake.directory / "table_erasures").exists()
+    assert json.loads(called("table", "erasures", "u")[1])["erasures"] == []

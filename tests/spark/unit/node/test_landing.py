@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
@@ -11,6 +12,7 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of, sweep
 from rillnode.node.spark.landing import (
     FILE_STRUCT,
     Landing,
@@ -20,6 +22,7 @@ from rillnode.node.spark.landing import (
 )
 from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.source import RangesPartition
+from table_readers import plain_rows
 
 
 class LandingQuery(Query):
@@ -154,3 +157,23 @@ def test_a_stream_that_was_made_anew_is_landed_from_its_beginning(tmp_path: Path
     sink.append("s", [b"new"])
     again = LandingQuery(tmp_path, sink)
     assert again.reader.initialOffset() == again.offset(0)
+
+
+def test_what_was_erased_does_not_come_back_from_the_log(tmp_path: Path) -> None:
+    query = LandingQuery(tmp_path, sink_of(5))
+    query.land(0, 0, 6)
+    table = str(query.table)
+    rows = plain_rows(table)
+    rows = rows.filter(pc.equal(rows.column("index"), 3))
+    erasures = Erasures(table)
+    erasures.note(ranges_of(rows.select(PLACES.names).to_batches()), table="t", predicate="p")
+    assert sweep(table, erasures.erased()) == 1
+    assert query.indexes() == [0, 1, 2, 4, 5]
+    # Bronze is removed, and lands again what the node still has.
+    shutil.rmtree(table)
+    shutil.rmtree(query.checkpoint)
+    query = LandingQuery(tmp_path, query.sink)
+    query.land(0, 0, 4)
+    query.land(1, 4, 10)
+    assert query.indexes() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert query.reader.initialOffset() == query.offset(10)

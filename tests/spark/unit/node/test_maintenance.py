@@ -140,9 +140,9 @@ def test_merges_of_other_files_and_new_rows_stop_none(
 def beside(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Do something while the next merge writes its file."""
 
-    def write(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[TableFile]:
+    def write(table: str, batches: Iterable[pa.RecordBatch], below: str) -> Iterator[TableFile]:
         monkeypatch.setattr(maintenance, "write_files", write_files)
         meanwhile()
-        yield from write_files(table, batches)
+        yield from write_files(table, batches, below=below)
 
     monkeypatch.setattr(maintenance, "write_files", write)

@@ -10,8 +10,9 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config, parse_config
+from rillnode.node.spark import installed
 from rillnode.node.spark.config import SinkTables, TypedTable, tables_of
-from rillnode.node.spark.job_config import load_job_config, save_job_config
+from rillnode.node.spark.job_config import CatalogConfig, load_job_config, save_job_config
 from rillnode.node.spark.process import job_config, typed_config
 from rillnode.node.spark.sinks import typed_names
 from rillnode.node.spark.typed.schemas import SchemaSource, load_schema, struct_schema
@@ -90,6 +91,55 @@ PROBLEMS: list[tuple[str, str]] = [
      "must lie apart from sink.spark[0].table_dir"),
     ('\n[[table]]\nstreams = ["s[1]"]\ndir = "t"\n' + GOOD, "no brackets"),
 ]  # fmt: skip
+
+
+KEPT = 'columns = { id = "int", at = "timestamp", day = "date", f = "float", op = "string" }\n'
+LAYOUTS: list[tuple[str, str]] = [
+    ('key = ["no"]', "table[0].key: the schema has no column 'no'; there is id, at, day, f, op"),
+    ('key = ["f"]', "table[0].key: column 'f' is float, and a column of a key is one of timestamp"),
+    ('key = ["id", "id"]', "table[0].key: 'id' is there twice"),
+    ('key = [""]', "table[0].key[0]: '': expected a text that is not empty"),
+    ('key = "id"', "table[0].key: 'id': expected a list of columns"),
+    ("delete_when = \"op = 'D'\"", "table[0].delete_when: needs a key"),
+    ('key = ["id"]\ndelete_when = "op ="', "table[0].delete_when: Parser Error"),
+    ('key = ["id"]\ndelete_when = "no = 1"', 'table[0].delete_when: Binder Error: Refer'),
+    ('key = ["id"]\ndelete_when = "count(*) > 1"', "table[0].delete_when: "),
+    ('key = ["id"]\ndelete_when = "id"', "delete_when: it is a BIGINT, and a condition is true or"),
+    ('time = "id"', "table[0].time: column 'id' is int, and a time is a timestamp or a date"),
+    ('time = "no"', "table[0].time: the schema has no column 'no'"),
+    ('late_seconds = 0', "table[0].late_seconds: 0"),
+    ('partition_by = ["week(at)"]', "table[0].partition_by: 'week(at)': expected a column, or"),
+    ('partition_by = ["day(id)"]', "column 'id' is int, and day(...) is of a timestamp or a date"),
+    ('partition_by = ["hour(day)"]', "column 'day' is date, and hour(...) is of a timestamp"),
+    ('partition_by = ["day(no)"]', "table[0].partition_by: the schema has no column 'no'"),
+    ('partition_by = ["f"]', "column 'f' is float, and partitions are values of string, int"),
+    ('partition_by = ["_stream"]', "'_stream' is of the table's own, which files have to tell"),
+    ('partition_by = ["op", "op"]', "table[0].partition_by: 'op' is there twice"),
+    ('partition_by = ["op", "id", "day", "day(at)", "month(at)"]', "5 are more than the 4"),
+    ('keep_days = 0', "table[0].keep_days: 0"),
+    ('keep_days = -1', "table[0].keep_days: -1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), LAYOUTS)
+def test_a_layout_that_its_columns_cannot_have_is_one_clear_error(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    assert why in problem(SINK + TABLE + KEPT + text, tmp_path)
+
+
+def test_how_rows_are_kept_is_told_to_the_job(tmp_path: Path) -> None:
+    text = (
+        'key = ["id", "_stream"]\ndelete_when = "op = \'D\'"\ntime = "at"\nlate_seconds = 60\n'
+        'partition_by = ["day(at)", "hour( _received_at )", "op"]\nkeep_days = 400'
+    )
+    config = parse_config(SINK + TABLE + KEPT + text, tmp_path / "node.toml")
+    sink = config.each(SinkTables)[0].spark[0]
+    (table,) = tables_of(config, "lake")
+    layout = typed_config(table, sink).layout
+    assert (layout.key, layout.delete_when, layout.time) == (("id", "_stream"), "op = 'D'", "at")
+    assert [one.name for one in layout.partitions] == ["_at_day", "_received_at_hour", "op"]
+    assert (layout.keep_days, layout.late_seconds, layout.kept_by) == (400, 60, "at")
 
 
 @pytest.mark.parametrize(("text", "why"), PROBLEMS)
@@ -197,3 +247,86 @@ def test_a_class_that_does_not_load_says_why(
         load_schema(SchemaSource(schema=f"/etc/{name}"))
     assert why in str(failed.value)
     assert failed.value.code == "table.schema"
+
+
+ICEBERG = """
+[[table]]
+streams = ["s/*"]
+dir = "typed"
+format = "iceberg"
+columns = { id = "int" }
+"""
+REST = ICEBERG.replace('dir = "typed"\n', "")
+FILE = 'catalog = { type = "sql", table = "a.b", uri = "catalog.db" }'
+SERVICE = 'catalog = { type = "rest", table = "a.b", uri = "https://example.org/c" }'
+
+
+def test_iceberg_tables_are_told_to_the_job_with_their_catalogs(tmp_path: Path) -> None:
+    text = SINK + ICEBERG + FILE + REST + SERVICE.replace('"a.b"', '"n.each_{stream}"')
+    config = parse_config(text, tmp_path / "node.toml")
+    sink = config.each(SinkTables)[0].spark[0]
+    one, two = (typed_config(table, sink) for table in config.each(TypedTable))
+    assert one.catalog == CatalogConfig(
+        name="rillnode", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db"
+    )
+    assert (one.name, one.table, one.dir, one.place) == (
+        "typed", "a.b", f"{tmp_path}/typed", f"{tmp_path}/typed",
+    )  # fmt: skip
+    assert two.catalog == CatalogConfig(name="rillnode", type="rest", uri="https://example.org/c")
+    assert (two.name, two.dir, two.place, two.rejects, two.of_each_stream) == (
+        "n", "", "", "", True,
+    )  # fmt: skip
+    job = job_config(sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work", [one, two])
+    save_job_config(job, tmp_path / "job.json")
+    assert load_job_config(tmp_path / "job.json") == job
+    assert job.locations[2:] == (f"{tmp_path}/typed",)
+
+
+ICEBERG_PROBLEMS: list[tuple[str, str]] = [
+    (ICEBERG, "table[0].catalog: missing: an Iceberg table needs one, such as"),
+    (ICEBERG.replace("iceberg", "hudi") + FILE, "table[0].format: 'hudi': expected"),
+    (ICEBERG.replace("iceberg", "delta") + FILE, 'is of Iceberg tables: set format = "iceberg"'),
+    (REST.replace("iceberg", "delta"), "table[0].dir: missing: the table's directory"),
+    (REST + FILE, "table[0].dir: missing: where the files of the table lie"),
+    (ICEBERG + FILE.replace("a.b", "b"), "table[0].catalog.table: 'b': expected a name with its"),
+    (ICEBERG + FILE.replace("a.b", "a..b"), "expected a name with its namespace"),
+    (ICEBERG + FILE.replace('"catalog.db"', '"sqlite:///catalog.db"'),
+     "table[0].catalog.uri: nobody knows what it is relative to"),
+    (ICEBERG + FILE.replace("catalog.db", "postgresql://me:swordfish@db/x"),
+     "table[0].catalog.uri: holds credentials: put it into the environment, as "
+     "PYICEBERG_CATALOG__RILLNODE__URI"),
+    (REST + SERVICE.replace("/c", "?token=swordfish"), "holds credentials"),
+    (REST + SERVICE.replace("https", "ftp"), "table[0].catalog.uri: expected the URL of a service"),
+    (REST + SERVICE.replace("https://example.org", "https://[::1"),
+     "table[0].catalog.uri: 'https://[::1/c': expected a file, or a URL"),
+    (ICEBERG + FILE + '\nkey = ["id"]', "table[0].key: is of Delta tables: leave it out, or set"),
+    (ICEBERG + FILE + '\npartition_by = ["id"]', "table[0].partition_by: is of Delta tables"),
+    (ICEBERG + FILE + "\nkeep_days = 3", "table[0].keep_days: is of Delta tables"),
+    (ICEBERG + FILE.replace(" }", ', warehouse = "w" }'), "table[0].catalog.warehouse: is of serv"),
+    (ICEBERG.replace("typed", "{stream}/t") + FILE, "{stream} must be in both `dir` and"),
+    (ICEBERG.replace('"typed"', '"a%20b"') + FILE, "table[0].dir: has '%', which the paths of"),
+    (ICEBERG + FILE.replace("sql", "hive"), "table[0].catalog.type: 'hive': expected"),
+    (ICEBERG + FILE.replace("uri", "url"), "table[0].catalog.url: unknown key"),
+    (ICEBERG + FILE + ICEBERG.replace("typed", "other") + FILE.replace("a.b", "a.b_rejects"),
+     "table[1].catalog.table: is the name of table[0], or of its rejects"),
+    (ICEBERG + FILE + TABLE + GOOD, "table[1].dir: must lie apart from table[0].dir"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), ICEBERG_PROBLEMS)
+def test_what_an_iceberg_table_cannot_be_is_told_at_its_key(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    told = problem(SINK + text, tmp_path)
+    assert why in told
+    assert "swordfish" not in told
+
+
+def test_what_iceberg_needs_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> object:
+        return None if name == "pyiceberg" else name
+
+    monkeypatch.setattr(installed, "find_spec", found)
+    with pytest.raises(ConfigError, match=r'"iceberg" needs pyiceberg: `.*iceberg') as failed:
+        installed.require_iceberg()
+    assert failed.value.code == "table.install"

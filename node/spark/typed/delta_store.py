@@ -1,0 +1,344 @@
+"""Typed tables in Delta's format: a directory or a URI, whose log is the catalog.
+
+Each schema is a file `_schemas/N.json` in the table's directory, written before the table changes.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.transaction import RemoveAction
+from pyarrow import fs
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.delta import (
+    add_actions,
+    committing,
+    create_table,
+    read_rows,
+    sync_log,
+    upgrade_statistics,
+)
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
+from rillnode.node.spark.files import local_path, replace_file
+from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
+from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
+from rillnode.node.spark.typed.arrays import columns_of
+from rillnode.node.spark.typed.columns import Columns, walk
+from rillnode.node.spark.typed.evolution import present_columns
+from rillnode.node.spark.typed.keys import Keyed
+from rillnode.node.spark.typed.layout import PLAIN, Layout
+from rillnode.node.spark.typed.store import Place, SchemaVersion
+from rillnode.node.spark.typed.times import Expiry
+
+_ATTEMPTS: Final = 3
+REWRITTEN_KEEP_HOURS: Final = 6
+"""How long old files of a table with a key stay: each merge writes some of its files anew."""
+_KEY: Final = "rillnode.key"
+"""The property of a table that says by what key it was made."""
+
+
+class OpenDeltaTable:
+    """A Delta table as of one of its versions.
+
+    Args:
+        location: where it lies.
+        table: delta-rs' own.
+        keyed: merges rows by their key; None where each is a row.
+
+    Attributes:
+        table: the same.
+    """
+
+    def __init__(self, location: str, table: DeltaTable, keyed: Keyed | None = None) -> None:
+        self._location = location
+        self._keyed = keyed
+        self.table = table
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Its columns."""
+        return arrow_schema_of(self.table)
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """A number that a commit has left; None where none has."""
+        return self.table.transaction_version(app_id)
+
+    def count(self) -> int:
+        """The number of its rows."""
+        return self.table.count()
+
+    def files(self) -> list[str]:
+        """The paths of its files, as its log has them."""
+        paths = pa.table(self.table.get_add_actions()).column("path").to_pylist()
+        return cast("list[str]", paths)
+
+    def figures(self) -> dict[str, Any]:
+        """Sizes of its files, and its last commit, for people."""
+        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        sizes: list[int] = [file["size_bytes"] for file in files]
+        parts = {tuple(file.get("partition", {}).items()) for file in files}
+        committed_ms: int = self.table.history(1)[0]["timestamp"]
+        return {
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "partitions": len(parts),
+            "file_bytes_min": min(sizes, default=0),
+            "file_bytes_max": max(sizes, default=0),
+            "table_version": self.table.version(),
+            "last_commit": datetime.fromtimestamp(committed_ms / 1_000, UTC),
+        }
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows, as its files have them."""
+        return read_rows(self._location, self.table)
+
+    def commit(
+        self,
+        added: Sequence[TableFile],
+        numbers: Sequence[Transaction],
+        *,
+        removed: Sequence[str] = (),
+        pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commit files that are written; all is durable when this returns.
+
+        Raises:
+            Conflict: another writer was first, and nothing was merged.
+            StoreError: `table.pair`, a file is gone.
+        """
+        told = {**({"pair": pair} if pair else {}), **(noted or {})}
+        if self._keyed is not None and added:
+            self._keyed.merge(self.table, added, numbers, told)
+            return
+        now_ms = time.time_ns() // 1_000_000
+        actions = add_actions(added, data_change=True)
+        actions += [
+            RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
+        ]
+        before = self.table.version()
+        self.table.create_write_transaction(
+            actions,
+            "append",
+            self.table.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=list(numbers), custom_metadata=told or None
+            ),
+        )
+        self.table.update_incremental()
+        sync_log(self._location, before, self.table.version())
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
+        for commit in self.table.history(commits_max):
+            if name in commit:
+                yield commit[name]
+
+
+class DeltaStore:
+    """A table in a directory or at a URI.
+
+    Args:
+        location: which.
+        compact_commits: small files are merged after this many commits; 0 never.
+        layout: how its rows are kept.
+
+    Attributes:
+        name: its location.
+    """
+
+    def __init__(self, location: str, compact_commits: int = 0, layout: Layout = PLAIN) -> None:
+        self.name = location
+        self._layout = layout
+        self._parted = [one.name for one in layout.partitions]
+        keep_hours = REWRITTEN_KEEP_HOURS if layout.key else KEEP_HOURS
+        self._maintenance = Maintenance(location, compact_commits, keep_hours)
+        self._expiry = Expiry(location, layout)
+        self._keyed = Keyed(location, layout) if layout.key else None
+
+    def open(self) -> OpenDeltaTable | None:
+        """The table as of now; None before it is made."""
+        table = open_table(self.name)
+        return None if table is None else OpenDeltaTable(self.name, table, self._keyed)
+
+    def place(self) -> Place:
+        """Where files for the table are written."""
+        return Place(directory=self.name)
+
+    def uris(self, files: Sequence[str]) -> list[str]:
+        """Where some of the table's files lie."""
+        return [f"{self.name}/{unquote(one)}" for one in files]
+
+    def history(self) -> list[SchemaVersion]:
+        """All schemas that the table has had, in order."""
+        system, root = filesystem(self.name)
+        selector = fs.FileSelector(f"{root}/_schemas", allow_not_found=True)
+        found: list[SchemaVersion] = []
+        for one in sorted(system.get_file_info(selector), key=lambda info: str(info.path)):
+            if one.base_name.endswith(".json"):
+                with system.open_input_stream(one.path) as stream:
+                    found.append(msgspec.json.decode(stream.read(), type=SchemaVersion))
+        return found
+
+    def check(self, columns: Columns) -> None:
+        """Refuse nothing: all columns are such as Delta has."""
+
+    def become(self, schema: pa.Schema, noted: SchemaVersion | None) -> OpenDeltaTable:
+        """Make the table, or let it have these columns; what it has besides stays.
+
+        Raises:
+            StoreError: `table.busy`, somebody else commits all the time.
+        """
+        if noted is not None:
+            path = f"{self.name}/_schemas/{noted.version:06}.json"
+            _write(path, msgspec.json.encode(noted))
+        table = open_table(self.name)
+        if table is None:
+            made = create_table(
+                self.name,
+                Schema.from_arrow(schema),
+                partition_by=self._parted,
+                properties={_KEY: json.dumps(self._layout.key)} if self._layout.key else None,
+            )
+            return OpenDeltaTable(self.name, made, self._keyed)
+        self._check(table)
+        present = present_columns(OpenDeltaTable(self.name, table), self.name)
+        if _widens(present, columns_of(schema)):
+            self._rewrite(schema)
+        else:
+            self._add(table, present, schema)
+        table = DeltaTable(self.name)
+        if not names_its_statistics(table):
+            upgrade_statistics(self.name)
+            table.update_incremental()
+        return OpenDeltaTable(self.name, table, self._keyed)
+
+    def _check(self, table: DeltaTable) -> None:
+        """Refuse a table that is kept otherwise.
+
+        Raises:
+            ConfigError: `table.layout`.
+        """
+        told = table.metadata()
+        key = json.loads(told.configuration.get(_KEY, "[]"))
+        for what, has, wanted in (
+            ("key", key, list(self._layout.key)),
+            ("partition_by", told.partition_columns, self._parted),
+        ):
+            if has != wanted:
+                text = f"{what}: {self.name} was made with {has}, and is now to have {wanted}"
+                raise ConfigError(
+                    "table.layout",
+                    f"{text}. Give the table another dir, or remove this one and its rejects",
+                )
+
+    def _add(self, table: DeltaTable, present: Columns, schema: pa.Schema) -> None:
+        had = {one.name: one for one in present}
+        columns = [one.name for one in columns_of(schema) if had.get(one.name) != one]
+        names = arrow_schema_of(table).names
+        own = [one for one in schema.names if one.startswith("_") and one not in names]
+        if fields := [schema.field(one) for one in (*columns, *own)]:
+            before = table.version()
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(fields)).fields))
+            table.update_incremental()
+            sync_log(self.name, before, table.version())
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Write all files anew with other types, in one transaction."""
+        for _ in range(_ATTEMPTS):
+            table = DeltaTable(self.name)
+            before = table.version()
+            ordered = _ordered(arrow_schema_of(table), schema)
+            files = list(write_parted(self.name, self._rows(table, ordered), self._parted))
+            with committing(self.name):
+                table.update_incremental()
+                if table.version() == before:
+                    table.create_write_transaction(
+                        add_actions(files, data_change=True),
+                        "overwrite",
+                        Schema.from_arrow(ordered),
+                        commit_properties=CommitProperties(max_commit_retries=0),
+                    )
+                    table.update_incremental()
+                    sync_log(self.name, before, table.version())
+                    return
+            self.remove([one.name for one in files])
+        text = f"{self.name} is written by others all the time, and cannot be widened"
+        raise StoreError("table.busy", text)
+
+    def _rows(self, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for rows in read_rows(self.name, table):
+            yield conform(rows, schema)
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Keep a second committer off a local table."""
+        return committing(self.name)
+
+    def pair(self, number: int) -> dict[str, Any] | None:
+        """What the commit of the pair of that number has said; None where nobody knows."""
+        table = open_table(self.name)
+        for commit in table.history() if table is not None else ():
+            pair = cast("dict[str, Any]", commit.get("pair") or {})
+            if pair.get("number") == number:
+                return pair
+        return None
+
+    def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
+        """Files that a commit is about to add, without entries that were erased."""
+        return erasures.keep_out(self.name, files)
+
+    def erase(self, erased: Erased, lock: Lock) -> int:
+        """Take out rows of entries that were erased; returns how many there were.
+
+        Raises:
+            StoreError: `table.busy`, somebody rewrites the table's files all the time.
+        """
+        if self._keyed is not None:
+            with lock():
+                self._keyed.erase(erased)
+        return sweep(self.name, erased, lock)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files that no commit has added."""
+        remove_files(self.name, names)
+
+    def maintain(self) -> str | None:
+        """Do the next piece of work that keeps the table in few files; returns what was done."""
+        table = open_table(self.name)
+        if table is None:
+            return None
+        return self._expiry.step(table, datetime.now(UTC)) or self._maintenance.step(table)
+
+
+def _write(location: str, content: bytes) -> None:
+    local = local_path(location)
+    if local is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(local, content)
+        return
+    system, path = filesystem(location)
+    with system.open_output_stream(path) as stream:
+        stream.write(content)
+
+
+def _widens(present: Columns, target: Columns) -> bool:
+    kinds = {path: one.kind for path, one in walk(present)}
+    return any(kinds.get(path, one.kind) != one.kind for path, one in walk(target))
+
+
+def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The fields of a schema in the order in which a table has them, new ones last."""
+    names = [one for one in present.names if one in wanted.names]
+    names += [one for one in wanted.names if one not in present.names]
+    return pa.schema([wanted.field(one) for one in names])

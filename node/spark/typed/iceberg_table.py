@@ -1,0 +1,321 @@
+"""An Iceberg table as of one of its versions: what it holds, and commits of files to it.
+
+How far a table has come is in its newest snapshot's summary, and in its properties; each commit
+writes both. The summary is what counts, since it goes when somebody rolls the table back. The
+properties are what is left when the snapshots of this project have expired.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema, index_name_by_id
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Transaction as TableTransaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.field_metadata import field_ids as numbers_of
+from rillnode.node.spark.field_metadata import renamed, with_metadata
+from rillnode.node.spark.files import local_path, sync_files
+from rillnode.node.spark.parquet import TableFile, filesystem, write_files
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.typed.arrays import KIND, OWN_NAMES
+from rillnode.node.spark.typed.iceberg_catalog import asking
+from rillnode.node.spark.typed.store import Conflict
+
+PAIR: Final = "pair"
+DOC: Final = b"doc"
+JSON: Final = b"json"
+"""The comment of a column of texts that hold JSON."""
+_NOTED: Final = "rillnode."
+"""Before the names of what summaries of snapshots note."""
+_NUMBERS: Final = "rillnode.positions"
+"""What commits leave: JSON of numbers by their names."""
+_SEQUENCE: Final = "rillnode.sequence"
+"""The number that the snapshot of the last of our commits has at least."""
+_READ_ROWS: Final = 8_192
+
+
+class _Commit(TableTransaction):
+    """A transaction that is not made again upon what another writer has made meanwhile.
+
+    pyiceberg would do so. But where the table has come to is read before, and by then the other
+    one may have done this very work.
+    """
+
+    def _rebuild_snapshot_updates(self) -> None:
+        raise CommitFailedException("another writer was first")
+
+
+class OpenIcebergTable:
+    """An Iceberg table as of one of its versions.
+
+    Args:
+        name: as what people know it.
+        table: pyiceberg's own.
+
+    Attributes:
+        table: the same.
+    """
+
+    def __init__(self, name: str, table: Table) -> None:
+        self._name = name
+        self.table = table
+        self._numbers = _numbers(table)
+
+    @property
+    def version(self) -> int:
+        """How many commits it has had, about."""
+        snapshot = self.table.current_snapshot()
+        return 0 if snapshot is None else snapshot.sequence_number or 0
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Its columns."""
+        return arrow_of(self.table.schema())
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """A number that a commit has left; None where none has."""
+        return self._numbers.get(app_id)
+
+    def count(self) -> int:
+        """The number of its rows."""
+        snapshot = self.table.current_snapshot()
+        if snapshot is None:
+            return 0
+        told = said_by(snapshot, "total-records")
+        if told is not None and not _has_deletes(snapshot):
+            return int(told)
+        with asking(self._name):
+            return self.table.scan().count()
+
+    def files(self) -> list[str]:
+        """Where its files lie.
+
+        Raises:
+            StoreError: `table.deletes`, another writer has deleted rows beside the files.
+        """
+        tasks = self.tasks()
+        if any(one.delete_files for one in tasks):
+            raise StoreError(
+                "table.deletes",
+                f"rows of {self._name} were deleted by files of deletes, which are to be taken in "
+                "first: `CALL system.rewrite_data_files` of Spark does it",
+            )
+        return [one.file.file_path for one in tasks]
+
+    def tasks(self) -> list[FileScanTask]:
+        """Its files, each with what was deleted of it."""
+        with asking(self._name):
+            return list(self.table.scan().plan_files())
+
+    def figures(self) -> dict[str, Any]:
+        """Sizes of its files, and its last commit, for people."""
+        sizes = [one.file.file_size_in_bytes for one in self.tasks()]
+        return {
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "file_bytes_min": min(sizes, default=0),
+            "file_bytes_max": max(sizes, default=0),
+            "location": self.table.location(),
+            "table_version": self.version,
+            "last_commit": datetime.fromtimestamp(self.table.metadata.last_updated_ms / 1_000, UTC),
+        }
+
+    def commit(
+        self,
+        added: Sequence[TableFile],
+        numbers: Sequence[Transaction],
+        *,
+        removed: Sequence[str] = (),
+        pair: dict[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commit files that are written, as one snapshot.
+
+        Raises:
+            Conflict: another writer was first, and nothing was done.
+            ConfigError: `table.schema`, a file has other columns than the table.
+        """
+        with asking(self._name):
+            gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
+            told = {**({} if pair is None else {PAIR: pair}), **(noted or {})}
+            said = {
+                f"{_NOTED}{name}": msgspec.json.encode(one).decode() for name, one in told.items()
+            }
+            paths = [f"{data_of(self.table)}/{one.name}" for one in added]
+            with self.transaction() as made:
+                self.snapshot(made, paths, gone, numbers, said)
+
+    def noted(self, name: str, commits_max: int) -> Iterator[Any]:
+        """What the newest commits have noted under a name, the newest first."""
+        for snapshot in islice(snapshots_of(self.table), commits_max):
+            if text := said_by(snapshot, f"{_NOTED}{name}"):
+                yield msgspec.json.decode(text)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All of its rows."""
+        yield from read_rows(self.files(), self.arrow_schema)
+
+    @contextmanager
+    def transaction(self) -> Generator[TableTransaction]:
+        """A transaction that is made where nothing is raised, and is durable then.
+
+        Raises:
+            Conflict: another writer was first, and nothing was done.
+        """
+        made = _Commit(self.table)
+        yield made
+        try:
+            made.commit_transaction()
+        except CommitFailedException as error:
+            raise Conflict("table.busy", f"{self._name}: another writer was first") from error
+        sync_table(self.table)
+
+    def snapshot(
+        self,
+        made: TableTransaction,
+        paths: Iterable[str],
+        gone: Sequence[DataFile] = (),
+        numbers: Sequence[Transaction] = (),
+        said: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a snapshot to a transaction.
+
+        Args:
+            made: the transaction.
+            paths: files that it adds.
+            gone: files that it removes.
+            numbers: what it leaves, beside what former ones have left.
+            said: what else its summary is to say.
+
+        Raises:
+            ConfigError: `table.schema`, a file has other columns than the table.
+        """
+        left = {**self._numbers, **{one.app_id: one.version for one in numbers}}
+        text = msgspec.json.encode(left).decode()
+        made.set_properties({_NUMBERS: text, _SEQUENCE: str(self.version + 1)})
+        self._numbers = left
+        update = made.update_snapshot(snapshot_properties={_NUMBERS: text, **(said or {})})
+        metadata = _as_in_files(made.table_metadata)
+        with update.overwrite() if gone else update.merge_append() as producer:
+            for path in paths:
+                try:
+                    file = parquet_file_to_data_file(self.table.io, metadata, path)
+                except ValueError as error:
+                    text = f"{self._name} takes no file of the columns that it had: {error}"
+                    raise ConfigError("table.schema", text) from error
+                producer.append_data_file(file)
+            for one in gone:
+                producer.delete_data_file(one)
+
+
+def field_ids(schema: Schema) -> dict[str, int]:
+    """The numbers of a table's columns, by their paths."""
+    paths = index_name_by_id(schema).items()
+    return {OWN_NAMES.get(path, path): number for number, path in paths}
+
+
+def plain(uri: str) -> str:
+    """A URI as the rest of this project takes it: of a local file the path itself, unquoted."""
+    return uri.removeprefix("file://")
+
+
+def sync_table(table: Table) -> None:
+    """Make what the newest commit of a local table has written durable."""
+    files = [table.metadata_location]
+    if (snapshot := table.current_snapshot()) is not None:
+        manifests = snapshot.manifests(table.io)
+        new = (one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id)
+        files += [snapshot.manifest_list, *(one.manifest_path for one in new)]
+    paths = (local_path(plain(one)) for one in files)
+    sync_files(one for one in paths if one is not None)
+
+
+def data_of(table: Table) -> str:
+    """Where the data files of a table lie, as its metadata name it."""
+    return f"{table.location().rstrip('/')}/data"
+
+
+def is_as_written(table: Table, file: str) -> bool:
+    """Whether a file has columns of a table under the names and numbers that they have now."""
+    system, path = filesystem(plain(file))
+    with pq.ParquetFile(path, filesystem=system) as parquet:
+        found = numbers_of(renamed(parquet.schema_arrow, OWN_NAMES))
+    ids = {path: str(number) for path, number in field_ids(table.schema()).items()}
+    return found.items() <= ids.items()
+
+
+def read_rows(files: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files that are as they were written, with the columns of a schema."""
+    for file in files:
+        system, path = filesystem(plain(file))
+        with pq.ParquetFile(path, filesystem=system) as parquet:
+            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
+                names = renamed(rows.schema, OWN_NAMES).names
+                yield conform(pa.RecordBatch.from_arrays(rows.columns, names=names), schema)
+
+
+def write_rows(table: Table, rows: Iterable[pa.RecordBatch], schema: Schema) -> list[str]:
+    """Write rows to files for a table that has a schema then; gives the files' names."""
+    files = write_files(plain(data_of(table)), rows, field_ids(schema))
+    return [one.name for one in files]
+
+
+def arrow_of(schema: Schema) -> pa.Schema:
+    """Columns of Iceberg's as those of a typed table."""
+    return with_metadata(
+        renamed(schema_to_pyarrow(schema, include_field_ids=False), OWN_NAMES),
+        lambda _, one: {KIND: JSON} if (one.metadata or {}).get(DOC) == JSON else None,
+    )
+
+
+def _as_in_files(metadata: TableMetadata) -> TableMetadata:
+    """What a table says of itself, with the names that columns have in its files."""
+    schema = metadata.schema()
+    fields = [
+        one.model_copy(update={"name": OWN_NAMES.get(one.name, one.name)}) for one in schema.fields
+    ]
+    return metadata.model_copy(update={"schemas": [Schema(*fields, schema_id=schema.schema_id)]})
+
+
+def snapshots_of(table: Table) -> Iterator[Snapshot]:
+    """The snapshots that led to the table of now, the newest one first, as far as it knows them."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def said_by(snapshot: Snapshot, name: str) -> str | None:
+    """What a snapshot's summary says; None where it says nothing."""
+    return None if snapshot.summary is None else snapshot.summary[name]
+
+
+def _numbers(table: Table) -> dict[str, int]:
+    """What the commits of a table have left."""
+    text: str | None = "{}"
+    if (current := table.current_snapshot()) is not None:
+        said = (said_by(one, _NUMBERS) for one in snapshots_of(table))
+        text = next((one for one in said if one), None)
+        # Those of ours have expired, or the table was rolled back to before the first of them.
+        first = int(table.properties.get(_SEQUENCE, 0))
+        if text is None and (current.sequence_number or 0) >= first:
+            text = table.properties.get(_NUMBERS)
+    return msgspec.json.decode(text or "{}", type=dict[str, int])
+
+
+def _has_deletes(snapshot: Snapshot) -> bool:
+    return (said_by(snapshot, "total-delete-files") or "0") != "0"

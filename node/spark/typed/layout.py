@@ -1,0 +1,176 @@
+"""Says how a typed table is kept: by what key, time and partitions, and for how long.
+
+    key = ["id"]                  # one row for each id: the latest
+    delete_when = "op = 'D'"      # the latest entry may delete it
+    time = "at"                   # when what an entry tells has happened
+    partition_by = ["day(at)"]
+    keep_days = 400
+
+This module is pure and needs neither Arrow nor Spark.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.typed.columns import Columns
+
+LATE_SECONDS: Final = 3_600.0
+RECEIVED: Final = "_received_at"
+KEYS_MAX: Final = 10
+PARTITIONS_MAX: Final = 4
+
+_TIMES: Final = ("timestamp", "timestamp_ms", "date")
+_KEYS: Final = (*_TIMES, "string", "int", "bool", "decimal", "binary")
+_VALUES: Final = ("string", "int", "bool", "date")
+"""Kinds of columns whose values can be partitions."""
+_PLACE: Final[Mapping[str, str]] = {
+    "_stream": "string",
+    "_partition": "int",
+    RECEIVED: "timestamp",
+}
+"""Columns of the table's own that may be in a key; of the last one partitions can be made."""
+_TRANSFORM: Final = re.compile(r"(day|hour|month)\(\s*([^()\s]+)\s*\)")
+
+
+class Partition(NamedTuple):
+    """One column that a table is partitioned by.
+
+    Attributes:
+        name: the column.
+        source: the column that it is made of; itself where it is one of the schema's.
+        unit: `day`, `hour` or `month` of a time; empty where it is a column of the schema.
+    """
+
+    name: str
+    source: str
+    unit: str = ""
+
+
+def read_partition(said: str) -> Partition:
+    """Read an item of `partition_by`.
+
+    Raises:
+        ConfigError: `table.layout`, it is none.
+    """
+    if found := _TRANSFORM.fullmatch(said.strip()):
+        unit, source = found.groups()
+        return Partition(f"_{source.removeprefix('_')}_{unit}", source, unit)
+    if not said.strip() or "(" in said or ")" in said:
+        text = "expected a column, or day(column), hour(column) or month(column) of a time"
+        raise ConfigError("table.layout", f"{said!r}: {text}")
+    return Partition(said.strip(), said.strip())
+
+
+class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a typed table is kept.
+
+    Attributes:
+        key: columns of which the table has one row for each value, the latest; empty for all rows.
+        delete_when: a SQL predicate of rows that delete their key.
+        time: the column that says when what a row tells has happened; empty for none.
+        late_seconds: a row that was received later than this after its time is late.
+        partition_by: what the table's files are parted by.
+        keep_days: how long rows are kept, by their time or else by when they were received.
+    """
+
+    key: tuple[str, ...] = ()
+    delete_when: str = ""
+    time: str = ""
+    late_seconds: Annotated[float, Meta(gt=0)] = LATE_SECONDS
+    partition_by: tuple[str, ...] = ()
+    keep_days: Annotated[float, Meta(gt=0)] | None = None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The columns that the table is partitioned by."""
+        return tuple(read_partition(one) for one in self.partition_by)
+
+    @property
+    def kept_by(self) -> str:
+        """The column by which rows become too old."""
+        return self.time or RECEIVED
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The columns whose kinds have to stay what they are."""
+        return frozenset((*self.key, *(one.source for one in self.partitions)))
+
+    @property
+    def of_rejects(self) -> "Layout":
+        """How the rejects of the table are kept: as long as its rows."""
+        return Layout(keep_days=self.keep_days)
+
+    def problems(self, columns: Columns) -> Iterator[tuple[str, str]]:
+        """What a table of these columns cannot be, each with the setting that asks for it."""
+        kinds = {**_PLACE, **{one.name: one.kind for one in columns}}
+        yield from self._key_problems(kinds)
+        if self.time and (kind := kinds.get(self.time)) not in _TIMES:
+            yield "time", _unfit(self.time, kind, "a time is a timestamp or a date", kinds)
+        if len(self.partition_by) > PARTITIONS_MAX:
+            text = f"{len(self.partition_by)} are more than the {PARTITIONS_MAX} that there may be"
+            yield "partition_by", text
+        names: set[str] = set()
+        for said in self.partition_by:
+            try:
+                one = read_partition(said)
+            except ConfigError as error:
+                yield "partition_by", error.text
+                continue
+            yield from _partition_problems(one, kinds)
+            if one.name in names:
+                yield "partition_by", f"{said!r} is there twice"
+            names.add(one.name)
+        if len(columns) == sum(one.name in names for one in columns):
+            yield "partition_by", "a table needs a column that it is not partitioned by"
+
+    def _key_problems(self, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        if self.delete_when and not self.key:
+            yield "delete_when", "needs a key, which says what is deleted"
+        if len(self.key) > KEYS_MAX:
+            yield "key", f"{len(self.key)} columns are more than the {KEYS_MAX} of a key"
+        for at, name in enumerate(self.key):
+            if (kind := kinds.get(name)) not in _KEYS:
+                text = f"a column of a key is one of {', '.join(_KEYS)}"
+                yield "key", _unfit(name, kind, text, kinds)
+            if name in self.key[:at]:
+                yield "key", f"{name!r} is there twice"
+
+    def check(self, columns: Columns) -> None:
+        """Refuse what a table of these columns cannot be.
+
+        Raises:
+            ConfigError: `table.layout`.
+        """
+        for name, text in self.problems(columns):
+            raise ConfigError("table.layout", f"{name}: {text}")
+
+
+PLAIN: Final = Layout()
+"""Every entry is a row, in one partition, for ever."""
+
+
+def _partition_problems(one: Partition, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    kind = kinds.get(one.source)
+    if not one.unit:
+        if one.source in _PLACE:
+            text = "which files have to tell; {stream} in dir makes a table for each stream"
+            yield "partition_by", f"{one.source!r} is of the table's own, {text}"
+        elif kind not in _VALUES:
+            text = f"partitions are values of {', '.join(_VALUES)}, or day(...) of a time"
+            yield "partition_by", _unfit(one.source, kind, text, kinds)
+    elif kind not in _TIMES or (one.unit == "hour" and kind == "date"):
+        text = f"{one.unit}(...) is of a timestamp" + ("" if one.unit == "hour" else " or a date")
+        yield "partition_by", _unfit(one.source, kind, text, kinds)
+
+
+def _unfit(name: str, kind: str | None, text: str, kinds: Mapping[str, str]) -> str:
+    if kind is not None:
+        return f"column {name!r} is {kind}, and {text}"
+    named = [one for one in kinds if one not in _PLACE]
+    some = ", ".join(named[:20]) + (", ..." if len(named) > 20 else "")
+    return f"the schema has no column {name!r}; there is {some}"
