@@ -25,7 +25,7 @@ _FACTS_CHARS: Final = 60
 _COLUMNS: Final = {
     "listeners": ("address", "links", "errors"),
     "peers": ("state", "round_trip_seconds", "last_error"),
-    "sinks": ("state", "rows_behind", "failures", "last_error"),
+    "sinks": ("kind", "state", "rows_behind", "failures", "last_error"),
     "actors": ("cells", "handled", "failures", "restarts"),
 }
 """What people see of each; `--json` has all."""

@@ -7,11 +7,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from iceberg_lake import IcebergLake
 from rillnode.node.spark.offsets import TASK_ROWS_MIN
 from rillnode.node.spark.reports import read_delta
-from rillnode.node.spark.tables import BRONZE_STRUCT
+from rillnode.node.spark.session import on_spark
+from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.typed.layout import Layout
-from rillnode.node.spark.typed.query import on_spark
 from rillnode.node.spark.typed.work import in_process
 from typed_samples import Lake, run
 
@@ -36,6 +37,20 @@ def test_tasks_of_spark_land_what_one_process_would(spark: SparkSession, tmp_pat
     assert lake.rows("spark")[0]["pos"] == {"lat": 1.0, "n": 1}
     frame = read_delta(spark, str(tmp_path / "spark"))
     assert frame.where("pos.n > 100").count() == sum(1 for at in range(101, total) if at % 100)
+
+
+def test_tasks_of_spark_write_files_of_iceberg_tables(spark: SparkSession, tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    total = 2 * TASK_ROWS_MIN
+    for first in range(0, total, TASK_ROWS_MIN):
+        numbers = range(first, first + TASK_ROWS_MIN)
+        entries = ({"id": at if at % 100 else "x", "pos": {"lat": at, "n": at}} for at in numbers)
+        lake.push(*(json.dumps(one).encode() for one in entries))
+    columns = {"id": "int", "pos": {"lat": "float"}}
+    run(lake.table("t", on_spark(spark), columns=columns, tasks_max=3))
+    assert lake.places() == [at for at in range(total) if at % 100]
+    assert lake.rows()[0]["pos"] == {"lat": 1.0, "n": 1}
+    assert len(lake.rows("t_rejects")) == len(range(0, total, 100))
 
 
 def test_spark_finds_the_format_without_being_told(spark: SparkSession) -> None:

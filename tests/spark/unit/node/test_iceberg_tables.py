@@ -304,6 +304,31 @@ def test_what_is_expected_of_rows_is_counted_once(lake: IcebergLake) -> None:
     assert describe(query.config)["unexpected_minutes"]["sane"].popitem()[1] == 1
 
 
+def test_what_is_erased_is_gone_and_does_not_come_back(lake: IcebergLake) -> None:
+    bronze = str(lake.bronze.table)
+    secret = b'{"id":7,"at":"2026-01-01T12:00:00Z","temp":36.6}'
+    lake.push(GOOD, secret, BAD, secret, BAD)
+    query = lake.table()
+    run(query)
+    lake.push(secret, GOOD, BAD)
+    tables = Tables(bronze=bronze, derived=None, typed=(lake.config(),))
+    match = find(tables, lake.config(), "temp = 36.6")
+    Erasures(bronze).note(match.ranges, table="t", predicate="temp = 36.6")
+
+    def late(works: Sequence[bytes]) -> list[bytes]:
+        outcomes = in_process(works)
+        sweep_all(tables, Erasures(bronze))
+        return outcomes
+
+    run(lake.table(engine=late))
+    assert match.entries == 3
+    assert (lake.places(), rejected(lake)) == ([0, 6], [2, 4, 7])
+    assert {row["temp"] for row in raw_rows(lake)} == {None}
+    lake.push(GOOD)
+    run(query)
+    assert (lake.places(), query.figures()["rows"]) == ([0, 6, 8], 3)
+
+
 def test_other_readers_know_all_names_of_a_table(lake: IcebergLake) -> None:
     lake.push(GOOD, BAD)
     run(lake.table(evolve="freeze"))
