@@ -87,6 +87,7 @@ NEXT_STEPS: Final = {
     "input": "correct the line, or see `--format` and `--key-field` in the help",
     "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
+    "landing": "let only one job land entries in a table: `rillnode sink ls` lists the node's",
     "link": "`rillnode run` starts a node; its banner says where it listens",
     "listen": "`--set LISTENER.listen=127.0.0.1:0` takes a free port; or change node.toml",
     "login": "check that the address is the server's: what it asks to be signed is no login",
