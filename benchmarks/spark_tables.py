@@ -57,7 +57,8 @@ from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.process import session_members
 from rillnode.node.spark.session import open_session
 from rillnode.node.spark.silver import start_silver
-from rillnode.node.spark.tables import BRONZE_SCHEMA, BRONZE_STRUCT
+from rillnode.node.spark.structs import BRONZE_STRUCT
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 DUPLICATE_SECONDS: Final = 600.0
 STREAM: Final = "sensors"

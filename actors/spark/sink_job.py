@@ -57,8 +57,10 @@ DERIVED_TABLES: Final = (
 
 TYPED_TABLES: Final = "table/"
 """How the names of typed tables begin, in a job's report."""
+VIEWS: Final = "view/"
+"""How the names of views begin, in a job's report."""
 TYPED_TABLES_MAX: Final = 100
-"""Typed tables that a report may name beside those that the configuration has."""
+"""Typed tables and views that a report may name beside those that the configuration has."""
 
 
 class TableStatus(NamedTuple):
@@ -80,6 +82,7 @@ class SinkStatus:
     """The state of a sink, read by the node's status.
 
     Attributes:
+        kind: what its job is: "spark", "python" or "files", as in the configuration.
         tables: the tables that it is known to have, bronze first; its job may report more.
         state: "waiting" from an end because of what passes until there is progress again, also
             while a start is tried.
@@ -92,6 +95,7 @@ class SinkStatus:
             node was started.
     """
 
+    kind: str = "spark"
     tables: tuple[str, ...] = ()
     state: State = "starting"
     pid: int | None = None
@@ -117,7 +121,7 @@ class SinkStatus:
         }
 
     def _names(self) -> list[str]:
-        typed = [name for name in self.report if name.startswith(TYPED_TABLES)]
+        typed = [name for name in self.report if name.startswith((TYPED_TABLES, VIEWS))]
         names = (*DERIVED_TABLES, *typed[:TYPED_TABLES_MAX])
         told = (name for name in names if _told_of(self.report.get(name)) is not None)
         return list(dict.fromkeys((*self.tables, *told)))

@@ -1,25 +1,20 @@
-"""Rows that a Spark query writes into a stream: the envelope that tells repeated ones.
+"""Rows that a Spark query writes into a stream: the envelope that tells where each comes from.
 
     {"query": "6f1c...", "batch": 17, "task": 0, "row": 4211, "data": "text"}
     {"query": "6f1c...", "batch": 17, "task": 0, "row": 4212, "data_base64": "AAEC"}
 
-Spark runs a batch again when it did not see it end, and then its rows come twice, under the same
-names. The second form is for data that is no text. Other keys are for later versions.
+Spark runs a batch again when it did not see it end: a row has the same name then. The second form
+is for data that is no text. Other keys are for later versions.
 """
 
 from base64 import b64encode
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections import OrderedDict
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
 from rillnode.codecs.errors import CodecError
-
-QUERIES_MAX: Final = 1_024
-"""Queries whose last batch a filter remembers. Own choice; one has few."""
 
 
 class RowId(NamedTuple):
@@ -78,34 +73,3 @@ def decode_row(payload: bytes) -> tuple[RowId, bytes]:
         raise CodecError("row.envelope", "not the envelope of a row: nested too deeply") from None
     except (msgspec.DecodeError, UnicodeError, Base64Error, ValueError) as error:
         raise CodecError("row.envelope", f"not the envelope of a row: {error}") from None
-
-
-class RepeatFilter:
-    """Tells rows of one stream partition, in the partition's order, that came before.
-
-    A query begins a batch only when the rows of the last one are stored; so it is enough to
-    remember the rows of the present one. A row with the name of another but other data is none of
-    its repeats: the batch was cut into other tasks when it was run again. Then rows may come twice,
-    but none is lost.
-    """
-
-    def __init__(self) -> None:
-        self._batches: OrderedDict[str, tuple[int, dict[tuple[int, int], bytes]]] = OrderedDict()
-
-    def is_new(self, row_id: RowId, data: bytes) -> bool:
-        """Whether a row comes for the first time; remembers it."""
-        batch, rows = self._batches.get(row_id.query, (-1, {}))
-        if row_id.batch < batch:
-            return False
-        if row_id.batch > batch:
-            rows = {}
-            self._batches[row_id.query] = (row_id.batch, rows)
-            self._batches.move_to_end(row_id.query)
-            if len(self._batches) > QUERIES_MAX:
-                self._batches.popitem(last=False)
-        key = (row_id.task, row_id.row)
-        digest = blake2b(data, digest_size=8).digest()
-        if rows.get(key) == digest:
-            return False
-        rows[key] = digest
-        return True

@@ -96,6 +96,8 @@ NEXT_STEPS: Final = {
     "output": "make room where stdout goes, or send it elsewhere",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
     "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
+    "pipeline.exists": "name a directory that is not there yet",
+    "pipeline.write": "name a directory that you may write to",
     "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
     "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "producer.fenced": "let only one process push by this name",
@@ -141,10 +143,14 @@ NEXT_STEPS: Final = {
     "subscription.stopped": "follow anew, if that is still wanted",
     "subscription": "close subscriptions that are not read, or make another link",
     "table": "`rillnode table show NAME` has a table's schema, its history and its rejects",
+    "table.function": "mend the function, and resume the sink",
     "table.infer": "let the sink land some entries first: `rillnode sink ls` tells how far it is",
+    "table.module": "set PYTHONPATH to where the module lies, or install it, and resume the sink",
     "table.pair": "stop the node, remove the table and its rejects, and start it",
     "testing": "see the docstring of `rillnode.testing.Network`",
     "where": "`rillnode stream pull --help` tells what a condition is",
+    "view": "mend its `sql` or `slot`; `rillnode config check` tells what is wrong with them",
+    "view.changed": "remove the view's directory, or give it another one",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""

@@ -22,7 +22,7 @@ _STREAMS_LOOKED_AT: Final = 2_000
 _COLUMNS: Final = {
     "listeners": ("address", "links", "errors"),
     "peers": ("state", "round_trip_seconds", "last_error"),
-    "sinks": ("state", "rows_behind", "failures", "last_error"),
+    "sinks": ("kind", "state", "rows_behind", "failures", "last_error"),
     "actors": ("cells", "handled", "failures", "restarts"),
 }
 """What people see of each; `--json` has all."""

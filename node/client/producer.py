@@ -15,6 +15,7 @@ from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
 
+_WINDOW_ENTRIES: Final = 10_000
 WINDOW_BYTES: Final = 8_388_608
 """Bytes that `push_all` leaves unconfirmed."""
 
@@ -259,6 +260,39 @@ class NamedProducer:
         future = self._producer.push_numbered(data, keyed, number, is_new=number >= self._next)
         self._next = max(self._next, number + 1)
         return future
+
+    async def push_all(self, entries: Iterable[NewEntry], sequence: int) -> None:
+        """Push entries that are numbered one after the other; all are durable when it returns.
+
+        Those up to `last_sequence` are stored, and left out.
+
+        Args:
+            entries: what is pushed.
+            sequence: the number of the first.
+
+        Raises:
+            RequestError: as `push`; entries before the one that was refused may be stored.
+        """
+        stored = -1 if self.last_sequence is None else self.last_sequence
+        waiting: deque[asyncio.Future[int]] = deque()
+        size = 0
+        try:
+            for number, entry in enumerate(entries, _checked_number(sequence)):
+                if number <= stored:
+                    continue
+                keyed = entry if entry.key is not None or entry.headers else None
+                future = self._producer.push_numbered(entry.data, keyed, number, is_new=True)
+                self._next = max(self._next, number + 1)
+                waiting.append(future)
+                size += entry.size
+                if size > WINDOW_BYTES or len(waiting) >= _WINDOW_ENTRIES:
+                    await asyncio.gather(*waiting)
+                    waiting.clear()
+                    size = 0
+            await asyncio.gather(*waiting)
+        finally:
+            # Of several that fail, the first is raised.
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _stored(self, number: int, index: int) -> None:
         if self.last_sequence is None or number > self.last_sequence:

@@ -217,12 +217,7 @@ class Stream:
         Raises:
             RequestError: `producer.name`, or the node refuses it otherwise.
         """
-        address = self._address(partition)
-        request = native.OpenProducerRequest(self._session.next_id(), name)
-        response = await self._session.request(address, request)
-        if not isinstance(response, native.ProducerResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
-        return NamedProducer(self._session, address, partition, name, response)
+        return await open_producer(self._session, self._address(partition), partition, name)
 
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)
@@ -568,6 +563,21 @@ def _beside(
         except StopIteration:
             text = "there are fewer keys or headers than items"
             raise ValueError(text) from None
+
+
+async def open_producer(
+    session: Session, address: bytes, partition: int, name: str
+) -> NamedProducer:
+    """Open a producer of a partition.
+
+    Raises:
+        RequestError: as `Stream.producer`.
+    """
+    request = native.OpenProducerRequest(session.next_id(), name)
+    response = await session.request(address, request)
+    if not isinstance(response, native.ProducerResponse):
+        raise RequestError("client.answer", "the node gave another kind of answer")
+    return NamedProducer(session, address, partition, name, response)
 
 
 async def describe(session: Session, name: str) -> native.StreamInfo:

@@ -107,6 +107,9 @@ def problem_of(
 
 def unknown_key(table: KeyPath, key: str, root: inspect.Type) -> Problem:
     """That a table has no such key, and which it has."""
+    kind = bare(type_at(table, root))
+    if isinstance(kind, inspect.StructType) and (why := getattr(kind.cls, "unfit", {}).get(key)):
+        return Problem((*table, key), "config.unknown_key", f"no key of such a table: {why}")
     allowed = keys_at(table, root)
     if not table:
         allowed += sorted(installed(TABLES).keys() - {*allowed})

@@ -36,9 +36,15 @@ const drawFailures = () => {
     rows.slice(0, 100), (() => { const seen = {}; return w => { const name = `${w.level} ${w.event} ${w.what} ${w.level === "link" ? "" : w.time}`; seen[name] = (seen[name] || 0) + 1; return `${name} ${seen[name]}`; }; })());
 };
 const told = w => Object.entries(w).filter(([k]) => !["time", "level", "logger", "event", "exception", "code", "advice"].includes(k)).map(([k, v]) => `${k}=${principal(String(v))}`).join(" ");
-const typedTables = sink => Object.keys(sink.tables || {}).filter(name => name.startsWith("table/")).map(name => {
+const typedTables = sink => Object.keys(sink.tables || {}).filter(name => /^(table|view)\//.test(name)).map(name => {
   const told = sink.report[name] || {};
-  return `${name.slice(6)} ${sink.tables[name].state}: ${count(told.rows || 0)} rows, ${count(told.rejects || 0)} rejects`;
+  const [kind, ...called] = name.split("/");
+  const facts = [`${count(told.rows || 0)} rows`];
+  if (told.rejects != null) facts.push(`${count(told.rejects)} rejects`);
+  if (told.schema_version) facts.push(`schema ${told.schema_version}`);
+  if (told.rows_behind != null) facts.push(`${count(told.rows_behind)} behind`);
+  if (told.files != null) facts.push(`${bytes(told.bytes)} in ${count(told.files)} files`, `committed ${ago(told.committed_at)}`);
+  return `${called.join("/")} ${kind === "view" ? "(view) " : ""}${sink.tables[name].state}: ${facts.join(", ")}`;
 }).join("; ");
 const draw = {
   overview(o) {
@@ -107,7 +113,7 @@ const draw = {
       ["lag", s => s.rows_behind > 10000 ? chip(count(s.rows_behind), "warn") : count(s.rows_behind), "n"], ["lag in bytes", s => bytes(s.bytes_behind || 0), "n"],
       ["last commit", s => ago(s.committed_at), "n"], ["restarts", s => s.starts > 1 ? chip(count(s.starts - 1), "warn") : quiet("0"), "n"],
       ["batch", s => count(s.report.batch), "n"], ["rows/s", s => count(s.report.rows_per_second), "n"],
-      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables", typedTables, "wrap"]], d.sinks, s => s.name);
+      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables and views", typedTables, "wrap"]], d.sinks, s => s.name);
   },
   actors(d) {
     const body = card("actors", "Actors", "/v1/actors");

@@ -11,12 +11,14 @@ Only local directories are synced; object stores keep what they confirmed.
 import json
 import os
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
+
+_LOCK: Final = "job.lock"
 
 
 def query_id(location: str) -> str:
@@ -66,6 +68,20 @@ def sync_commits(location: str) -> None:
             sync_files([local / "commits" / max(names, key=int)])
 
 
+def forget(location: str) -> None:
+    """Remove a checkpoint; the id that tells that it is to be removed goes last."""
+    local = local_path(location)
+    system, root = (
+        fs.FileSystem.from_uri(location) if local is None else (fs.LocalFileSystem(), str(local))
+    )
+    for info in system.get_file_info(fs.FileSelector(root)):
+        if info.type == fs.FileType.Directory:
+            system.delete_dir(info.path)
+        elif info.base_name not in (_LOCK, "metadata"):
+            system.delete_file(info.path)
+    system.delete_file(f"{root}/metadata")
+
+
 def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[None]:
     """Keep other jobs off a checkpoint; object stores have no locks.
 
@@ -76,7 +92,7 @@ def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[N
     Raises:
         StoreError: `file.locked`, another job has it; raised on entering.
     """
-    return locked_directory(location, "job.lock", seconds=seconds)
+    return locked_directory(location, _LOCK, seconds=seconds)
 
 
 def _read(location: str, name: str) -> bytes:

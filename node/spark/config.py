@@ -1,7 +1,8 @@
 """The tables of `node.toml` that say where streams are landed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
@@ -19,7 +20,7 @@ from rillnode.node.config.kinds import (
     TableLocation,
 )
 from rillnode.node.config.location import Location
-from rillnode.node.config.paths import KeyPath
+from rillnode.node.config.paths import KeyPath, format_path
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import duplicates, unfit_name, unfit_pattern
@@ -42,32 +43,26 @@ from rillnode.node.spark.typed.schemas import (
     place_of,
 )
 
+SILVER: Final = "silver"
+"""The name of silver in the SQL of views."""
+ModuleName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
+]
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
 
-class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Spark job that writes streams into a Delta table, exactly once.
+class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job that writes streams into a Delta table, exactly once.
 
     Attributes:
         name: The sink's name; the job's principal is `sink/<name>`.
         streams: Patterns of stream names, as in a grant.
         table_dir: Directory of the table, or its URL in an object store, whose credentials come
             from the environment.
-        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
-            `table_dir`, which must be a directory then.
-        silver_dir: Directory of the silver table: every event once, decoded. Without it there is
-            none.
-        gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
-        duplicate_seconds: How long silver remembers an event, to leave it out if it comes again.
-        master: Spark's master URL.
-        driver_memory: Heap of the job's Java virtual machine.
         trigger_seconds: Time between two micro-batches.
         batch_rows_max: Rows of one micro-batch.
         hold_bytes_max: Bytes kept for the sink beyond retention; beyond that, entries are trimmed
             and a gap row is recorded.
-        key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
-        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
-            it has not committed.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -76,15 +71,42 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
     table_dir: Annotated[TableLocation, Meta(examples=["data/tables"])]
+    trigger_seconds: Seconds = 5.0
+    batch_rows_max: Count = 100_000
+    hold_bytes_max: Count = 5_000_000_000
+
+
+class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Spark job that writes streams into a Delta table, exactly once.
+
+    Attributes:
+        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
+            `table_dir`, which must be a directory then.
+        silver_dir: Directory of the silver table: every event once, decoded. Without it there is
+            none.
+        gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
+        duplicate_seconds: How long silver remembers an event, to leave it out if it comes again.
+        master: Spark's master URL.
+        driver_memory: Heap of the job's Java virtual machine.
+        modules: Modules of the application whose functions make tables (`rillnode.table`). The job
+            imports them.
+        key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
+        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
+            it has not committed.
+    """
+
+    kind: ClassVar[str] = "spark"
+
     checkpoint_dir: Annotated[Path | None, Meta(examples=["data/checkpoints/bronze"])] = None
     silver_dir: Annotated[TableLocation | None, Meta(examples=["data/silver"])] = None
     gold_dir: Annotated[TableLocation | None, Meta(examples=["data/gold"])] = None
     duplicate_seconds: Seconds = 600.0
     master: SparkMaster = "local[2]"
     driver_memory: Memory = "1g"
-    trigger_seconds: Seconds = 5.0
-    batch_rows_max: Count = 100_000
-    hold_bytes_max: Count = 5_000_000_000
+    modules: Annotated[
+        tuple[ModuleName, ...],
+        Meta(title='a list of modules such as "app.tables"', examples=[["app.tables"]]),
+    ] = ()
     key_file: Annotated[Path | None, Meta(examples=["data/bronze.key"])] = None
     external: bool = False
 
@@ -104,6 +126,22 @@ class SparkSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.silver_dir.path / "_checkpoints" / "silver"
 
 
+class PythonSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job that does the same without Spark and Java, in one process: for small nodes."""
+
+    kind: ClassVar[str] = "python"
+    unfit: ClassVar[Mapping[str, str]] = {
+        "checkpoint_dir": "it has none: the table's own log says how far it has come",
+        "silver_dir": "silver is made by Spark: use [[sink.spark]], or a [[table]]",
+        "gold_dir": "gold is made by Spark: use [[sink.spark]], or a [[table]]",
+        "duplicate_seconds": "it is a matter of silver, which Spark makes: use [[sink.spark]]",
+        "master": "it runs without Spark",
+        "driver_memory": "it runs without Java, and takes what its batches need: about 200 MiB",
+        "key_file": "its job runs beside the node, which makes its keys",
+        "external": "its job runs beside the node, which starts it",
+    }
+
+
 class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job that writes streams to files, for a Spark cluster that cannot reach the node.
 
@@ -116,6 +154,8 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         hold_bytes_max: The same as of a Spark sink, for what is not in files.
     """
 
+    kind: ClassVar[str] = "files"
+
     name: Annotated[Name, Meta(examples=["remote"])]
     streams: Annotated[
         tuple[Name, ...],
@@ -127,11 +167,15 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     hold_bytes_max: Count = 5_000_000_000
 
 
+Sink = SparkSink | PythonSink | FilesSink
+
+
 class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sinks, by kind.
 
     Attributes:
         spark: Spark sinks.
+        python: Sinks into tables without Spark.
         files: Sinks into files.
     """
 
@@ -139,12 +183,18 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     plug_in: ClassVar[str] = "spark"
 
     spark: tuple[SparkSink, ...] = ()
+    python: tuple[PythonSink, ...] = ()
     files: tuple[FilesSink, ...] = ()
 
     @property
-    def all(self) -> tuple[SparkSink | FilesSink, ...]:
+    def all(self) -> tuple[Sink, ...]:
         """The sinks of every kind."""
-        return (*self.spark, *self.files)
+        return (*self.spark, *self.python, *self.files)
+
+    @property
+    def of_tables(self) -> tuple[SparkSink | PythonSink, ...]:
+        """The sinks that land tables."""
+        return (*self.spark, *self.python)
 
     @property
     def asks(self) -> bool:
@@ -159,8 +209,9 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 text = "must be true: the jobs of sinks read over this listener"
                 yield Problem(("noise", "enabled"), "config.conflict", text)
             yield from _spark_sinks(table.spark)
+            yield from _python_sinks(table)
             # What is wrong with a URL comes alone: other errors would show it.
-            yield from list(_table_urls(table.spark)) or _table_dirs(table.spark)
+            yield from list(_table_urls(table)) or _table_dirs(table)
             yield from _files_sinks(table)
 
     def in_effect(self, config: Config) -> Self:
@@ -170,7 +221,7 @@ class SinkTables(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table with the columns of a schema, made of what a Spark sink has landed.
+    """A table with the columns of a schema, made of what a sink has landed.
 
     Attributes:
         name: What it is called. Default: the last part of `dir`, or of its name in the catalog.
@@ -200,7 +251,8 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         expect: What is expected of each row: SQL predicates over the columns, by name, each a text
             or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
             counted. `reject`: they are counted, and are rejects.
-        sink: The Spark sink that makes it. Left out where there is one.
+        sink: The sink that makes it, `[[sink.spark]]` or `[[sink.python]]`. Left out where there is
+            one.
     """
 
     table: ClassVar[str] = "table"
@@ -278,12 +330,8 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     @classmethod
     def problems(cls, config: Config) -> Iterator[Problem]:
         """What is wrong with typed tables, each by itself and beside the others."""
-        sinks = sinks_of(config).spark
-        taken: dict[str, Location] = {}
-        for at, sink in enumerate(sinks):
-            for key in ("table_dir", "silver_dir", "gold_dir"):
-                if (place := getattr(sink, key)) is not None:
-                    taken[f"sink.spark[{at}].{key}"] = place
+        sinks = sinks_of(config).of_tables
+        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
         names: dict[str, int] = {}
         identifiers: dict[str, int] = {}
         for at, one in enumerate(config.each(cls)):
@@ -304,7 +352,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 if (other := identifiers.setdefault(name, at)) != at:
                     text = f"is the name of table[{other}], or of its rejects"
                     yield Problem((*path, "catalog", "table"), "config.conflict", text)
-            mine = dict(one._places(f"table[{at}]"))
+            mine = one.places(at)
             for place in mine.values():
                 for owner, other_place in taken.items():
                     if place.overlaps(other_place):
@@ -312,26 +360,26 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                         yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
 
-    def _places(self, owner: str) -> Iterator[tuple[str, Location]]:
-        """Where the table and its rejects lie, and as what, each by the key that says so."""
-        if self.dir is not None:
-            if STREAM in self.dir:
-                # Any stream may come, and have the name of what lies beside it.
-                yield f"{owner}.dir", Location(place_of(self.dir))
-            else:
-                yield f"{owner}.dir", self.dir
-                yield f"{owner}.dir's rejects", Location(f"{self.dir}_rejects")
+    def places(self, at: int) -> dict[str, Location]:
+        """Where it lies, by what says so; it is the configuration's number `at`."""
+        if self.dir is None:
+            return {}
+        if STREAM in self.dir:
+            # Any stream may come, and have the name of what lies beside it.
+            return {f"table[{at}].dir": Location(place_of(self.dir))}
+        rejects = Location(f"{self.dir}_rejects")
+        return {f"table[{at}].dir": self.dir, f"table[{at}].dir's rejects": rejects}
 
-    def _sink_problems(self, path: KeyPath, sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+    def _sink_problems(self, path: KeyPath, sinks: Sequence[TableSink]) -> Iterator[Problem]:
         names = [one.name for one in sinks]
         if not names:
-            text = "needs a [[sink.spark]], which lands what it is made of"
+            text = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
             yield Problem((*path, "sink"), "config.missing", text)
         elif not self.sink and len(names) > 1:
             text = f"missing: name the sink that makes it: {', '.join(names)}"
             yield Problem((*path, "sink"), "config.missing", text)
         elif self.sink and self.sink not in names:
-            text = f"no [[sink.spark]] is named {self.sink!r}; there is {', '.join(names)}"
+            text = f"no sink of tables is named {self.sink!r}; there is {', '.join(names)}"
             yield Problem((*path, "sink"), "config.value", text)
 
     def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
@@ -389,6 +437,128 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                 yield Problem((*path, "expect", name), error.code, error.text)
 
 
+class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Delta table that SQL makes of silver or of a typed table, and that is kept up with it.
+
+    Attributes:
+        name: What it is called. Default: the last part of `dir`.
+        sql: One `select` in DataFusion's SQL, from `silver` or from the typed table by its name.
+        slot: Columns of the select, such as `["stream", "minute"]`. Rows that agree in them are
+            calculated together, of all rows of the source, whenever there are new ones among these,
+            and put in the place of the old ones.
+        of: What it is made of: `silver`, or the name of a typed table.
+        dir: Directory of the view's table, or its URL in an object store.
+        sink: The Spark sink that makes it. Left out where there is one, and for a view of a typed
+            table, which its table's sink makes.
+    """
+
+    table: ClassVar[str] = "view"
+    plug_in: ClassVar[str] = "spark"
+    repeated: ClassVar[bool] = True
+
+    name: Annotated[Name | None, Meta(examples=["per_minute"])] = None
+    sql: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            title="a select",
+            examples=[
+                "select stream, date_trunc('minute', received_at) as minute, count(*) as n "
+                "from silver group by 1, 2"
+            ],
+        ),
+    ]
+    slot: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, title="a list of at least one column", examples=[["stream", "minute"]]),
+    ]
+    of: Name = SILVER
+    dir: Annotated[TableLocation, Meta(examples=["data/per_minute"])]
+    sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or str(self.dir).rstrip("/").rpartition("/")[2]
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with views, each by itself and beside the others."""
+        views = config.each(cls)
+        tables = {one.called: one for one in config.each(TypedTable)}
+        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
+        for at, table in enumerate(config.each(TypedTable)):
+            taken |= table.places(at)
+        names: dict[str, int] = {}
+        for at, one in enumerate(views):
+            path: KeyPath = ("view", at)
+            if (other := names.setdefault(one.called, at)) != at:
+                text = f"{one.called!r} is the name of view[{other}]: give this one a `name`"
+                yield Problem((*path, "name"), "config.conflict", text)
+            for owner, place in taken.items():
+                if one.dir.overlaps(place):
+                    text = f"must lie apart from {owner}, {place}"
+                    yield Problem((*path, "dir"), "config.conflict", text)
+            taken[f"view[{at}].dir"] = one.dir
+            problems = list(one._source_problems(path, sinks_of(config).spark, tables))
+            yield from problems
+            if not problems:
+                yield from one._sql_problems(path, tables.get(one.of))
+
+    def _source_problems(
+        self, path: KeyPath, sinks: Sequence[SparkSink], tables: Mapping[str, TypedTable]
+    ) -> Iterator[Problem]:
+        if self.of != SILVER:
+            table = tables.get(self.of)
+            if table is None:
+                there = ", ".join((SILVER, *tables))
+                text = f"there is no typed table {self.of!r}; there is {there}"
+                yield Problem((*path, "of"), "config.value", text)
+            elif table.dir is None or table.format != "delta":
+                text = f"{self.of!r} is an Iceberg table, and views are made of Delta's"
+                yield Problem((*path, "of"), "config.conflict", text)
+            elif STREAM in table.dir:
+                text = f"{self.of!r} is a table for each stream, and a view is of one table"
+                yield Problem((*path, "of"), "config.conflict", text)
+            return
+        names = [one.name for one in sinks]
+        if not names:
+            text = "needs a [[sink.spark]] with silver_dir, of which it is made"
+            yield Problem((*path, "sink"), "config.missing", text)
+        elif not self.sink and len(names) > 1:
+            text = f"missing: name the sink that makes it: {', '.join(names)}"
+            yield Problem((*path, "sink"), "config.missing", text)
+        elif self.sink and self.sink not in names:
+            text = f"no [[sink.spark]] is named {self.sink!r}; there is {', '.join(names)}"
+            yield Problem((*path, "sink"), "config.value", text)
+        elif next(one for one in sinks if self.sink in (None, one.name)).silver_dir is None:
+            text = "is made of silver: set silver_dir of its sink, too"
+            yield Problem((*path, "of"), "config.conflict", text)
+
+    def _sql_problems(self, path: KeyPath, table: TypedTable | None) -> Iterator[Problem]:
+        """What the SQL's planner has to say, where it is installed and columns are known."""
+        if find_spec("deltalake") is None or find_spec("pyarrow") is None:
+            return
+        # A configuration is read without what the extra `spark` installs, too.
+        from rillnode.node.spark.views.checking import check_view
+
+        try:
+            check_view(self.called, self.sql, self.slot, table)
+        except ConfigError as error:
+            key = "slot" if error.code == "view.slot" else "sql"
+            yield Problem((*path, key), error.code, error.text)
+
+
+def views_of(config: Config, sink: str) -> tuple[ViewTable, ...]:
+    """The views that a sink makes."""
+    tables = {one.called for one in tables_of(config, sink)}
+    return tuple(
+        one
+        for one in config.each(ViewTable)
+        if (one.of in tables if one.of != SILVER else one.sink in (None, sink))
+    )
+
+
 def sinks_of(config: Config) -> SinkTables:
     """The sinks of a configuration; none where it has no such table."""
     return config.table(SinkTables) or SinkTables()
@@ -419,8 +589,21 @@ def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
             )
 
 
-def _files_sinks(table: SinkTables) -> Iterator[Problem]:
+def _python_sinks(table: SinkTables) -> Iterator[Problem]:
     names = {sink.name for sink in table.spark}
+    for at, sink in enumerate(table.python):
+        path: KeyPath = ("sink", "python", at)
+        yield from unfit_name((*path, "name"), sink.name)
+        for position, pattern in enumerate(sink.streams):
+            yield from unfit_pattern((*path, "streams", position), pattern)
+        if sink.name in names:
+            text = f"{sink.name!r} is the name of another sink"
+            yield Problem((*path, "name"), "config.conflict", text)
+        names.add(sink.name)
+
+
+def _files_sinks(table: SinkTables) -> Iterator[Problem]:
+    names = {sink.name for sink in table.of_tables}
     directories: dict[Path, str] = {}
     for at, sink in enumerate(table.files):
         path: KeyPath = ("sink", "files", at)
@@ -437,38 +620,44 @@ def _files_sinks(table: SinkTables) -> Iterator[Problem]:
             yield Problem((*path, "directory"), "config.conflict", text)
 
 
-def _table_urls(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
-    """What can be done with a URL. An error never shows it: it may hold what it must not."""
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
+def _places(table: SinkTables) -> Iterator[tuple[KeyPath, str, Location]]:
+    """Where the tables of sinks lie: the sink's path in the file, the key and the place."""
+    for at, one in enumerate(table.python):
+        yield ("sink", "python", at), "table_dir", one.table_dir
+    for at, sink in enumerate(table.spark):
         for key in ("table_dir", "silver_dir", "gold_dir"):
-            location: Location | None = getattr(sink, key)
-            if location is None or location.path is not None:
-                continue
-            if not _TABLE_URL.fullmatch(location):
-                text = 'expected a URL such as "s3://bucket/tables", without credentials'
-                yield Problem((*path, key), "config.value", text)
-            if sink.checkpoint_dir is None:
-                text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
-                yield Problem((*path, "checkpoint_dir"), "config.missing", text)
-                break
+            if (place := getattr(sink, key)) is not None:
+                yield ("sink", "spark", at), key, place
 
 
-def _table_dirs(sinks: Sequence[SparkSink]) -> Iterator[Problem]:
+def _table_urls(table: SinkTables) -> Iterator[Problem]:
+    """What can be done with a URL. An error never shows it: it may hold what it must not."""
+    without: set[KeyPath] = set()
+    for path, key, location in _places(table):
+        if location.path is not None:
+            continue
+        if not _TABLE_URL.fullmatch(location):
+            text = 'expected a URL such as "s3://bucket/tables", without credentials'
+            yield Problem((*path, key), "config.value", text)
+        is_spark = path[1] == "spark"
+        if is_spark and table.spark[int(path[2])].checkpoint_dir is None and path not in without:
+            without.add(path)
+            text = f"missing; {key} is a URL, and Spark needs a directory for its checkpoints"
+            yield Problem((*path, "checkpoint_dir"), "config.missing", text)
+
+
+def _table_dirs(table: SinkTables) -> Iterator[Problem]:
     """Tables that lie in each other would remove each other's files."""
-    taken: dict[Location, str] = {
-        sink.table_dir: f"sink.spark[{at}].table_dir" for at, sink in enumerate(sinks)
-    }
-    for at, sink in enumerate(sinks):
-        path: KeyPath = ("sink", "spark", at)
+    for at, sink in enumerate(table.spark):
         if sink.gold_dir is not None and sink.silver_dir is None:
             text = "is made of silver: set silver_dir, too"
-            yield Problem((*path, "gold_dir"), "config.conflict", text)
-        for key, directory in (("silver_dir", sink.silver_dir), ("gold_dir", sink.gold_dir)):
-            if directory is None:
-                continue
-            for other, owner in taken.items():
-                if directory.overlaps(other):
-                    text = f"must lie apart from {owner}, {other}"
-                    yield Problem((*path, key), "config.conflict", text)
-            taken[directory] = f"sink.spark[{at}].{key}"
+            yield Problem(("sink", "spark", at, "gold_dir"), "config.conflict", text)
+    taken: dict[Location, KeyPath] = {}
+    for path, key, place in sorted(_places(table), key=lambda one: one[1] != "table_dir"):
+        for other, owner in taken.items():
+            # Sinks of Spark may share a bronze table.
+            shared = key == owner[-1] == "table_dir" and path[1] == owner[1] == "spark"
+            if place.overlaps(other) and not shared:
+                text = f"must lie apart from {format_path(owner)}, {other}"
+                yield Problem((*path, key), "config.conflict", text)
+        taken[place] = (*path, key)

@@ -14,6 +14,7 @@ A *position* says how far the log was read. It holds the table's id and no path,
 may be moved; a table that was made anew has another id.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -119,12 +120,22 @@ class Version(NamedTuple):
         time_ms: when it was committed, ms since 1970.
         operation: what it is called in the table's history.
         is_rewrite: it may have changed rows that were in the table before.
+        changed: paths of all files that rows have come in or gone with.
+        removes: whether rows have gone, or others have come in their place.
     """
 
     files: list[LogFile]
     time_ms: int
     operation: str
     is_rewrite: bool
+    changed: list[str]
+    removes: bool
+
+
+def mark(name: str, text: str) -> Transaction:
+    """What a commit leaves under a name to tell whether a text, by its digest, was another."""
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+    return Transaction(name, int.from_bytes(digest))
 
 
 class Numbered(Protocol):
@@ -141,6 +152,13 @@ def saved_position(target: Numbered | None, table: str) -> Position:
         return Position(table)
     values = [target.transaction_version(f"{table}.{name}") for name in _NUMBERS]
     return Position(table, *(value for value in values if value is not None))
+
+
+def sizes(table: DeltaTable) -> dict[str, int]:
+    """A table's files and bytes, and when it was committed to last, in ms since 1970."""
+    found: list[int] = pa.table(table.get_add_actions()).column("size_bytes").to_pylist()
+    committed_ms = int(table.history(1)[0].get("timestamp", 0))
+    return {"files": len(found), "bytes": sum(found), "committed_at": committed_ms}
 
 
 def open_table(location: str) -> DeltaTable | None:
@@ -164,6 +182,7 @@ class TableLog:
 
     Args:
         location: the table's directory or URI.
+        takes_rewrites: whether versions are read that may have changed rows.
 
     Attributes:
         location: the same.
@@ -171,9 +190,10 @@ class TableLog:
             none.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *, takes_rewrites: bool = False) -> None:
         self.location = location
         self.erased_at = -1
+        self._takes_rewrites = takes_rewrites
         self._table: DeltaTable | None = None
         self._base: tuple[int, list[LogFile]] | None = None
 
@@ -251,7 +271,7 @@ class TableLog:
             return []
         if end.version == end.base:
             return self._base_files(end.base)[: end.files]
-        return live_files(self._at(end.version))
+        return live_files(self.at(end.version))
 
     def files_left(self, files: Sequence[LogFile]) -> tuple[list[LogFile], list[LogFile]]:
         """Those of some files that the table no longer has, and the files that have their rows.
@@ -285,7 +305,7 @@ class TableLog:
             StoreError: the log does not reach back that far, or rows were rewritten.
         """
         found = self.version(version)
-        if found.is_rewrite:
+        if found.is_rewrite and not self._takes_rewrites:
             raise StoreError(
                 "spark.log",
                 f"version {version} of {self.location} rewrites rows ({found.operation}), and "
@@ -306,22 +326,24 @@ class TableLog:
         except FileNotFoundError:
             raise _lost(self.location, version) from None
         files: list[LogFile] = []
-        removed, time_ms, operation, erases = 0, 0, "", False
+        removed: list[str] = []
+        time_ms, operation, erases = 0, "", False
         for line in lines:
             action: dict[str, dict[str, Any]] = json.loads(line)
             if "add" in action and action["add"].get("dataChange"):
                 files.append(_logged_file(action["add"]))
             elif "remove" in action and action["remove"].get("dataChange"):
-                removed += 1
+                removed.append(unquote(action["remove"]["path"]))
             elif "commitInfo" in action:
                 time_ms = int(action["commitInfo"].get("timestamp", 0))
                 operation = str(action["commitInfo"].get("operation", ""))
                 erases = ERASURE in action["commitInfo"]
         if erases:
             self.erased_at = max(self.erased_at, version)
+        changed = [*(one.path for one in files), *removed]
         if removed and (erases or operation == _DELETE):
-            return Version([], time_ms, operation, is_rewrite=False)
-        return Version(files, time_ms, operation, is_rewrite=bool(files and removed))
+            return Version([], time_ms, operation, False, changed, True)
+        return Version(files, time_ms, operation, bool(files and removed), changed, bool(removed))
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""
@@ -337,10 +359,15 @@ class TableLog:
 
     def _base_files(self, base: int) -> list[LogFile]:
         if self._base is None or self._base[0] != base:
-            self._base = (base, live_files(self._at(base)))
+            self._base = (base, live_files(self.at(base)))
         return list(self._base[1])
 
-    def _at(self, version: int) -> DeltaTable:
+    def at(self, version: int) -> DeltaTable:
+        """The table as of a version.
+
+        Raises:
+            StoreError: the log does not reach back that far.
+        """
         try:
             return DeltaTable(self.location, version=version)
         except (DeltaError, OSError) as error:

@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
+from rillnode.node.spark.bronze_files import read_file
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -34,7 +35,6 @@ from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.parquet import filesystem, remove_files
 from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.silver import read_file
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
@@ -68,11 +68,14 @@ class Lake:
         return None if self.derived is None else self.derived.silver_dir
 
     def gold(self, *, followers: bool = False) -> list[str]:
-        """The gold tables; only those that follow bronze, or all."""
-        if self.derived is None or self.derived.gold_dir is None:
+        """The gold tables and the views of silver; only those that follow bronze, or all."""
+        if self.derived is None:
             return []
+        views = [one.dir for one in self.derived.views]
+        if self.derived.gold_dir is None:
+            return views
         root = self.derived.gold_dir.rstrip("/")
-        return [f"{root}/{one.name}" for one in (DERIVED if followers else GOLD)]
+        return [*(f"{root}/{one.name}" for one in (DERIVED if followers else GOLD)), *views]
 
     def typed_of(self, streams: Sequence[str]) -> Iterator[TypedConfig]:
         """The typed tables that may have entries of some streams, those of single streams too."""

@@ -1,20 +1,17 @@
 """Explains what has ended a job or a query, in one line and an exit code."""
 
 import re
+import sys
 from typing import Final
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import RillnodeError
 
-FAILURES: Final = (
-    RillnodeError, PySparkException, Py4JError, DeltaError, pa.ArrowException, OSError,
-)  # fmt: skip
-"""What may go wrong outside, as the pipeline's libraries raise it."""
+FAILURES: Final = (RillnodeError, DeltaError, pa.ArrowException, OSError)
+"""What may go wrong outside, as the libraries of tables raise it; `session.py` has Spark's."""
 _OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
 _JAVA_ENDED: Final = (
     "the Java virtual machine has ended: it was killed, or it ran out of memory, which it says in "
@@ -47,12 +44,21 @@ def explain(error: BaseException) -> tuple[str, int]:
     if ours:
         name, text = ours[-1]
         return text, _EXIT_CODES.get(name, 1)
-    if isinstance(error, Py4JError | ConnectionError):
-        # The only connections of which we see such errors are those to Java.
+    if _is_of_java(error):
         return _JAVA_ENDED, 1
     if _LATE_WORKER in str(error):
         return _BUSY, PASSING_CODE
-    return f"{first_line(error)} [job.spark]", 1
+    # A job without Spark does not even import it.
+    return f"{first_line(error)} [job.{'spark' if 'pyspark' in sys.modules else 'failed'}]", 1
+
+
+def _is_of_java(error: BaseException) -> bool:
+    """Whether there is no Java any more to talk to; a job without Spark never had any."""
+    if "py4j" not in sys.modules:
+        return False
+    # The only connections of which a Spark job sees such errors are those to Java.
+    kinds = {one.__module__.partition(".")[0] for one in type(error).__mro__}
+    return "py4j" in kinds or isinstance(error, ConnectionError)
 
 
 def first_line(error: BaseException) -> str:

@@ -26,6 +26,7 @@ from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
 from rillnode.node.spark.fetching import fetch_ranges
 from rillnode.node.spark.files import locked, replace_file
+from rillnode.node.spark.job_config import read_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 from rillnode.node.spark.job_stop import stop_on_signals, watch_stdin
 from rillnode.node.spark.offset import Offset, of_streams
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         watch_stdin(stop)
     stop_on_signals(stop)
     try:
-        config = _load(options.config)
+        config = read_config(options.config, ExportConfig)
         with locked(Path(config.work_dir) / "job.lock", seconds=LOCK_SECONDS):
             Export(config).run(stop)
     except (RillnodeError, OSError) as error:
@@ -200,13 +201,6 @@ class Export:
     def _save(self) -> None:
         """Remember what is in files: the directory may be emptied at any time."""
         replace_file(self._state, json.dumps(self._offset.to_json()).encode())
-
-
-def _load(path: Path) -> ExportConfig:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ExportConfig)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError("job.config", f"{path}: {error}") from error
 
 
 def _exit_code(error: Exception) -> int:

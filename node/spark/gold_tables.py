@@ -3,30 +3,24 @@
 Minutes are of `received_at`, the node's clock, in UTC. Schemas have a version and only ever grow.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
-from rillnode.node.spark.tables import Column, arrow_schema, spark_schema
+from rillnode.node.spark.tables import Column, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 GOLD_VERSION: Final = 1
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_TYPES: Final[dict[str, tuple[pa.DataType, DataType]]] = {
-    "text": (pa.string(), StringType()),
-    "int": (pa.int32(), IntegerType()),
-    "long": (pa.int64(), LongType()),
-    "double": (pa.float64(), DoubleType()),
-    "time": (_TIMESTAMP, TimestampType()),
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "text": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "time": _TIMESTAMP,
 }
 
 
@@ -43,13 +37,16 @@ class GoldTable(NamedTuple):
         return arrow_schema(self.columns)
 
     @property
-    def struct(self) -> StructType:
+    def struct(self) -> "StructType":
         """The columns as a Spark schema."""
+        # Jobs without Spark know of these tables, too.
+        from rillnode.node.spark.structs import spark_schema
+
         return spark_schema(self.columns)
 
 
 def _columns(**types: str) -> tuple[Column, ...]:
-    return tuple(Column(name, *_TYPES[kind]) for name, kind in types.items())
+    return tuple(Column(name, _TYPES[kind]) for name, kind in types.items())
 
 
 MINUTES: Final = GoldTable(

@@ -20,25 +20,27 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.node.spark import landing
+from rillnode.node.spark import bronze, landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
-from rillnode.node.spark.derived import Derived, upgrade_tables
+from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.erasing import Lake, Sweeps
-from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.files import absolute
+from rillnode.node.spark.function_query import function_tables
 from rillnode.node.spark.job_config import JobConfig, load_job_config
 from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
 from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
 from rillnode.node.spark.lag import LAG_SECONDS
+from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
+from rillnode.node.spark.parts import upgrade_tables
 from rillnode.node.spark.places import check_places, explain_end
+from rillnode.node.spark.planning import save
 from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
-from rillnode.node.spark.session import open_session
-from rillnode.node.spark.source import save
-from rillnode.node.spark.typed.query import on_spark
+from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
+from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.25
@@ -49,10 +51,12 @@ class _Made(NamedTuple):
 
     derived: Derived | None
     typed: TypedTables | None
+    views: Duties | None
+    functions: Duties | None
 
     def report(self) -> dict[str, dict[str, object]]:
         """The state of every table."""
-        parts = [one.report() for one in (self.derived, self.typed) if one is not None]
+        parts = [one.report() for one in self if one is not None]
         return {name: part for one in parts for name, part in one.items()}
 
 
@@ -80,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
         with owned, quiet_stderr():
             run(config, stop, available_now=options.available_now)
-    except FAILURES as error:
+    except SPARK_FAILURES as error:
         text, code = explain_end(error, places)
         print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
         return code
@@ -100,6 +104,8 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
     for text in check_stores(config.locations):
         print(text, file=sys.stderr, flush=True)
     upgrade_tables([config.table_dir])
+    if done := leave_overtaken(absolute(config.table_dir), absolute(config.checkpoint_dir)):
+        print(done, file=sys.stderr, flush=True)
     session = open_session(
         f"rillnode {config.sink}",
         master=config.master,
@@ -119,13 +125,17 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                 tasks_max=session.sparkContext.defaultParallelism,
                 trigger_seconds=config.trigger_seconds,
             )
-            made = _Made(derived, typed)
+            views = typed_views(config.views, config.typed)
+            functions = function_tables(session, config)
+            made = _Made(derived, typed, views, functions)
             _follow(query, config, stop, drain_file, None if available_now else made)
             if available_now and not stop.is_set():
                 drain_file.unlink(missing_ok=True)  # it has ended bronze's query
                 if derived:
                     derived.run_once()
                 typed.run_once()
+                views.run_once()
+                functions.run_once()
     finally:
         session.stop()
         drain_file.unlink(missing_ok=True)
@@ -166,7 +176,7 @@ def _follow(
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
     derived = None if made is None else made.derived
-    reporter = _Reporter(query, config, made or _Made(None, None))
+    reporter = _Reporter(query, config, made or _Made(None, None, None, None))
     maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
     sweeps = Sweeps(
         Lake(bronze=absolute(config.table_dir), derived=config.derived, typed=config.typed)
@@ -175,6 +185,10 @@ def _follow(
         derived.start()
     if made is not None and made.typed is not None:
         made.typed.start()
+    others = () if made is None else (made.views, made.functions)
+    for one in others:
+        if one is not None:
+            one.start()
     while query.isActive and not stop.wait(_POLL_SECONDS):
         reporter.step()
         present = reporter.table.open()
@@ -192,6 +206,9 @@ def _follow(
         derived.finish(deadline)
     if made is not None and made.typed is not None:
         made.typed.finish(deadline)
+    for one in others:
+        if one is not None:
+            one.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
 
@@ -237,7 +254,7 @@ class _Reporter:
             self._take(batch)
         report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
         present = self.table.open()
-        report["entries_lost_total"] = 0 if present is None else landing.entries_lost(present)
+        report["entries_lost_total"] = 0 if present is None else bronze.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
             print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
         ask(self._config.client_options, lambda client: client.report({**report, **parts}))

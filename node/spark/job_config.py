@@ -1,7 +1,7 @@
 """Defines a Spark job's configuration: one JSON document, by the node or by hand."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +14,24 @@ from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class ViewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A view, for the job that makes it.
+
+    Attributes:
+        name: what it is called.
+        sql: one `select`.
+        slot: columns of the select by which rows are replaced together.
+        dir: directory or URI of its table.
+        of: the typed table that it is made of; empty for silver.
+    """
+
+    name: str
+    sql: str
+    slot: tuple[str, ...]
+    dir: str
+    of: str = ""
 
 
 class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,6 +47,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: rows per micro-batch, about.
         compact_commits: small files of silver are merged after this many commits; 0 never.
+        views: what else is made of silver.
     """
 
     bronze_dir: str
@@ -40,11 +59,13 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    views: tuple[ViewConfig, ...] = ()
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Where the tables lie."""
-        return tuple(filter(None, (self.silver_dir, self.gold_dir)))
+        views = (one.dir for one in self.views)
+        return (*filter(None, (self.silver_dir, self.gold_dir)), *views)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -54,7 +75,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             if self.gold_dir is None
             else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
         )
-        return (self.silver_dir, *gold)
+        return (self.silver_dir, *gold, *(one.dir for one in self.views))
 
 
 class CatalogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,8 +142,8 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.dir and f"{self.dir}_rejects"
 
 
-class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A job's configuration; file names are absolute or relative to where the job starts.
+class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all jobs that land tables have; file names are absolute or relative to where they start.
 
     Attributes:
         sink: name of the node's sink.
@@ -133,19 +154,15 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             not for files.
         key_file: path of the job's own key; not for files.
         table_dir: directory or URI of the Delta table.
-        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
         work_dir: local directory for temporary files and log settings.
-        master: Spark's master, null to take the one of `spark-submit`.
-        driver_memory: heap of the driver, and of everything in local mode.
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: entries per micro-batch.
         fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
             entries were trimmed before they were read.
         compact_commits: small files are merged after this many commits; 0 never.
-        derived: the tables that are made of this one, null for none.
         typed: the typed tables that are made of this one.
+        views: the views of typed tables.
         client: `module:function` that connects to the node; empty for rillnode's own.
-        settings: further Spark settings.
     """
 
     sink: str
@@ -153,33 +170,26 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     node_identity: str = ""
     key_file: str = ""
     table_dir: str
-    checkpoint_dir: str
     work_dir: str
-    master: str | None = "local[2]"
-    driver_memory: str = "1g"
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     batch_rows_max: Positive = 100_000
     fail_on_data_loss: bool = False
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
-    derived: DerivedConfig | None = None
     typed: tuple[TypedConfig, ...] = ()
+    views: tuple[ViewConfig, ...] = ()
     client: str = ""
-    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Where all tables lie."""
-        derived = self.derived.locations if self.derived is not None else ()
+        views = (one.dir for one in self.views)
         typed = (one.place for one in self.typed if one.place)
-        return (self.table_dir, *derived, *typed)
+        return (self.table_dir, *typed, *views)
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
-        derived = self.derived
-        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
-        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
-        return (*self.locations, *local)
+        """What must be writable."""
+        return self.locations
 
     @property
     def client_options(self) -> ClientOptions:
@@ -193,14 +203,61 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         )
 
 
+class PythonJobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The configuration of a job without Spark."""
+
+
+class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Spark job's configuration.
+
+    Attributes:
+        checkpoint_dir: directory or URI of Spark's checkpoint; a new one is a new query.
+        master: Spark's master, null to take the one of `spark-submit`.
+        driver_memory: heap of the driver, and of everything in local mode.
+        derived: the tables that are made of this one, null for none.
+        modules: the application's modules whose functions make tables.
+        settings: further Spark settings.
+    """
+
+    checkpoint_dir: str
+    master: str | None = "local[2]"
+    driver_memory: str = "1g"
+    derived: DerivedConfig | None = None
+    modules: tuple[str, ...] = ()
+    settings: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where all tables lie."""
+        derived = self.derived.locations if self.derived is not None else ()
+        bronze, *others = super().locations
+        return (bronze, *derived, *others)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        derived = self.derived
+        checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
+        local = (one for one in checkpoints if one is not None and local_path(one) is not None)
+        return (*self.locations, *local)
+
+
+_Config = TypeVar("_Config", bound=msgspec.Struct)
+
+
 def load_job_config(path: Path) -> JobConfig:
+    """Read a Spark job's configuration, as `read_config` does."""
+    return read_config(path, JobConfig)
+
+
+def read_config(path: Path, kind: type[_Config]) -> _Config:
     """Read a job's configuration.
 
     Raises:
         ConfigError: the file cannot be read, or a key is missing, unknown or of another type.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=JobConfig)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError("job.config", f"{path}: {error}") from error
 

@@ -21,31 +21,32 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.checkpoint import batch_offset
-from rillnode.node.spark.delta import DeltaStreamWriter, FilesWritten, writer_locations
+from rillnode.node.spark import bronze
+from rillnode.node.spark.bronze import landed_until
+from rillnode.node.spark.checkpoint import batch_offset, forget, query_id
 from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_sink import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.offset import Offset
-from rillnode.node.spark.offsets import Key, Positions
 from rillnode.node.spark.parquet import TableFile, write_files
-from rillnode.node.spark.source import RangeStreamReader, SourceOptions
-from rillnode.node.spark.tables import BRONZE_STRUCT, Column, arrow_schema, spark_schema
+from rillnode.node.spark.planning import SourceOptions
+from rillnode.node.spark.source import RangeStreamReader
+from rillnode.node.spark.structs import BRONZE_STRUCT, spark_schema
+from rillnode.node.spark.tables import Column, arrow_schema
 
 FORMAT: Final = "rillnode-landing"
-_LOST: Final = "rillnode.entries_lost"
-"""As what a bronze table's transactions count lost entries."""
 _TABLE: Final = "the checkpoint of a landing"
 
 _FILE_COLUMNS: Final = (
-    Column("name", pa.string(), StringType()),
-    Column("size", pa.int64(), LongType()),
-    Column("rows", pa.int64(), LongType()),
-    Column("data_bytes", pa.int64(), LongType()),
-    Column("entries_lost", pa.int64(), LongType()),
-    Column("stats", pa.string(), StringType()),
+    Column("name", pa.string()),
+    Column("size", pa.int64()),
+    Column("rows", pa.int64()),
+    Column("data_bytes", pa.int64()),
+    Column("entries_lost", pa.int64()),
+    Column("stats", pa.string()),
 )
 _FILE_SCHEMA: Final = arrow_schema(_FILE_COLUMNS)
 FILE_STRUCT: Final = spark_schema(_FILE_COLUMNS)
@@ -88,26 +89,21 @@ class Landing(DataSource):
         return LandingWriter(table, checkpoint, BRONZE_STRUCT.json())
 
 
-def entries_lost(table: DeltaTable) -> int:
-    """How many entries a bronze table has rows of kind `gap` in place of, as far as is known."""
-    return table.transaction_version(_LOST) or 0
+def leave_overtaken(location: str, checkpoint: str) -> str | None:
+    """Leave a checkpoint that the table has gone past without it, for a query to begin anew.
 
-
-def landed_until(table: DeltaTable, start: Offset) -> Offset:
-    """An offset, moved on to where a bronze table has its partitions already."""
-    positions = dict(start.positions)
-    for (stream, partition), index in start.positions.items():
-        if stream in start.created:
-            key = (stream, partition)
-            found = table.transaction_version(_place(key, start.created[stream]))
-            positions[key] = index if found is None else max(index, found)
-    return start._replace(positions=positions)
-
-
-def _place(key: Key, created_at: int) -> str:
-    """A partition as the table's transactions name it; a stream made anew is another one."""
-    stream, partition = key
-    return f"{stream}/{partition}/{created_at}"
+    Returns:
+        What was done, for the log; None where nothing was to do.
+    """
+    table = open_table(location)
+    try:
+        query = query_id(checkpoint)
+    except ConfigError:
+        return None
+    if table is None or not bronze.is_behind(table, query):
+        return None
+    forget(checkpoint)
+    return f"{location} has entries of a sink without Spark: the checkpoint begins anew behind them"
 
 
 class LandingReader(RangeStreamReader):
@@ -144,18 +140,16 @@ class LandingWriter(DeltaStreamWriter):
     ) -> list[Transaction]:
         """The end of the batch in each partition that it has come further in, and what was lost."""
         until = Offset.from_json(batch_offset(self._checkpoint, batch_id), _TABLE)
-        before: Positions = {}
+        before = Offset({}, {})
         if batch_id:
-            before = Offset.from_json(
-                batch_offset(self._checkpoint, batch_id - 1), _TABLE
-            ).positions
-        ends = [
-            Transaction(_place(key, until.created[key[0]]), index)
-            for key, index in until.positions.items()
-            if key[0] in until.created and before.get(key) != index
+            before = Offset.from_json(batch_offset(self._checkpoint, batch_id - 1), _TABLE)
+        query = query_id(self._checkpoint)
+        if batch_id and bronze.is_behind(table, query):
+            raise bronze.overtaken(self._table)
+        return [
+            *bronze.transactions(table, before, until, files),
+            *bronze.of_query(table, query),
         ]
-        lost = sum(file.entries_lost for file in files)
-        return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
 
     def allowed(self, files: list[TableFile]) -> list[TableFile]:
         """The files without entries that were erased, which the node's log may still have."""

@@ -7,6 +7,7 @@ of indexes and times.
 import datetime
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -73,23 +74,28 @@ def write_files(
     pending: list[pa.RecordBatch] = []
     pending_bytes = 0
     file: _OpenFile | None = None
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        if file is None:
-            file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
-        pending.append(batch)
-        pending_bytes += batch.nbytes
-        if pending_bytes >= ROW_GROUP_BYTES:
-            file.write(pending)
-            pending, pending_bytes = [], 0
-            if file.written_bytes >= FILE_BYTES_MAX:
-                yield file.finish()
-                file = None
-    if file is not None:
-        if pending:
-            file.write(pending)
-        yield file.finish()
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if file is None:
+                file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+            if pending_bytes >= ROW_GROUP_BYTES:
+                file.write(pending)
+                pending, pending_bytes = [], 0
+                if file.written_bytes >= FILE_BYTES_MAX:
+                    done, file = file.finish(), None
+                    yield done
+        if file is not None:
+            if pending:
+                file.write(pending)
+            done, file = file.finish(), None
+            yield done
+    finally:
+        if file is not None:
+            file.discard()
 
 
 def write_parted(
@@ -243,6 +249,15 @@ class _OpenFile:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._figures.add(rows)
 
+    def discard(self) -> None:
+        """Remove what is written: on a full disk it would take the room that is made."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError):
+            self._stream.close()
+        with suppress(OSError):
+            self._system.delete_file(self._path)
+
     def finish(self) -> TableFile:
         """Close the file and make it durable."""
         self._writer.close()
@@ -275,9 +290,9 @@ class _Figures:
         self._statistics.add(rows)
         if not self._entries:
             return
-        if "data" in rows.column_names:
+        if "data" in rows.column_names and pa.types.is_binary(rows.schema.field("data").type):
             self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
-        if "gap_until" in rows.column_names:
+        if {"index", "gap_until"} <= {*rows.column_names}:
             lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
             self._entries_lost += pc.sum(lost).as_py() or 0
 

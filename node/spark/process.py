@@ -22,20 +22,37 @@ from rillnode.actors.ports import JobLauncher
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
 from rillnode.node.spark.catalog_config import Catalog
-from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
+from rillnode.node.spark.config import (
+    SILVER,
+    FilesSink,
+    SparkSink,
+    TableSink,
+    TypedTable,
+    ViewTable,
+    sinks_of,
+    tables_of,
+    views_of,
+)
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import (
     CatalogConfig,
     DerivedConfig,
     JobConfig,
+    PythonJobConfig,
     TypedConfig,
+    ViewConfig,
     save_job_config,
 )
 from rillnode.node.spark.job_log import FAILURE_PREFIX
 
-COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.job")
-EXPORT_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.export")
+COMMANDS: Final[dict[type, Sequence[str]]] = {
+    JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
+    PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.python_job"),
+    ExportConfig: (sys.executable, "-m", "rillnode.node.spark.export"),
+}
+"""What runs a job, by the type of its configuration."""
+AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
 WORDS_BYTES_MAX: Final = 16_384
@@ -72,12 +89,17 @@ def launcher(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> SparkJob:
         table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
-        job: JobConfig | ExportConfig
+        job: AnyJobConfig
         if isinstance(table, FilesSink):
             job = export_config(table, identity, address, key_file, work_dir)
         else:
             typed = [typed_config(one, table) for one in tables_of(config, sink)]
-            job = job_config(table, identity, address, key_file, work_dir, typed)
+            views = [view_config(one) for one in views_of(config, sink)]
+            paths = (identity, address, key_file, work_dir)
+            if isinstance(table, SparkSink):
+                job = job_config(table, *paths, typed, views)
+            else:
+                job = python_config(table, *paths, typed, views)
         try:
             return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
         except OSError as error:
@@ -93,6 +115,7 @@ def job_config(
     key_file: Path,
     work_dir: Path,
     typed: Sequence[TypedConfig] = (),
+    views: Sequence[ViewConfig] = (),
 ) -> JobConfig:
     """A Spark sink's job's configuration, from the node's."""
     return JobConfig(
@@ -107,8 +130,34 @@ def job_config(
         driver_memory=table.driver_memory,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
-        derived=derived_config(table),
+        derived=derived_config(table, [one for one in views if not one.of]),
+        modules=table.modules,
         typed=tuple(typed),
+        views=tuple(one for one in views if one.of),
+    )
+
+
+def python_config(
+    table: TableSink,
+    identity: str,
+    address: str,
+    key_file: Path,
+    work_dir: Path,
+    typed: Sequence[TypedConfig] = (),
+    views: Sequence[ViewConfig] = (),
+) -> PythonJobConfig:
+    """A Python sink's job's configuration, from the node's."""
+    return PythonJobConfig(
+        sink=table.name,
+        url=_url(address),
+        node_identity=identity,
+        key_file=str(key_file.absolute()),
+        table_dir=absolute(table.table_dir),
+        work_dir=str(work_dir.absolute()),
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
+        typed=tuple(typed),
+        views=tuple(one for one in views if one.of),
     )
 
 
@@ -135,7 +184,7 @@ def _url(address: str) -> str:
     return f"noise://{host}:{port}"
 
 
-def derived_config(table: SparkSink) -> DerivedConfig | None:
+def derived_config(table: SparkSink, views: Sequence[ViewConfig] = ()) -> DerivedConfig | None:
     """What is made of a sink's table, from the node's configuration; None for nothing."""
     checkpoint = table.silver_checkpoint_path
     if table.silver_dir is None or checkpoint is None:
@@ -149,10 +198,22 @@ def derived_config(table: SparkSink) -> DerivedConfig | None:
         duplicate_seconds=table.duplicate_seconds,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
+        views=tuple(views),
     )
 
 
-def typed_config(table: TypedTable, sink: SparkSink) -> TypedConfig:
+def view_config(view: ViewTable) -> ViewConfig:
+    """A view for its sink's job, from the node's configuration."""
+    return ViewConfig(
+        name=view.called,
+        sql=view.sql,
+        slot=view.slot,
+        dir=absolute(view.dir),
+        of="" if view.of == SILVER else view.of,
+    )
+
+
+def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
     """A typed table of a sink's job, from the node's configuration."""
     catalog = table.catalog
     return TypedConfig(
@@ -181,7 +242,7 @@ def catalog_config(catalog: Catalog) -> CatalogConfig:
 
 
 def start_job(
-    config: JobConfig | ExportConfig,
+    config: AnyJobConfig,
     log: Path,
     environment: Mapping[str, str],
     on_exit: Callable[[int], None],
@@ -200,11 +261,10 @@ def start_job(
     config_file = work_dir / "job.json"
     save_job_config(config, config_file)
     _rotate(log)
-    command = EXPORT_COMMAND if isinstance(config, ExportConfig) else COMMAND
     with log.open("ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            [*command, str(config_file), "--watch-stdin"],
+            [*COMMANDS[type(config)], str(config_file), "--watch-stdin"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,14 +1,16 @@
 """Renders a running query's progress, as the node shows it."""
 
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from rillnode.node.spark.offset import Offset
 from rillnode.node.spark.offsets import Positions
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _HISTORY_MAX: Final = 10
 
@@ -37,7 +39,7 @@ class Batch(NamedTuple):
         return sum(max(0, until - done.get(key, 0)) for key, until in self.latest.items())
 
 
-def read_progress(progress: StreamingQueryProgress) -> Batch:
+def read_progress(progress: "StreamingQueryProgress") -> Batch:
     """What of Spark's progress document concerns us."""
     source = progress.sources[0]
     durations = progress.durationMs

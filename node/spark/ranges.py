@@ -90,8 +90,18 @@ class PushClient(Protocol):
         """
         ...
 
-    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
-        """Push entries, in order; they are durable when it returns."""
+    def push(
+        self, stream: str, partition: int, entries: Sequence[NewEntry], producer: str, first: int
+    ) -> None:
+        """Push entries, in order; they are durable when it returns, and none is stored twice.
+
+        Args:
+            stream: where to.
+            partition: of the stream.
+            entries: what is pushed.
+            producer: the name of the producer that numbers them.
+            first: the number of the first one.
+        """
         ...
 
 
@@ -251,7 +261,7 @@ def _is_shunned(node: ClientOptions) -> bool:
 
 
 def ask_push(options: ClientOptions, question: Callable[[PushClient], _Answer]) -> _Answer:
-    """The same for a client that writes; what is pushed twice is stored twice.
+    """The same for a client that writes; what is pushed again with its number is stored once.
 
     Raises:
         ConfigError, TransportError, RequestError: as `ask`.

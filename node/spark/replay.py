@@ -1,4 +1,4 @@
-"""Makes silver and gold anew from bronze, beside the old ones, and puts them in their place.
+"""Makes silver, gold and views of silver anew from bronze, and puts them in place of the old ones.
 
 Readers see the old tables until the new ones are whole. A replay that dies leaves the old ones as
 they are; the next one begins again.
@@ -35,7 +35,8 @@ def replay(
     """
     silver, checkpoint = _local(config.silver_dir), _local(config.checkpoint_dir)
     gold = None if config.gold_dir is None else _local(config.gold_dir)
-    places = [silver] if gold is None else [silver, gold]
+    views = [_local(one.dir) for one in config.views]
+    places = [silver, *views] if gold is None else [silver, gold, *views]
     if not checkpoint.is_relative_to(silver):
         places.append(checkpoint)
     for place in places:
@@ -44,6 +45,10 @@ def replay(
         config,
         silver_dir=str(_beside(silver, _NEW)),
         gold_dir=None if gold is None else str(_beside(gold, _NEW)),
+        views=tuple(
+            replace(one, dir=str(_beside(place, _NEW)))
+            for one, place in zip(config.views, views, strict=True)
+        ),
         checkpoint_dir=str(
             _beside(silver, _NEW) / checkpoint.relative_to(silver)
             if checkpoint.is_relative_to(silver)

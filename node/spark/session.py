@@ -2,18 +2,25 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rillnode.node.spark.delta import DeltaSink
+from rillnode.node.spark.delta_sink import DeltaSink
+from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.java import java_home
 from rillnode.node.spark.landing import Landing
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS
 from rillnode.node.spark.silver import Silver
+from rillnode.node.spark.typed.work import Engine, do, in_process
 from rillnode.node.spark.worker_python import worker_python
+
+SPARK_FAILURES: Final = (*FAILURES, PySparkException, Py4JError)
+"""What may go wrong outside, as Spark and the libraries of tables raise it."""
 
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -97,3 +104,15 @@ def open_session(
     session.dataSource.register(DeltaSink)
     session.dataSource.register(Silver)
     return session
+
+
+def on_spark(session: SparkSession) -> Engine:
+    """The engine that does work in Spark's tasks; what one task can do is done here."""
+
+    def run(works: Sequence[bytes]) -> list[bytes]:
+        if len(works) == 1:
+            return in_process(works)
+        tasks = session.sparkContext.parallelize(list(works), len(works))
+        return tasks.map(do).collect()
+
+    return run

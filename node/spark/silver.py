@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Transaction
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -39,22 +36,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.decoding import decode_rows
-from rillnode.node.spark.delta import DeltaStreamWriter, writer_locations
 from rillnode.node.spark.delta_log import (
-    ANEW,
-    PLACE,
-    LogFile,
     Position,
     TableLog,
     open_table,
     saved_position,
 )
+from rillnode.node.spark.delta_sink import DeltaStreamWriter, writer_locations
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.offsets import TASK_ROWS_MIN
-from rillnode.node.spark.parquet import TableFile, filesystem
+from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.silver_files import (
     EVENT,
     KEY_STRUCT,
@@ -63,7 +57,7 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.silver_table import SILVER_STRUCT
+from rillnode.node.spark.structs import SILVER_STRUCT
 
 FORMAT: Final = "rillnode-silver"
 SETTINGS: Final = {
@@ -78,8 +72,6 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
 }
 """What remembers events lies on disk, and a batch saves only what it has changed."""
-
-_READ_ROWS: Final = 4_096
 
 
 @dataclass(frozen=True)
@@ -291,62 +283,3 @@ def start_silver(
     once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
     writer = once.writeStream.format(FORMAT).option("bronze", bronze).queryName("silver")
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
-
-
-def share_files(files: list[LogFile], tasks_max: int) -> list[list[LogFile]]:
-    """Share files out among tasks in order, none for fewer rows than a task is worth."""
-    total = sum(max(1, file.rows) for file in files)
-    count = max(1, min(tasks_max, -(-total // TASK_ROWS_MIN)))
-    tasks: list[list[LogFile]] = [[] for _ in range(count)]
-    before = 0
-    for file in files:
-        tasks[min(count - 1, before * count // total)].append(file)
-        before += max(1, file.rows)
-    return [task for task in tasks if task]
-
-
-def read_rest(uri: str, holders: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one file that its table still has, in files that have come in its place.
-
-    Raises:
-        StoreError: a file was removed, long after its rows had moved to another.
-    """
-    wanted = pa.concat_arrays([_places(rows) for rows in read_file(uri, PLACE)])
-    is_left = np.zeros(len(wanted), np.bool_)
-    for holder in holders:
-        for rows in read_file(holder, PLACE):
-            found = pc.index_in(_places(rows), value_set=wanted).drop_null()
-            is_left[np.array(found.to_pylist(), np.int64)] = True
-    first = 0
-    for rows in read_file(uri):
-        yield rows.filter(pa.array(is_left[first : first + rows.num_rows]))
-        first += rows.num_rows
-
-
-def _places(rows: pa.RecordBatch) -> pa.Array:
-    """What tells the rows of bronze apart, one text for each."""
-    stream, partition, index, received_at = (rows.column(name) for name in PLACE)
-    numbers = [
-        partition.cast(pa.string()),
-        index.cast(pa.string()),
-        received_at.cast(pa.int64()).cast(pa.string()).fill_null("gap"),
-    ]
-    return pc.binary_join_element_wise(*numbers, stream.cast(pa.string()), " ")
-
-
-def read_file(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a table, all of their columns or some.
-
-    Raises:
-        StoreError: it was removed, long after its rows had moved to another.
-    """
-    system, path = filesystem(uri)
-    try:
-        with pq.ParquetFile(path, filesystem=system) as parquet:
-            yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=columns)
-    except FileNotFoundError:
-        raise StoreError(
-            "spark.log",
-            f"{uri} was merged, or rows of it deleted, and then removed before it was read: the "
-            f"query was stopped for too long. {ANEW}",
-        ) from None

@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import IntegerType, LongType, StringType
 
 from rillnode.node.spark.parquet import (
     TableFile,
@@ -33,18 +32,19 @@ from rillnode.node.spark.parquet import (
     write_files,
 )
 from rillnode.node.spark.silver_table import SILVER_COLUMNS
-from rillnode.node.spark.tables import Column, arrow_schema, spark_schema
+from rillnode.node.spark.structs import spark_schema
+from rillnode.node.spark.tables import Column, arrow_schema
 
 EVENT: Final = ("stream", "partition", "event_id", "_said")
 """The columns that tell two events apart."""
 _SILVER: Final = {column.name: column for column in SILVER_COLUMNS}
 _KEY_COLUMNS: Final = (
     *(_SILVER[name] for name in ("stream", "partition", "event_id")),
-    Column("_said", pa.int64(), LongType()),
+    Column("_said", pa.int64()),
     _SILVER["landed_at"],
     # Where the row lies: name of the file, number of the row in it.
-    Column("file", pa.string(), StringType()),
-    Column("row", pa.int32(), IntegerType()),
+    Column("file", pa.string()),
+    Column("row", pa.int32()),
 )
 KEY_SCHEMA: Final = arrow_schema(_KEY_COLUMNS)
 KEY_STRUCT: Final = spark_schema(_KEY_COLUMNS)

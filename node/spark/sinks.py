@@ -12,6 +12,7 @@ from rillnode.actors.spark.sink_job import (
     BRONZE,
     DERIVED_TABLES,
     TYPED_TABLES,
+    VIEWS,
     SinkStatus,
     no_start,
 )
@@ -20,8 +21,16 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import FilesSink, SparkSink, TypedTable, sinks_of, tables_of
-from rillnode.node.spark.installed import require_iceberg, require_spark
+from rillnode.node.spark.config import (
+    Sink,
+    SparkSink,
+    TableSink,
+    TypedTable,
+    sinks_of,
+    tables_of,
+    views_of,
+)
+from rillnode.node.spark.installed import require_iceberg, require_libraries
 from rillnode.node.spark.metrics import METRICS, samples
 
 
@@ -37,7 +46,7 @@ class Sinks(PlugIn):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         sinks = sinks_of(host.config)
-        require_spark(jobs=not all(table.external for table in sinks.spark))
+        require_libraries(sinks)
         if any(one.format == "iceberg" for one in host.config.each(TypedTable)):
             require_iceberg()
         self._tables = {table.name: table for table in sinks.all}
@@ -68,7 +77,7 @@ class Sinks(PlugIn):
                 external=isinstance(table, SparkSink) and table.external,
             )
             names = (*table_names(table), *typed_names(host.config, name))
-            status = self._statuses[name] = SinkStatus(tables=names)
+            status = self._statuses[name] = SinkStatus(kind=table.kind, tables=names)
             self._cells[name] = context.system.spawn(
                 partial(actor, context, settings, ports, status)
             )
@@ -159,15 +168,16 @@ def _failure(status: SinkStatus) -> str:
     return "" if status.last_exit is not None else status.error
 
 
-def table_names(sink: SparkSink | FilesSink) -> tuple[str, ...]:
+def table_names(sink: Sink) -> tuple[str, ...]:
     """The tables that a sink's configuration names, called as in its job's report."""
-    if isinstance(sink, FilesSink):
+    if not isinstance(sink, TableSink):
         return ()
-    if sink.silver_dir is None:
+    if not isinstance(sink, SparkSink) or sink.silver_dir is None:
         return (BRONZE,)
     return (BRONZE, *DERIVED_TABLES[: None if sink.gold_dir is not None else 1])
 
 
 def typed_names(config: Config, sink: str) -> tuple[str, ...]:
-    """The typed tables that a sink makes, called as in its job's report."""
-    return tuple(f"{TYPED_TABLES}{one.called}" for one in tables_of(config, sink))
+    """The typed tables and views that a sink makes, called as in its job's report."""
+    tables = (f"{TYPED_TABLES}{one.called}" for one in tables_of(config, sink))
+    return (*tables, *(f"{VIEWS}{one.called}" for one in views_of(config, sink)))

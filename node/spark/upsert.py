@@ -1,16 +1,19 @@
-"""Replaces rows of a gold table by slot: new knowledge of a minute for old.
+"""Replaces rows of a gold table or view by slot: new knowledge of a minute for old.
 
 One transaction removes the files that hold rows of the replaced slots, adds files with the rows
 that stay and the new ones, and says how far the table has come in what it is made of. A table is
-sorted by minute and cut into small files, so that only its last one is written again and again.
+sorted by its slots' time and cut into small files, so that only its last one is written again and
+again. delta-rs would replace rows by a predicate, too, but says nothing before the transaction by
+which files could be made durable first.
 """
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +24,6 @@ from pyarrow import fs
 from rillnode.node.spark.delta import commit_unless_changed, committing, open_to_write
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import sync_files
-from rillnode.node.spark.gold_tables import GoldTable
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
@@ -30,35 +32,75 @@ FILE_ROWS_MAX: Final = 16_384
 KEEP_HOURS: Final = 6
 """How long replaced files stay, for who reads an older version of the table."""
 TIDY_COMMITS: Final = 100
-_ORDER: Final = [("minute", "ascending"), ("stream", "ascending")]
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class Slots(Protocol):
+    """A table's columns, and those that tell which rows are replaced together."""
+
+    @property
+    def slot(self) -> tuple[str, ...]:
+        """The columns of a slot."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Which rows of a table others come in the place of.
+
+    Attributes:
+        keys: the columns that tell; none where no row is replaced.
+        takes: whether rows with these values are replaced.
+        ranges: in what range the values of a column are, where none of them is null.
+    """
+
+    keys: tuple[str, ...]
+    takes: Callable[[tuple[Any, ...]], bool]
+    ranges: Mapping[str, tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, keys: tuple[str, ...], values: Set[tuple[Any, ...]]) -> "Replaced":
+        """Rows with one of these values."""
+        if not values:
+            return cls((), lambda _: False, {})
+        columns = zip(keys, zip(*values, strict=True), strict=True)
+        known = ((name, column) for name, column in columns if None not in column)
+        return cls(keys, values.__contains__, {name: (min(one), max(one)) for name, one in known})
 
 
 def upsert(
     location: str,
-    table: GoldTable,
+    table: Slots,
     rows: pa.Table,
     positions: Sequence[Transaction] = (),
-    slots: pa.Table | None = None,
+    replaced: Replaced | None = None,
 ) -> None:
-    """Replace the slots that `rows` has rows of, and others; durable when it returns.
+    """Replace rows by others; durable when it returns.
 
     Args:
         location: the table's directory or URI; it is made on demand.
         table: its columns and its slots.
         rows: the new rows, with exactly the table's columns, in this order.
         positions: what the transaction says beside.
-        slots: others, whose rows go unless `rows` has new ones.
+        replaced: the rows that go; left out, those of the slots that `rows` has rows of.
 
     Raises:
         ConfigError: another table lies there.
     """
+    if replaced is None:
+        replaced = Replaced.of(table.slot, set(values_of(rows, table.slot)))
+    order = [(name, "ascending") for name in _order(table)]
     with committing(location):
         present = _open(location, table)
         while True:
-            removed, kept = _replaced(
-                location, present, table, [rows, *([] if slots is None else [slots])]
-            )
-            merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(_ORDER)
+            removed, kept = _replaced(location, present, table, replaced)
+            merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(order)
             actions: list[AddAction | RemoveAction] = [
                 RemoveAction(path, data_change=True, deletion_timestamp=_now_ms())
                 for path in removed
@@ -76,53 +118,62 @@ def upsert(
 
 
 def read_rows(
-    location: str, table: GoldTable, low: datetime | None = None, high: datetime | None = None
+    location: str, table: Slots, low: datetime | None = None, high: datetime | None = None
 ) -> pa.Table:
     """Rows of a gold table with `low <= minute <= high`, in order; none if there is no table."""
     present = open_table(location)
-    rows = _read(location, table, [] if present is None else _files(present, low, high))
+    ranges = {"minute": (low or _FIRST, high or _LAST)}
+    paths = [] if present is None else _files(present, ranges)
+    rows = _read(location, table, paths)
     minutes: list[datetime] = rows.column("minute").to_pylist()
     wanted = [(low is None or low <= one) and (high is None or one <= high) for one in minutes]
-    return rows.filter(pa.array(wanted, pa.bool_())).sort_by(_ORDER)
+    order = [(name, "ascending") for name in _order(table)]
+    return rows.filter(pa.array(wanted, pa.bool_())).sort_by(order)
 
 
-def _open(location: str, table: GoldTable) -> DeltaTable:
+def _order(table: Slots) -> list[str]:
+    """The columns that a table is sorted by: times first, so that new rows are in few files."""
+    return sorted(
+        table.slot, key=lambda name: (not pa.types.is_temporal(table.schema.field(name).type), name)
+    )
+
+
+def _open(location: str, table: Slots) -> DeltaTable:
     open_table(location)  # refuses one that needs more of its reader
     return open_to_write(location, Schema.from_arrow(table.schema))
 
 
 def _replaced(
-    location: str, present: DeltaTable, table: GoldTable, replacing: Sequence[pa.Table]
+    location: str, present: DeltaTable, table: Slots, replaced: Replaced
 ) -> tuple[list[str], pa.Table]:
-    """Paths of the files with rows of the slots, and those of their rows that stay."""
-    slots = {slot for rows in replacing for slot in _slots(rows, table)}
-    if not slots:
-        return [], _read(location, table, [])
-    minutes: list[datetime] = [
-        one for rows in replacing for one in rows.column("minute").unique().to_pylist()
-    ]
-    paths = _files(present, min(minutes), max(minutes))
+    """Paths of the files that may have replaced rows, and those of their rows that stay."""
+    paths = _files(present, replaced.ranges) if replaced.keys else []
     held = _read(location, table, paths)
-    stays = [slot not in slots for slot in _slots(held, table)]
+    stays = [not replaced.takes(one) for one in values_of(held, replaced.keys)]
     return paths, held.filter(pa.array(stays, pa.bool_()))
 
 
-def _slots(rows: pa.Table, table: GoldTable) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows.column(name).to_pylist() for name in table.slot), strict=True)
+def values_of(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """What each row has in some columns."""
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
 
-def _files(present: DeltaTable, low: datetime | None, high: datetime | None) -> list[str]:
-    """Files that may hold rows of a span of minutes."""
+def _files(present: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Files that may hold rows in some ranges."""
     actions: list[dict[str, Any]] = pa.table(present.get_add_actions()).to_pylist()
-    return [
-        action["path"]
-        for action in actions
-        if (low is None or action["max"]["minute"] >= low)
-        and (high is None or action["min"]["minute"] <= high)
-    ]
+
+    def may_hold(action: dict[str, Any]) -> bool:
+        low: dict[str, Any] = action.get("min") or {}
+        high: dict[str, Any] = action.get("max") or {}
+        return all(
+            low.get(name) is None or (high[name] >= first and low[name] <= last)
+            for name, (first, last) in ranges.items()
+        )
+
+    return [action["path"] for action in actions if may_hold(action)]
 
 
-def _read(location: str, table: GoldTable, paths: Sequence[str]) -> pa.Table:
+def _read(location: str, table: Slots, paths: Sequence[str]) -> pa.Table:
     system, root = filesystem(location)
     batches: list[pa.RecordBatch] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""The Spark data source `rillnode` as a writer: rows into streams, at least once.
+"""The Spark data source `rillnode` as a writer: rows into streams, once.
 
     frame.select("data").writeStream.format("rillnode").options(**options)
         .option("stream", "alerts").option("checkpointLocation", c).start()
@@ -10,11 +10,14 @@ bytes, and `headers`, a map of texts to texts or bytes. Options beside the conne
     stream      where rows go that have no column `stream`
     partitions  a stream is created with so many (default 1); without a column `partition`, rows
                 go to the partition of their key, and without one are spread by task
-    envelope    json (default): data lies in an envelope with the row's name, by which consumers
-                drop repeats (`codecs/spark/row_envelope.py`); none: data as it is
+    envelope    none (default): data as it is; json: data lies in an envelope with the row's name
+                (`codecs/spark/row_envelope.py`), for consumers that want to know it
 
-A task's rows are stored in their order. When a batch is done, all of its rows are durable; when
-one is run again, rows of its first run are stored twice.
+A task's rows are stored in their order. When a batch is done, all of its rows are durable. Each
+task is a named producer of the partitions that it writes to, and a row's number is made of its
+batch and its place in the task: when a batch is run again, what its first run has stored is not
+stored twice. That holds for rows which come in the same order again, as they do unless a shuffle
+lies before them; sort within partitions where one does.
 """
 
 import uuid
@@ -46,6 +49,10 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 Pairs = Sequence[tuple[str, str | bytes | None]]
 """A map as Arrow gives it."""
+
+BATCH_ROWS_MAX: Final = 2**32
+"""Rows of one batch that a task may write to one partition: what a batch's numbers leave room for.
+"""
 
 _COLUMNS: Final = {
     "data": (StringType, BinaryType),
@@ -86,7 +93,7 @@ class WriteOptions:
         partitions = options.get("partitions", "1")
         if not (partitions.isdecimal() and partitions.isascii() and int(partitions) > 0):
             raise _wrong(f"option `partitions` must be a number above 0, not {partitions!r}")
-        envelope = options.get("envelope", "json")
+        envelope = options.get("envelope", "none")
         if envelope not in ("json", "none"):
             raise _wrong(f"option `envelope` must be json or none, not {envelope!r}")
         return cls(
@@ -125,9 +132,14 @@ class RowWriter:
         """Push the rows of one task of one batch, in order within each stream partition."""
         numbers = count()
         self._opened = {}
+        written: dict[tuple[str, int], int] = {}
         for rows in batches:
             for place, entries in self._groups(rows, query, batch, task, numbers):
-                self._ask_push(*place, entries)
+                before = written.get(place, 0)
+                written[place] = before + len(entries)
+                # Where partitions have been added, keys may lie in others: other numbers, then.
+                producer = f"spark/{query}/{task}/{self._opened[place[0]]}"
+                self._ask_push(*place, entries, producer, batch * BATCH_ROWS_MAX + before)
 
     def _groups(
         self, rows: pa.RecordBatch, query: str, batch: int, task: int, numbers: "count[int]"
@@ -178,9 +190,11 @@ class RowWriter:
         there = self._opened[stream] = ask_push(self._options.client, question)
         return there
 
-    def _ask_push(self, stream: str, partition: int, entries: list[NewEntry]) -> None:
+    def _ask_push(
+        self, stream: str, partition: int, entries: list[NewEntry], producer: str, first: int
+    ) -> None:
         def question(client: PushClient) -> None:
-            client.push(stream, partition, entries)
+            client.push(stream, partition, entries, producer, first)
 
         ask_push(self._options.client, question)
 

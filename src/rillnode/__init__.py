@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
     from rillnode.node.ockam.client.serving import HubService, PlainService
     from rillnode.node.runtime import Node
+    from rillnode.node.spark.functions import table
 
 __version__ = "0.1.0"
 
@@ -176,6 +177,7 @@ __all__ = [
     "WorkQueue",
     "connect",
     "connect_blocking",
+    "table",
 ]
 
 _HOMES: Final = {
@@ -260,6 +262,7 @@ _HOMES: Final = {
     "rillnode.node.ockam.client.hub_stream": ("HubEntry", "HubStream"),
     "rillnode.node.ockam.client.serving": ("HubService", "PlainService"),
     "rillnode.node.runtime": ("Node",),
+    "rillnode.node.spark.functions": ("table",),
 }
 
 

@@ -9,8 +9,7 @@ from pyspark.sql.types import StructType
 from doc_support import ROOT
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import JobConfig
-from rillnode.node.spark.silver_table import SILVER_STRUCT
-from rillnode.node.spark.tables import BRONZE_STRUCT
+from rillnode.node.spark.structs import BRONZE_STRUCT, SILVER_STRUCT
 
 pytestmark = pytest.mark.check
 

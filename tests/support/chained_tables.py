@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.gold_query import GoldQuery
-from rillnode.node.spark.gold_tables import DERIVED, GoldTable
+from rillnode.node.spark.gold_tables import GoldTable
 from rillnode.node.spark.silver import start_silver
 from rillnode.node.spark.upsert import read_rows
+from rillnode.node.spark.views.definition import gold_views
+from rillnode.node.spark.views.query import ViewQuery
+from rillnode.node.spark.views.source import SilverSource
 
 
 class Pipeline:
@@ -65,14 +67,8 @@ class Pipeline:
     def run_gold(self) -> int:
         """Bring gold up with silver; returns the number of steps of all tables."""
         steps = 0
-        for table in DERIVED:
-            query = GoldQuery(
-                self.spark,
-                table,
-                bronze=str(self.bronze.table),
-                silver=str(self.silver),
-                gold=str(self.gold),
-            )
+        for view in gold_views(str(self.gold)):
+            query = ViewQuery(view, SilverSource(str(self.bronze.table), str(self.silver)))
             while query.step():
                 steps += 1
         return steps

@@ -3,7 +3,7 @@
 import argparse
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, find_target
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
@@ -32,7 +32,7 @@ _POLL_SECONDS: Final = 0.25
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "pipeline", "silver and gold tables: run, report, replay")
+    verbs = add_noun(commands, "pipeline", "what is made of streams: run, report, replay, new")
     parser = add_verb(
         verbs, "run", run,
         summary="make silver and gold of a bronze table, without a node",
@@ -66,6 +66,20 @@ def add(commands: Commands) -> None:
         examples=["rillnode pipeline replay bronze"],
     )  # fmt: skip
     _add_options(parser)
+    parser = add_verb(
+        verbs, "new", new,
+        summary="write a declarative pipeline over streams, for `spark-pipelines run`",
+        usage="DIR [options]",
+        text="DIR gets a specification and a module with a streaming table and a materialized\n"
+        "view, which run as they stand: change them as you like. What runs them reads with your\n"
+        "key, which must be granted `pull`, and keeps its own position.",
+        examples=["rillnode pipeline new lake --streams 'sensors/*'"],
+    )  # fmt: skip
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a directory that is made")
+    parser.add_argument(
+        "--streams", default="*", metavar="PATTERN", help="streams to read (default: all)"
+    )
+    add_connection_options(parser)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -131,19 +145,57 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
+def new(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Write a declarative pipeline."""
+    from rillnode.node.spark.pipeline_project import write_project
+
+    target = find_target(args, terminal)
+    if target.key is None:
+        text = "a pipeline reads with a key of its own: name its file with --key"
+        raise ConfigError("config.connection", text)
+    write_project(
+        args.directory,
+        {
+            "url": target.url,
+            "node_identity": target.node_identity,
+            "key_file": str(target.key.absolute()),
+            "streams": args.streams,
+        },
+    )
+    terminal.message(f"written: {args.directory}. Run it:")
+    terminal.write_text(f"{_command(args.directory, terminal.environ)}\n")
+    return Exit.OK
+
+
+def _command(directory: Path, environ: Mapping[str, str]) -> str:
+    """What runs a pipeline, with what a shell's environment lacks for it."""
+    import shlex
+    import sys
+
+    from rillnode.node.spark.java import java_home
+
+    needed = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java_home(environ))}
+    shown = [f"{name}={shlex.quote(one)}" for name, one in needed.items() if name not in environ]
+    program = shlex.quote(str(Path(sys.executable).with_name("spark-pipelines")))
+    catalog = "--conf spark.sql.catalogImplementation=hive"
+    return " ".join(["cd", shlex.quote(str(directory)), "&&", *shown, program, "run", catalog])
+
+
 def _add_options(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="SINK", help="name of the sink")
     add_config_options(parser)
 
 
 def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConfig]":
-    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.cli.sink_choice import choose_spark_sink
 
-    sink = choose_sink(loaded, name)
+    sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.process import derived_config
+    from rillnode.node.spark.config import SILVER, views_of
+    from rillnode.node.spark.process import derived_config, view_config
 
-    config = derived_config(sink)
+    views = [view_config(one) for one in views_of(loaded, sink.name) if one.of == SILVER]
+    config = derived_config(sink, views)
     if config is None:
         raise ConfigError("sink.silver", f"sink {sink.name} has no silver_dir")
     return sink, config
@@ -158,9 +210,9 @@ def _session(
     Raises:
         RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
     """
-    from rillnode.node.spark.explaining import FAILURES, explain
+    from rillnode.node.spark.explaining import explain
     from rillnode.node.spark.job_log import quiet_stderr
-    from rillnode.node.spark.session import open_session
+    from rillnode.node.spark.session import SPARK_FAILURES, open_session
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
@@ -180,7 +232,7 @@ def _session(
                 session.stop()
     except RillnodeError:
         raise
-    except FAILURES as error:
+    except SPARK_FAILURES as error:
         raise RillnodeError("pipeline.failed", explain(error)[0]) from error
     finally:
         drain_file.unlink(missing_ok=True)

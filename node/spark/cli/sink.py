@@ -1,4 +1,4 @@
-"""`rillnode sink`: the Spark sinks of a node."""
+"""`rillnode sink`: the sinks of a node."""
 
 import argparse
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
-    from rillnode.node.spark.config import SparkSink
+    from rillnode.node.spark.config import PythonSink, SparkSink
 
-_COLUMNS = ("state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
+_COLUMNS = ("kind", "state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "sink", "Spark sinks: list, show, pause, resume, compact, verify")
+    verbs = add_noun(commands, "sink", "sinks: list, show, pause, resume, compact, verify")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's sinks, their jobs and how far they are behind",
@@ -132,7 +132,7 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
-    # Only this verb needs what the `spark` extra installs.
+    # Only this verb needs what the `tables` extra installs.
     from rillnode.node.spark.delta_log import open_table
     from rillnode.node.spark.maintenance import compact as compact_table
 
@@ -150,14 +150,17 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
-    # Only this verb needs what the `spark` extra installs.
+    # Only this verb needs what the `tables` extra installs.
+    from rillnode.node.spark.config import SparkSink, views_of
+    from rillnode.node.spark.files import absolute
     from rillnode.node.spark.process import derived_config
     from rillnode.node.spark.verify import is_made
     from rillnode.node.spark.verify import verify as verify_table
 
-    derived = derived_config(sink)
+    derived = derived_config(sink) if isinstance(sink, SparkSink) else None
     gold = derived.tables[1:] if derived is not None else ()
-    tables = [one for one in (*_tables(config, sink), *gold) if is_made(one)]
+    views = [absolute(one.dir) for one in views_of(config, sink.name)]
+    tables = [one for one in (*_tables(config, sink), *gold, *views) if is_made(one)]
     wrong = [text for table in tables for text in verify_table(table)]
     for text in wrong:
         terminal.error(text)
@@ -165,9 +168,9 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _tables(config: "Config", sink: "SparkSink") -> list[str]:
+def _tables(config: "Config", sink: "SparkSink | PythonSink") -> list[str]:
     """Where the tables of a sink lie that are made of few large files."""
-    from rillnode.node.spark.config import tables_of
+    from rillnode.node.spark.config import SparkSink, tables_of
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.schemas import STREAM
 
@@ -176,7 +179,8 @@ def _tables(config: "Config", sink: "SparkSink") -> list[str]:
         for one in tables_of(config, sink.name)
         if one.format == "delta" and one.dir is not None and STREAM not in one.dir
     ]
-    places = (sink.table_dir, sink.silver_dir, *typed, *(f"{one}_rejects" for one in typed))
+    silver = sink.silver_dir if isinstance(sink, SparkSink) else None
+    places = (sink.table_dir, silver, *typed, *(f"{one}_rejects" for one in typed))
     return [absolute(one) for one in places if one is not None]
 
 

@@ -1,4 +1,4 @@
-"""Chooses which of a configuration's Spark sinks a verb is about."""
+"""Chooses which of a configuration's sinks of tables a verb is about."""
 
 from typing import TYPE_CHECKING
 
@@ -6,22 +6,23 @@ from rillnode.codecs.errors import ConfigError
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
-    from rillnode.node.spark.config import SparkSink
+    from rillnode.node.spark.config import PythonSink, SparkSink
 
 
-def choose_sink(config: "Config", name: str | None) -> "SparkSink":
+def choose_sink(config: "Config", name: str | None) -> "SparkSink | PythonSink":
     """The sink of this name, or the only one.
 
     Raises:
-        ConfigError: there is none, or a name is needed; or what Spark needs is not installed.
+        ConfigError: there is none, or a name is needed; or what reads tables is not installed.
     """
     from rillnode.node.spark.config import sinks_of
-    from rillnode.node.spark.installed import require_spark
+    from rillnode.node.spark.installed import require_tables
 
-    require_spark()
-    sinks = {sink.name: sink for sink in sinks_of(config).spark}
+    require_tables()
+    sinks = {sink.name: sink for sink in sinks_of(config).of_tables}
     if not sinks:
-        raise ConfigError("sink.none", "the configuration has no [[sink.spark]]")
+        text = "the configuration has neither a [[sink.spark]] nor a [[sink.python]]"
+        raise ConfigError("sink.none", text)
     if name is None:
         if len(sinks) > 1:
             raise ConfigError("sink.name", f"name one of the sinks: {', '.join(sinks)}")
@@ -29,3 +30,20 @@ def choose_sink(config: "Config", name: str | None) -> "SparkSink":
     if name not in sinks:
         raise ConfigError("sink.name", f"no sink is named {name!r}; there is: {', '.join(sinks)}")
     return sinks[name]
+
+
+def choose_spark_sink(config: "Config", name: str | None) -> "SparkSink":
+    """The same, of those whose jobs are Spark's.
+
+    Raises:
+        ConfigError: as `choose_sink`, or the sink is none of these, or Spark is not installed.
+    """
+    from rillnode.node.spark.config import SparkSink
+    from rillnode.node.spark.installed import require_spark
+
+    sink = choose_sink(config, name)
+    if not isinstance(sink, SparkSink):
+        text = f"sink {sink.name} is a [[sink.python]]: silver and gold are made by Spark alone"
+        raise ConfigError("sink.silver", text)
+    require_spark()
+    return sink

@@ -2,7 +2,8 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
@@ -12,9 +13,13 @@ from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, posi
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli import erase
 
+if TYPE_CHECKING:
+    from rillnode.node.config import Config
+
 _SAMPLES: Final = 1_000
 _COLUMNS: Final = (
-    "state", "schema_version", "rows", "rejects", "rows_behind", "seconds_behind", "error",
+    "kind", "state", "schema_version", "rows", "rejects", "rows_behind", "seconds_behind", "files",
+    "bytes", "last_commit", "error",
 )  # fmt: skip
 
 
@@ -23,7 +28,7 @@ def add(commands: Commands) -> None:
     verbs = add_noun(commands, "table", "typed tables: list, show, infer, retry, erase")
     parser = add_verb(
         verbs, "ls", ls,
-        summary="list a node's typed tables, their rows, rejects and how far they are behind",
+        summary="list a node's typed tables and views, their rows, rejects, lag and sizes",
         text="The key must be granted `admin` on some stream.",
         examples=["rillnode table ls", "rillnode table ls --json | jq .rejects"],
     )  # fmt: skip
@@ -69,19 +74,22 @@ def add(commands: Commands) -> None:
 
 async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     """List typed tables."""
-    from rillnode.actors.spark.sink_job import TYPED_TABLES
+    from rillnode.actors.spark.sink_job import TYPED_TABLES, VIEWS
 
     async with connected(args, terminal) as client:
         document = await client.status()
     rows: list[dict[str, Any]] = []
     sinks: Mapping[str, Mapping[str, Any]] = document.get("sinks", {})
     for sink, status in sinks.items():
-        for name, table in status["tables"].items():
-            if name.startswith(TYPED_TABLES):
-                told = cast("dict[str, Any]", status["report"].get(name) or {})
-                values = {**told, **table}
-                shown = {one: values.get(one) for one in _COLUMNS}
-                rows.append({"name": name.removeprefix(TYPED_TABLES), "sink": sink, **shown})
+        for called, table in status["tables"].items():
+            if called.startswith((TYPED_TABLES, VIEWS)):
+                kind, _, name = called.partition("/")
+                told = cast("dict[str, Any]", status["report"].get(called) or {})
+                committed = _time(told.get("committed_at"))
+                values = {**told, **table, "kind": kind, "last_commit": committed}
+                rows.append(
+                    {"name": name, "sink": sink, **{one: values.get(one) for one in _COLUMNS}}
+                )
     terminal.rows(rows, empty="no typed tables; a [[table]] in node.toml makes one")
     return Exit.OK
 
@@ -92,6 +100,9 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.cli.table_choice import choose_table
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    if (view := _view(config, args.name)) is not None:
+        terminal.record(view)
+        return Exit.OK
     table, typed = choose_table(config, args.name, args.stream)
     from rillnode.node.spark.typed.describing import describe
 
@@ -145,6 +156,36 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     landed, left = TypedQuery(typed, TableLog(absolute(sink.table_dir)), in_process).retry()
     terminal.message(f"{table.called}: {landed} rejects fit now, {left} do not")
     return Exit.OK
+
+
+def _view(config: "Config", name: str) -> dict[str, Any] | None:
+    """A view of the configuration, with what there is of its table; None for none of that name."""
+    from rillnode.node.spark.config import TypedTable, ViewTable
+
+    if any(one.called == name for one in config.each(TypedTable)):
+        return None
+    view = next((one for one in config.each(ViewTable) if one.called == name), None)
+    if view is None:
+        return None
+    from rillnode.node.spark.delta_log import open_table, sizes
+    from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.statistics import arrow_schema_of
+
+    told: dict[str, Any] = {"name": name, "of": view.of, "dir": absolute(view.dir)}
+    told |= {"slot": list(view.slot), "sql": view.sql}
+    table = open_table(absolute(view.dir))
+    if table is None:
+        return {**told, "state": "not made yet"}
+    columns = {one.name: str(one.type) for one in arrow_schema_of(table)}
+    found = sizes(table)
+    committed = _time(found.pop("committed_at"))
+    return {**told, "columns": columns, "rows": table.count(), **found, "last_commit": committed}
+
+
+def _time(milliseconds: object) -> datetime | None:
+    if not isinstance(milliseconds, int):
+        return None
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
 def _plain(name: str) -> str:

@@ -7,22 +7,22 @@ import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Final, Protocol
 
 from rillnode.actors.spark.spark_sink import literal_prefix
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, NewEntry
-from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.errors import ConfigError, ProducerFenced, RequestError
 from rillnode.codecs.keys import Identity
-from rillnode.node.client.producer import Producer, push_keyed
 from rillnode.node.client.session import Session
-from rillnode.node.client.stream import describe
+from rillnode.node.client.stream import describe, open_producer
 from rillnode.node.keys.files import read_key
 from rillnode.node.spark.client.blocking_session import INDEXES, STREAMS, BlockingSession
 from rillnode.node.spark.offsets import Range, behind
 
+FENCED_MAX: Final = 5
+"""How often rows are pushed while another attempt of their task takes the producer's name."""
 KEY_VARIABLE: Final = "RILLNODE_KEY"
 
 
@@ -136,16 +136,23 @@ class StreamsClient:
         self._addresses[stream] = [part.address for part in response.stream.partitions]
         return len(response.stream.partitions)
 
-    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
-        """Push entries, in order; they are durable when this returns."""
+    def push(
+        self, stream: str, partition: int, entries: Sequence[NewEntry], producer: str, first: int
+    ) -> None:
+        """Push entries that a producer numbers from `first` on, in order; none is stored twice."""
         address = self._address(stream, partition)
 
         async def push_all(session: Session) -> None:
-            producer = Producer(session, address)
-            if any(entry.key is not None or entry.headers for entry in entries):
-                await push_keyed(lambda _: producer, zip(repeat(partition), entries))
-            else:
-                await producer.push_all(entry.data for entry in entries)
+            for attempt in range(FENCED_MAX):
+                opened = await open_producer(session, address, partition, producer)
+                try:
+                    await opened.push_all(entries, first)
+                except ProducerFenced:
+                    # Another attempt of the same task: it pushes the same, by the same numbers.
+                    if attempt == FENCED_MAX - 1:
+                        raise
+                else:
+                    return
 
         self._session.run(push_all)
 

@@ -85,6 +85,9 @@ class Pairs:
         """
         for _ in range(_ATTEMPTS):
             with suppress(Conflict), self.table.committing():
+                # Files that hold what was erased are gone then, also for the next attempt.
+                files = self.table.allowed(files, self._erasures)
+                rejects = self.rejects.allowed(rejects, self._erasures)
                 return self._commit(files, rejects, start, end, retried, unexpected)
         raise self._busy()
 
@@ -102,8 +105,6 @@ class Pairs:
             self.table.remove([one.name for one in files])
             self.rejects.remove([one.name for one in rejects])
             return False
-        files = self.table.allowed(files, self._erasures)
-        rejects = self.rejects.allowed(rejects, self._erasures)
         if not rejects and retried is None:
             table.commit(files, end, noted=_told(unexpected))
             return True

@@ -12,13 +12,12 @@ from typing import Final
 
 import msgspec
 from deltalake import Transaction
-from pyspark.sql import SparkSession
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.bronze_files import share_files
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.silver import share_files
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.counts import counted, counts_of
 from rillnode.node.spark.typed.decode import Plan
@@ -32,28 +31,12 @@ from rillnode.node.spark.typed.work import (
     Engine,
     Outcome,
     Work,
-    do,
-    in_process,
     merged_found,
     table_files,
 )
 
 EMPTY_VERSIONS_MAX: Final = 100
 """Versions of bronze without a row for a table after which it notes that it has seen them."""
-
-
-def on_spark(session: SparkSession) -> Engine:
-    """The engine that does work in Spark's tasks; what one task can do is done here."""
-
-    def run(works: Sequence[bytes]) -> list[bytes]:
-        if len(works) == 1:
-            return in_process(works)
-        tasks = session.sparkContext.parallelize(list(works), len(works))
-        return tasks.map(do).collect()
-
-    return run
-
-
 _ATTEMPTS: Final = 3
 _SOURCE: Final = "rillnode.source"
 """As what a table's transactions say of which bronze table it is made."""
@@ -181,6 +164,7 @@ class TypedQuery:
             **counts_of(table),
             "schema_version": len(self._typed.history()),
             "unexpected": totals(table, [one.name for one in self.config.expect]),
+            **_sizes(table),
         }
 
     @property
@@ -319,6 +303,15 @@ def _source(table: str) -> Transaction:
     """Of which bronze table another is made, as its transactions say it: with a number."""
     digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
     return Transaction(_SOURCE, int.from_bytes(digest))
+
+
+def _sizes(table: OpenTable | None) -> dict[str, int]:
+    """A table's files and bytes, and when it was committed to last, in ms since 1970."""
+    if table is None:
+        return {}
+    told = table.figures()
+    committed_ms = round(told["last_commit"].timestamp() * 1_000)
+    return {"files": told["files"], "bytes": told["bytes"], "committed_at": committed_ms}
 
 
 def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:

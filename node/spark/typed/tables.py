@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,12 +21,12 @@ from rillnode.actors.core.patterns import matcher
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import TYPED_TABLES
 from rillnode.node.spark.behind import LOOK_SECONDS, Behind
+from rillnode.node.spark.bronze_files import read_file
 from rillnode.node.spark.delta_log import Position, TableLog
-from rillnode.node.spark.derived import Part
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.silver import read_file
+from rillnode.node.spark.parts import Part
 from rillnode.node.spark.typed.counts import COUNTS
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import STREAM
@@ -166,7 +166,7 @@ class TypedTables:
                 one.name: sum(each.get("unexpected", {}).get(one.name, 0) for each in figures)
                 for one in config.expect
             }
-            shown = {"schema_version": version, "unexpected": unexpected}
+            shown = {"schema_version": version, "unexpected": unexpected, **_sizes(figures)}
             report[part_name(config.name)] = {**told, **summed, **shown}
         return report
 
@@ -262,6 +262,15 @@ class TypedTables:
             found = self._behind.look(bronze, positions, datetime.now(UTC))
             for name, one in queries.items():
                 one.part.behind = found.get(name, one.part.behind)
+
+
+def _sizes(figures: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """Files and bytes of some tables, and the last commit of all."""
+    known = [one for one in figures if "files" in one]
+    if not known:
+        return {}
+    summed = {name: sum(one[name] for one in known) for name in ("files", "bytes")}
+    return {**summed, "committed_at": max(one["committed_at"] for one in known)}
 
 
 _ORDER: Final = ("failed", "waiting", "running")

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rillnode.actors.core.patterns import matcher
+from rillnode.node.spark.bronze_files import read_file, read_rest
 from rillnode.node.spark.parquet import (
     ROW_GROUP_BYTES,
     TableFile,
@@ -24,7 +25,6 @@ from rillnode.node.spark.parquet import (
     write_files,
     write_parted,
 )
-from rillnode.node.spark.silver import read_file, read_rest
 from rillnode.node.spark.typed.arrays import OWN_NAMES
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
 from rillnode.node.spark.typed.counts import EXPIRED, LATE

@@ -65,7 +65,7 @@ def test_threads_share_a_client(tmp_path: Path) -> None:
         client = streams_client(options)
         client.open("s", 8)
         for partition in range(8):
-            client.push("s", partition, [NewEntry(b"%d" % partition)] * 50)
+            client.push("s", partition, [NewEntry(b"%d" % partition)] * 50, "p", 0)
 
         def reads(partition: int) -> None:
             for index in range(50):
@@ -88,9 +88,11 @@ def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
         client = streams_client(options)
         for name in ("a", "b1", "b2", "c"):
             client.open(name, 2)
-        client.push("b1", 0, [NewEntry(b"%d" % number) for number in range(10_000)])
-        client.push("b1", 1, [NewEntry(b"x")])
-        client.push("b1", 0, [NewEntry(b"last")])
+        client.push("b1", 0, [NewEntry(b"%d" % number) for number in range(10_000)], "p", 0)
+        # Of what comes again, only what was not stored is.
+        client.push("b1", 0, [NewEntry(b"%d" % number) for number in range(10_000)], "p", 0)
+        client.push("b1", 1, [NewEntry(b"x")], "p", 0)
+        client.push("b1", 0, [NewEntry(b"last")], "p", 10_000)
         assert client.ends() == {
             ("a", 0): (0, 0),
             ("a", 1): (0, 0),
@@ -108,7 +110,7 @@ def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
         ) as other:
             assert other.get_index("report", "b1") == 17
         with pytest.raises(RequestError, match="partitions 0 to 1"):
-            client.push("b1", 2, [NewEntry(b"x")])
+            client.push("b1", 2, [NewEntry(b"x")], "p", 0)
         client.close()
         # Every process finds the streams by itself.
         fresh = streams_client(options)
@@ -127,7 +129,7 @@ def test_what_is_read_of_a_stream_made_anew_is_not_taken_for_what_was_planned(
     def work(options: ClientOptions) -> None:
         client = streams_client(options)
         client.open("s", 1)
-        client.push("s", 0, [NewEntry(b"a"), NewEntry(b"b")])
+        client.push("s", 0, [NewEntry(b"a"), NewEntry(b"b")], "p", 0)
         client.ends()
         part = Range("s", 0, 0, 2, created_at=client.created()["s"])
         assert client.read(part, 1)[1]

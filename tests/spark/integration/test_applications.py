@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from doc_support import ROOT, running
-from rillnode.codecs.spark.row_envelope import decode_row
 from rillnode.node.client import BlockingClient, connect_blocking
 from rillnode.node.spark.java import java_home
 
@@ -67,7 +66,7 @@ class Application:
             },
         )
         rows = self.client.stream("counts").pull(0, 1_000)
-        counts = [json.loads(decode_row(entry.data)[1]) for entry in rows]
+        counts = [json.loads(entry.data) for entry in rows]
         return {count["stream"]: count["count"] for count in counts}
 
 

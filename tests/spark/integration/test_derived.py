@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from rillnode.codecs.errors import StoreError
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.gold_tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.replay import replay
 from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.views import running
 from streamr_samples import make_message
 
 pytestmark = pytest.mark.spark
@@ -56,7 +57,7 @@ def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
 def test_tables_are_kept_up_to_date_until_they_are_stopped(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
+    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
     drain_file = tmp_path / "drain"
     derived = Derived(pipeline.spark, config, drain_file)
     derived.start()
@@ -78,7 +79,7 @@ def test_tables_are_kept_up_to_date_until_they_are_stopped(
 def test_a_failure_is_told_and_tried_again(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     pipeline.land(make_message(1))
     # A bronze table lies where silver is to be.
     derived = Derived(
@@ -95,8 +96,8 @@ def test_a_failure_is_told_and_tried_again(
 def test_a_gold_table_that_fails_holds_up_no_other(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "GOLD_SECONDS", 0.1)
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     pipeline.land(make_message(1))
     DeltaTable.create(pipeline.gold / MINUTES.name, SILVER_SCHEMA)  # it is none of ours
     derived = Derived(pipeline.spark, config, tmp_path / "drain")

@@ -19,7 +19,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     """Have `script` run in the place of the job's module."""
     path = tmp_path / "stand_in.py"
     path.write_text(script)
-    monkeypatch.setattr(process, "COMMAND", (sys.executable, str(path)))
+    monkeypatch.setitem(process.COMMANDS, JobConfig, (sys.executable, str(path)))
 
 
 def sample_config(tmp_path: Path) -> JobConfig:

@@ -29,9 +29,10 @@ from rillnode.node.client import connect, connect_blocking
 from rillnode.node.keys.files import write_key
 from rillnode.node.spark import source
 from rillnode.node.spark.job_config import JobConfig, save_job_config
+from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.process import session_members
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.source import RangeReader, SourceOptions
+from rillnode.node.spark.source import RangeReader
 
 pytestmark = needs_nats
 

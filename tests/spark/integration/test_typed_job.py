@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from collections import Counter
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
@@ -12,13 +14,15 @@ import pytest
 from fake_sink import FakeSink
 from job_runs import Job
 from rillnode.node.spark.delta_log import open_table
-from rillnode.node.spark.job_config import JobConfig, TypedConfig
+from rillnode.node.spark.job_config import JobConfig, TypedConfig, ViewConfig
 from rillnode.node.spark.typed.schemas import SchemaSource
 from table_readers import plain_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ENTRIES = 30_000
+GOOD = len([at for at in range(ENTRIES) if at % 7])
+EVEN = len([at for at in range(0, ENTRIES, 2) if at % 7])
 
 
 @pytest.fixture
@@ -65,15 +69,28 @@ def test_two_kills_lose_and_repeat_nothing(
         trigger_seconds=0.1,
         batch_rows_max=9_000,
         typed=(typed,),
+        views=(
+            ViewConfig(
+                name="digits", of="typed", dir=str(tmp_path / "digits"), slot=("digit",),
+                sql="select id % 10 as digit, count(*) as n from typed group by 1",
+            ),
+        ),
+        modules=("job_tables",),
+    )  # fmt: skip
+    (tmp_path / "job_tables.py").write_text(
+        f"import rillnode\n@rillnode.table(streams='s', dir={str(tmp_path / 'even')!r})\n"
+        "def even(rows):\n    return rows.where('id % 2 = 0').select('id')\n"
     )
-    job = Job(config, tmp_path / "bronze.log", worker_path)
+    job = Job(config, tmp_path / "bronze.log", f"{worker_path}{os.pathsep}{tmp_path}")
 
     def landed() -> int:
         return len(rows(tmp_path / "typed", "_index"))
 
     def done() -> bool:
         rejects = len(rows(tmp_path / "typed_rejects", "_index"))
-        return landed() + rejects >= ENTRIES
+        counted = sum(row["n"] for row in rows(tmp_path / "digits", "n"))
+        evens = len(rows(tmp_path / "even", "id"))
+        return landed() + rejects >= ENTRIES and counted >= GOOD and evens >= EVEN
 
     def has_more_than(before: int) -> bool:
         return landed() > before or done()
@@ -91,6 +108,10 @@ def test_two_kills_lose_and_repeat_nothing(
 
     asyncio.run(scenario())
     found = rows(tmp_path / "typed", "id", "pos")
+    digits = {row["digit"]: row["n"] for row in rows(tmp_path / "digits", "digit", "n")}
+    assert digits == Counter(row["id"] % 10 for row in found)
+    evens = [row["id"] for row in rows(tmp_path / "even", "id")]
+    assert sorted(evens) == [at for at in range(0, ENTRIES, 2) if at % 7]
     rejected = rows(tmp_path / "typed_rejects", "data", "reason")
     assert sorted(row["id"] for row in found) == [at for at in range(ENTRIES) if at % 7]
     assert sorted(int(json.loads(row["data"])["id"]) for row in rejected) == [*range(0, ENTRIES, 7)]

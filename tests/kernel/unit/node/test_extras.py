@@ -101,6 +101,7 @@ def test_a_node_and_its_commands_need_nothing_of_a_plug_in_s(tmp_path: Path) -> 
         ("[overlay]", "overlay"),
         ("[telemetry]\nenabled = true", "telemetry"),
         ('[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "spark"),
+        ('[[sink.python]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "tables"),
     ],
 )
 def test_a_table_whose_plug_in_lacks_something_names_the_extra(

@@ -70,8 +70,8 @@ def test_sinks_are_listed_and_shown(client: FakeClient) -> None:
     assert (code, json.loads(out)) == (
         0,
         {
-            "name": "bronze", "state": "running", "pid": 7, "starts": 2, "failures": 0,
-            "rows_behind": 12, "bytes_behind": 3_000, "error": "",
+            "name": "bronze", "kind": "spark", "state": "running", "pid": 7, "starts": 2,
+            "failures": 0, "rows_behind": 12, "bytes_behind": 3_000, "error": "",
         },
     )  # fmt: skip
     code, out, _ = run("sink", "show", "bronze")
@@ -127,10 +127,11 @@ def test_small_files_are_merged_on_request(home: Path) -> None:
 @pytest.mark.parametrize(
     ("sinks", "argv", "error"),
     [
-        ([], ["sink", "compact"], "has no [[sink.spark]]"),
+        ([], ["sink", "compact"], "has neither a [[sink.spark]] nor a [[sink.python]]"),
         (["x", "y"], ["sink", "compact"], "name one of the sinks: x, y"),
         (["x", "y"], ["sink", "compact", "z"], "no sink is named 'z'; there is: x, y"),
         (["x"], ["pipeline", "report"], "sink x has no silver_dir"),
+        (["python"], ["pipeline", "report"], "sink python is a [[sink.python]]: silver and gold"),
         (["x"], ["pipeline", "run", "--once"], "sink x has no silver_dir"),
         (["x"], ["pipeline", "replay"], "sink x has no silver_dir"),
     ],
@@ -138,7 +139,8 @@ def test_small_files_are_merged_on_request(home: Path) -> None:
 def test_what_is_not_configured_is_refused(
     home: Path, sinks: list[str], argv: list[str], error: str
 ) -> None:
-    configure(home, *(SINK.format(name=name) for name in sinks))
+    kinds = {"python": SINK.replace("sink.spark", "sink.python")}
+    configure(home, *(kinds.get(name, SINK).format(name=name) for name in sinks))
     code, out, err = run(*argv)
     assert (code, out) == (2, "")
     assert error in err

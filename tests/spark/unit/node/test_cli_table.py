@@ -18,6 +18,9 @@ from rillnode.node.client.stream import StreamInfo
 from rillnode.node.keys.files import write_key
 from rillnode.node.spark.places import explain_end
 from rillnode.node.spark.typed.layout import Layout
+from rillnode.node.spark.views.definition import View
+from rillnode.node.spark.views.query import ViewQuery
+from rillnode.node.spark.views.source import TypedSource
 from typed_samples import COLUMNS, Lake, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
@@ -47,17 +50,24 @@ def test_tables_are_listed_with_what_their_job_tells(
 ) -> None:
     fake = FakeClient()
     monkeypatch.setattr("rillnode.node.client.connect", fake.connect)
-    told: dict[str, Any] = {"rows": 3, "rejects": 1, "schema_version": 2, "rows_behind": 4}
-    report = {"state": "running", "table/t": {"state": "failed", "error": "do this", **told}}
+    told: dict[str, Any] = {
+        "rows": 3, "rejects": 1, "schema_version": 2, "rows_behind": 4, "files": 2, "bytes": 900,
+    }  # fmt: skip
+    report = {
+        "state": "running",
+        "table/t": {"state": "failed", "error": "do this", **told, "committed_at": 1_000},
+        "view/v": {"state": "running", "rows": 7, "files": 1, "bytes": 9, "committed_at": 2_000},
+    }
     fake.sinks["lake"] = SinkStatus(
-        tables=("bronze", "table/t", "table/u"), state="running", pid=7, report=report
+        tables=("bronze", "table/t", "table/u", "view/v"), state="running", pid=7, report=report
     ).document()
     code, out, _ = called("table", "ls")
-    first, second = [json.loads(line) for line in out.splitlines()]
+    first, second, view = [json.loads(line) for line in out.splitlines()]
     assert (code, first) == (
-        0, {"name": "t", "sink": "lake", **told, "state": "failed", "seconds_behind": None,
-            "error": "do this"},
+        0, {"name": "t", "sink": "lake", "kind": "table", **told, "state": "failed",
+            "seconds_behind": None, "last_commit": "1970-01-01T00:00:01Z", "error": "do this"},
     )  # fmt: skip
+    assert (view["name"], view["kind"], view["rows"], view["rejects"]) == ("v", "view", 7, None)
     assert (second["name"], second["state"], second["rows"]) == ("u", "starting", None)
     assert fake.sinks["lake"]["state"] == "failed"
 
@@ -97,6 +107,22 @@ def test_a_table_is_shown_with_its_key_its_time_and_what_was_counted(lake: Lake)
         "rows_expired": 0, "partitions": 2, "files": 2,
     }  # fmt: skip
     assert shown.items() >= wanted.items()
+
+
+def test_a_view_is_shown_with_its_sql_and_its_files(lake: Lake, tmp_path: Path) -> None:
+    view = '[[view]]\nof = "t"\ndir = "v"\nslot = ["id"]\n'
+    sql = "select id, count(*) as n from t group by 1"
+    (tmp_path / "node.toml").write_text(f'{SINK}{TABLE}{view}sql = "{sql}"\n')
+    assert json.loads(called("table", "show", "v")[1])["state"] == "not made yet"
+    lake.push(GOOD, GOOD)
+    run(lake.table(columns={"id": "int", "at": "timestamp"}))
+    made = View(name="v", sql=sql, slot=("id",), dir=str(tmp_path / "v"))
+    assert ViewQuery(made, TypedSource("t", str(tmp_path / "t"))).step()
+    shown = json.loads(called("table", "show", "v")[1])
+    assert (shown["sql"], shown["of"], shown["slot"]) == (sql, "t", ["id"])
+    assert (shown["rows"], shown["files"], shown["columns"]["n"]) == (1, 1, "int64")
+    assert shown["bytes"] > 0
+    assert shown["last_commit"].startswith("20")
 
 
 def test_rejects_are_retried_after_the_schema_was_mended(lake: Lake) -> None:

@@ -4,11 +4,14 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
-from rillnode.node.spark.config import sinks_of
+from rillnode.node.spark.config import PythonSink, sinks_of
 
 NAME = 'name = "a"\n'
 SPARK = '[[sink.spark]]\nname = "bronze"\nstreams = ["*"]\ntable_dir = "tables"\n'
 FILES = '[[sink.files]]\nname = "remote"\nstreams = ["s*"]\ndirectory = "out"\n'
+
+
+PYTHON = '[[sink.python]]\nname = "small"\nstreams = ["*"]\ntable_dir = "t"\n'
 
 
 def parse(text: str) -> None:
@@ -22,9 +25,34 @@ def test_a_sink_into_files_has_its_defaults() -> None:
     assert [sink.name for sink in sinks_of(config).all] == ["bronze", "remote"]
 
 
+def test_a_sink_without_spark_has_what_makes_sense_without_it() -> None:
+    config = parse_config(NAME + PYTHON + SPARK, Path("/etc/rillnode/node.toml"))
+    (sink,) = sinks_of(config).python
+    assert (sink.table_dir, sink.trigger_seconds) == ("/etc/rillnode/t", 5.0)
+    assert [one.kind for one in sinks_of(config).all] == ["spark", "python"]
+    assert [one.name for one in sinks_of(config).of_tables] == ["bronze", "small"]
+    parse(NAME + PYTHON.replace('"t"', '"s3://bucket/t"'))
+
+
+@pytest.mark.parametrize("key", PythonSink.unfit)
+def test_keys_of_spark_are_refused_with_the_reason(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(NAME + PYTHON + f"{key} = 'x'\n")
+    said = str(caught.value)
+    assert f"sink.python[0].{key}: no key of such a table: {PythonSink.unfit[key]}" in said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (PYTHON + "mastr = 'x'\n", "unknown key; allowed: name, streams, table_dir"),
+        (PYTHON + SPARK.replace("bronze", "small"), "sink.python[0].name: 'small' is the name"),
+        (PYTHON + FILES.replace("remote", "small"), "sink.files[0].name: 'small' is the name"),
+        (PYTHON.replace('"t"', '"tables/t"') + SPARK, "must lie apart from sink.python[0].table"),
+        (PYTHON + SPARK + 'silver_dir = "t"\n', "must lie apart from sink.python[0].table_dir"),
+        (PYTHON.replace('"t"', '"s3://u:p@b/t"'), "sink.python[0].table_dir: expected a URL"),
+        (PYTHON.replace('"*"', '""'), "sink.python[0].streams"),
+        (PYTHON.replace("small", "a/b"), "sink.python[0].name"),
         (FILES.replace("remote", "bronze") + SPARK, "sink.files[0].name: 'bronze' is the name"),
         (FILES + FILES, "sink.files[1].name: 'remote' is the name"),
         (FILES + FILES.replace("remote", "r2"), "sink.files[1].directory: /etc/rillnode/out is"),

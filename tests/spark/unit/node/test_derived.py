@@ -7,10 +7,9 @@ from pyspark.sql import SparkSession
 from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Location
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.config import SparkSink
-from rillnode.node.spark.derived import BACKOFF_SECONDS, Derived, Part, own_tables
-from rillnode.node.spark.gold_query import GoldQuery
+from rillnode.node.spark.derived import Derived, own_tables
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import (
     DerivedConfig,
@@ -18,7 +17,10 @@ from rillnode.node.spark.job_config import (
     load_job_config,
     save_job_config,
 )
+from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
 from rillnode.node.spark.process import derived_config, job_config
+from rillnode.node.spark.views.query import ViewQuery
+from rillnode.node.spark.views.running import Duties
 from store_support import wait_until
 
 
@@ -140,11 +142,11 @@ def gold_tables(tmp_path: Path) -> Derived:
 def test_a_panic_is_a_failure_of_the_table_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def panic(_: GoldQuery) -> bool:
+    def panic(_: ViewQuery) -> bool:
         raise Panic("an index out of bounds")
 
-    monkeypatch.setattr(GoldQuery, "step", panic)
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(ViewQuery, "step", panic)
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     derived = gold_tables(tmp_path)
     derived.start()
     wait_until(lambda: cast(int, derived.report()["gold/minutes"].get("failures", 0)) > 1)
@@ -158,7 +160,7 @@ def test_the_end_of_the_thread_that_makes_gold_is_told(
     def fail(*_: object) -> float:
         raise Panic("not even that")
 
-    monkeypatch.setattr(Derived, "_attempt_step", fail)
+    monkeypatch.setattr(Duties, "attempt", fail)
     derived = gold_tables(tmp_path)
     derived.start()
     wait_until(lambda: derived.report()["gold/lag"]["state"] == "failed")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import TIME
@@ -33,9 +34,13 @@ from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.expectations import Expectation
+from rillnode.node.spark.typed.keys import Keyed
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.work import Engine, in_process
+from rillnode.node.spark.views.definition import View, gold_views
+from rillnode.node.spark.views.query import ViewQuery
+from rillnode.node.spark.views.source import SilverSource
 from silver_chain import Chain
 from table_readers import READERS, Filter, plain_rows, rows_of
 from typed_samples import CREATED_AT, Lake, die_after, run
@@ -430,7 +435,7 @@ def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
     ],
 )
 def test_tables_that_are_kept_otherwise_are_erased_in_too(
-    site: Site, layout: dict[str, Any]
+    site: Site, monkeypatch: pytest.MonkeyPatch, layout: dict[str, Any]
 ) -> None:
     site.typed = site.lake.config(columns=COLUMNS, layout=Layout(**layout))
     site.tables = Tables(bronze=site.bronze, derived=None, typed=(site.typed,))
@@ -443,6 +448,15 @@ def test_tables_that_are_kept_otherwise_are_erased_in_too(
     assert sorted(ids) == [0, 2, 4]
     site.lake.push(entry(5, "u17"), entry(6))
     query = TypedQuery(site.typed, TableLog(site.bronze), retried(site))
+    first = iter([CommitFailedError("another writer was first")])
+    merge = vars(Keyed)["_merge"]
+
+    def late(*args: Any) -> None:
+        for error in first:
+            raise error
+        merge(*args)
+
+    monkeypatch.setattr(Keyed, "_merge", late)
     query.step()
     ids = table_of(site).column("id").to_pylist()
     assert sorted(ids) == [0, 2, 4, 6]
@@ -479,3 +493,40 @@ def test_all_entries_of_a_key_are_erased_and_what_is_remembered_of_it(site: Site
     remembered = (site.lake.directory / "t" / "_deletes").glob("*.parquet")
     rows = [row for path in remembered for row in pq.read_table(str(path)).to_pylist()]
     assert [row["user"] for row in rows] == ["u2"]
+
+
+def test_gold_and_views_calculate_the_slots_anew(site: Site) -> None:
+    gold = site.lake.directory / "gold"
+    named = View(
+        name="named", sql="select content, count(*) as n from silver group by content",
+        slot=("content",), dir=str(site.lake.directory / "named"),
+    )  # fmt: skip
+    views = [*gold_views(str(gold)), named]
+    source = SilverSource(site.bronze, str(site.chain.silver))
+    queries = [ViewQuery(one, source) for one in views]
+
+    def calculated() -> tuple[list[int], int]:
+        for one in queries:
+            while one.step():
+                continue
+        minutes = plain_rows(str(gold / "minutes")).to_pylist()
+        counted = [row["messages"] for row in sorted(minutes, key=lambda row: row["minute"])]
+        return counted, len(plain_rows(named.dir).to_pylist())
+
+    filled(site)
+    site.lake.push(entry(1, "u17"), received_at=TIME + 2 * MINUTE)
+    site.follow()
+    assert calculated() == ([5, 2, 1], 6)
+    match = find(site.tables, site.typed, "user = 'u17'")
+    site.erasures.note(match.ranges, table="t", predicate="user = 'u17'")
+    assert calculated() == ([5, 2, 1], 6)  # silver still has them
+    sweep_all(site.tables, site.erasures)
+    assert calculated() == ([3, 1], 4)
+    assert SECRET not in str(plain_rows(named.dir).to_pylist()).encode()
+    # Once is enough.
+    versions = [DeltaTable(one.dir).version() for one in (*views[:1], named)]
+    site.follow()
+    calculated()
+    assert [DeltaTable(one.dir).version() for one in (*views[:1], named)] in (
+        versions, [one + 1 for one in versions],
+    )  # fmt: skip

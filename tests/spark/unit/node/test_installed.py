@@ -10,6 +10,7 @@ from rillnode import Node
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, parse_config
 from rillnode.node.spark import installed
+from rillnode.node.spark.config import sinks_of
 
 CONFIG = """
 name = "a"
@@ -19,6 +20,7 @@ listen = "127.0.0.1:0"
 enabled = false
 """
 SINK = '[[sink.spark]]\nname = "bronze"\nstreams = ["*"]\ntable_dir = "tables"\n'
+PYTHON = SINK.replace("sink.spark", "sink.python")
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
@@ -39,6 +41,15 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"needs pyspark, deltalake: `pip install") as caught:
         installed.require_spark()
     assert caught.value.code == "sink.install"
+
+
+def test_a_sink_without_spark_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sinks = sinks_of(parse_config(CONFIG + PYTHON, tmp_path / "node.toml"))
+    without(monkeypatch, "pyspark")
+    installed.require_libraries(sinks)
+    without(monkeypatch, "deltalake")
+    with pytest.raises(ConfigError, match=r"needs deltalake: `pip install .*\[tables\]"):
+        installed.require_libraries(sinks)
 
 
 def test_a_node_refuses_to_start_and_leaves_its_store_closed(

@@ -16,7 +16,8 @@ from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.schema_upgrade import conform, upgrade_table
-from rillnode.node.spark.tables import BRONZE_SCHEMA, BRONZE_STRUCT
+from rillnode.node.spark.structs import BRONZE_STRUCT
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 OLD = StructType(BRONZE_STRUCT.fields[:6])
 

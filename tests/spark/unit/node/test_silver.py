@@ -13,11 +13,13 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pipeline_samples import rows
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.bronze_files import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.silver import Silver, read_file, share_files
+from rillnode.node.spark.silver import Silver
 from rillnode.node.spark.silver_files import KEY_SCHEMA, KEY_STRUCT, write_candidates
-from rillnode.node.spark.silver_table import SILVER_SCHEMA, SILVER_STRUCT
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.structs import SILVER_STRUCT
 from silver_chain import Chain
 
 

@@ -14,12 +14,12 @@ from pyspark.sql.types import StructType
 from fake_sink import FakeSink
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.ranges import STREAMS_CLIENT, ClientOptions
 from rillnode.node.spark.source import (
     RangesPartition,
     RangeStreamReader,
     RillnodeSource,
-    SourceOptions,
 )
 
 EVERYTHING: ReadLimit = ReadAllAvailable()

@@ -76,7 +76,7 @@ PROBLEMS: list[tuple[str, str]] = [
      "5,000 columns are more than the 1,000 that a table may have"),
     (TABLE + GOOD + '\nevolve = "yes"', "table[0].evolve: 'yes': expected"),
     (TABLE + GOOD + '\nreject = "drop"', "table[0].reject: 'drop': expected"),
-    (TABLE + GOOD + '\nsink = "none"', "no [[sink.spark]] is named 'none'; there is lake"),
+    (TABLE + GOOD + '\nsink = "none"', "no sink of tables is named 'none'; there is lake"),
     (TABLE + GOOD + TABLE + GOOD, "table[1].dir: must lie apart from table[0].dir"),
     (TABLE + GOOD + TABLE + 'name = "b"\n' + GOOD, "must lie apart from table[0].dir"),
     (TABLE + GOOD + '\n[[table]]\nstreams = ["s"]\ndir = "x/typed"\n' + GOOD,

@@ -24,6 +24,8 @@ class Streams(FakeSink):
         self.opened_streams: dict[str, int] = {}
         self.partitions: dict[str, int] = {}
         self.entries: dict[tuple[str, int], list[NewEntry]] = {}
+        self.numbers: dict[tuple[str, int, str], int] = {}
+        self.entries_left: int | None = None
 
     @property
     def stored(self) -> dict[tuple[str, int], list[bytes]]:
@@ -33,9 +35,18 @@ class Streams(FakeSink):
         self.opened_streams[stream] = partitions
         return max(partitions, self.partitions.get(stream, 1))
 
-    def push(self, stream: str, partition: int, entries: Sequence[NewEntry]) -> None:
+    def push(
+        self, stream: str, partition: int, entries: Sequence[NewEntry], producer: str, first: int
+    ) -> None:
         assert stream in self.opened_streams
-        self.entries.setdefault((stream, partition), []).extend(entries)
+        known = (stream, partition, producer)
+        for number, entry in enumerate(entries, first):
+            if number > self.numbers.get(known, -1):
+                if self.entries_left == 0:
+                    raise RequestError("node.gone", "cut off")
+                self.entries_left = self.entries_left and self.entries_left - 1
+                self.entries.setdefault((stream, partition), []).append(entry)
+                self.numbers[known] = number
 
     def options(self, **options: str) -> dict[str, str]:
         client = self.local_options
@@ -79,7 +90,7 @@ def push(options: WriteOptions, columns: dict[str, list[Any]], task: int = 0) ->
 
 def test_rows_go_to_the_stream_in_their_order_and_with_their_names() -> None:
     streams = Streams()
-    options = WriteOptions.from_options(streams.options(stream="out"), DATA)
+    options = WriteOptions.from_options(streams.options(stream="out", envelope="json"), DATA)
     batches = [batch({"data": [text]}) for text in ("a", "b")]
     RowWriter(options).push_rows(iter(batches), "q", 5, 2)
     assert streams.opened_streams == {"out": 1}
@@ -87,6 +98,31 @@ def test_rows_go_to_the_stream_in_their_order_and_with_their_names() -> None:
         (RowId("q", 5, 2, 0), b"a"),
         (RowId("q", 5, 2, 1), b"b"),
     ]
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_a_batch_that_was_cut_off_and_is_run_again_stores_nothing_twice(left: int) -> None:
+    streams = Streams()
+    schema = StructType().add("data", "string").add("partition", "integer")
+    options = WriteOptions.from_options(streams.options(stream="out", partitions="2"), schema)
+    parts = [batch({"data": [f"{n}"], "partition": [n % 2]}) for n in range(5)]
+    RowWriter(options).push_rows(iter(parts), "q", 4, 0)
+    streams.entries_left = left
+    if left < 5:
+        with pytest.raises(RequestError, match="cut off"):
+            RowWriter(options).push_rows(iter(parts), "q", 5, 0)
+    streams.entries_left = None
+    # Arrow's batches may be others.
+    again = [batch({"data": [*"01234"], "partition": [0, 1, 0, 1, 0]})]
+    RowWriter(options).push_rows(iter(again), "q", 5, 0)
+    RowWriter(options).push_rows(iter(again), "q", 5, 0)
+    assert streams.stored == {
+        ("out", 0): [b"0", b"2", b"4"] * 2, ("out", 1): [b"1", b"3"] * 2,
+    }  # fmt: skip
+    # Another query, another task and a later batch are other rows.
+    for query, number, task in (("r", 5, 0), ("q", 5, 1), ("q", 6, 0)):
+        RowWriter(options).push_rows(iter(again), query, number, task)
+    assert len(streams.stored["out", 0]) == 15
 
 
 def test_rows_may_tell_where_they_go_and_be_stored_as_they_are() -> None:

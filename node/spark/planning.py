@@ -1,0 +1,200 @@
+"""Plans micro-batches of a node's streams, for Spark's tasks or for one process to read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.offset import Created, Offset, made_anew, ranges_of
+from rillnode.node.spark.offsets import (
+    Bound,
+    Ends,
+    Key,
+    Positions,
+    Range,
+    behind,
+    check_ends,
+    data_loss,
+    limit_positions,
+    parse_bound,
+    ranges_between,
+    resolve_bound,
+)
+from rillnode.node.spark.probing import block_prober, limit_bytes, positions_at
+from rillnode.node.spark.ranges import ClientOptions, RangeClient, ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """A source's options, checked."""
+
+    client: ClientOptions
+    starting: Bound = "earliest"
+    starting_ms: int | None = None
+    ending: Bound = "latest"
+    ending_ms: int | None = None
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    tasks_max: int | None = None
+    fail_on_data_loss: bool = True
+    drain_file: Path | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """Check a data source's options.
+
+        Raises:
+            ConfigError: one is missing or wrong.
+        """
+        drain_file = options.get("drainFile")
+        return cls(
+            client=ClientOptions.from_options(options),
+            starting=parse_bound(options.get("startingOffsets", "earliest"), "startingOffsets"),
+            starting_ms=_instant(options, "startingTimestamp", instead_of="startingOffsets"),
+            ending=parse_bound(options.get("endingOffsets", "latest"), "endingOffsets"),
+            ending_ms=_instant(options, "endingTimestamp", instead_of="endingOffsets"),
+            rows_max=_positive(options, "maxOffsetsPerTrigger"),
+            bytes_max=_positive(options, "maxBytesPerTrigger"),
+            tasks_max=_positive(options, "minPartitions"),
+            fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+            drain_file=Path(drain_file) if drain_file else None,
+        )
+
+
+class BatchPlanner:
+    """Plans a query's micro-batches.
+
+    It keeps no more between calls than what it last saw of the ends, and the target of a query that
+    runs until the present end only.
+
+    Attributes:
+        latest: the ends as the last plan saw them; None before the first.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.latest: Offset | None = None
+        self._target: Positions | None = None
+
+    def first(self) -> Offset:
+        """Where a query begins that has read nothing."""
+        ends, created = look(self._options)
+        return Offset(start_of(self._options, ends), created)
+
+    def end_at_present(self) -> None:
+        """Take the present ends as the query's last."""
+        self._target = {key: until for key, (_, until) in look(self._options)[0].items()}
+
+    def after(self, before: Offset, rows_max: int | None, bytes_max: int | None = None) -> Offset:
+        """Where the next micro-batch ends; `before` where there is nothing for one.
+
+        A partition that disappears, because the sink's pattern no longer includes it, keeps its
+        position, so that it goes on there if it comes back. A stream that was made anew is read
+        from its beginning.
+
+        Raises:
+            RequestError: entries were trimmed unread, or a stream was made anew, and
+                `failOnDataLoss` is set.
+        """
+        ends, created = look(self._options, before)
+        anew = before.made_anew(created)
+        begin = before.without(anew)
+        known = {**before.created, **created}
+        self.latest = Offset(begin | {key: until for key, (_, until) in ends.items()}, known)
+        if self._options.drain_file is not None and self._options.drain_file.exists():
+            return before
+        if anew and self._options.fail_on_data_loss:
+            raise made_anew(anew)
+        check_ends(begin, ends)
+        # What is trimmed costs one row however long it is; it must not use up the limit.
+        reachable = {key: max(begin.get(key, 0), first) for key, (first, _) in ends.items()}
+        end = {key: self._bounded(key, until) for key, (_, until) in ends.items()}
+        end = {key: max(until, begin.get(key, 0)) for key, until in end.items()}
+        if rows_max is not None:
+            end = limit_positions(reachable, end, rows_max)
+        if bytes_max is not None:
+            end = limit_bytes(block_prober(self._options.client), reachable, end, bytes_max)
+        self._refuse_loss(begin, end, ends)
+        return Offset(begin | end, known)
+
+    def ranges(self, start: Offset, end: Offset) -> list[Range]:
+        """What a micro-batch has to read."""
+        return ranges_of(start, end, *look(self._options, end))
+
+    def _bounded(self, key: Key, until: int) -> int:
+        return until if self._target is None else min(until, self._target.get(key, 0))
+
+    def _refuse_loss(self, begin: Positions, end: Positions, ends: Ends) -> None:
+        if self._options.fail_on_data_loss:
+            for item in ranges_between(begin, end, ends):
+                if item.gap:
+                    raise data_loss(item)
+
+
+def save(options: ClientOptions, offset: Offset) -> None:
+    """Save an offset at the node; positions in streams that were made anew mean nothing there."""
+    ask(options, lambda client: client.commit(offset.still(_extents(client)[1])))
+
+
+def look(options: SourceOptions, known: Offset | None = None) -> tuple[Ends, Created]:
+    """The ends of all partitions; of several nodes, those of one that has heard of `known`."""
+    several = len(options.client.nodes) > 1
+
+    def question(client: RangeClient) -> tuple[Ends, Created]:
+        ends, created = _extents(client)
+        if several and known is not None and known.is_past(ends, created):
+            raise behind()
+        return ends, created
+
+    return ask(options.client, question)
+
+
+def _extents(client: RangeClient) -> tuple[Ends, Created]:
+    return client.ends(), client.created()
+
+
+def start_of(options: SourceOptions, ends: Ends) -> Positions:
+    """Where a read without a checkpoint starts."""
+    if options.starting_ms is not None:
+        return positions_at(block_prober(options.client), ends, options.starting_ms)
+    start = resolve_bound(options.starting, ends, "startingOffsets")
+    check_ends(start, ends)
+    return start
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and int(text) > 0):
+        raise ConfigError("spark.option", f"option `{name}` must be a number above 0, not {text!r}")
+    return int(text)
+
+
+def _instant(options: Mapping[str, str], name: str, *, instead_of: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if options.get(instead_of) is not None:
+        raise ConfigError("spark.option", f"options `{name}` and `{instead_of}` exclude each other")
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigError(
+            "spark.option",
+            f"option `{name}` must be milliseconds since 1970, or a time with a zone like "
+            f"2026-11-21T12:00:00Z, not {text!r}",
+        )
+    return round(moment.timestamp() * 1000)
+
+
+def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError("spark.option", f"option `{name}` must be true or false, not {text!r}")
+    return text == "true"

@@ -1,0 +1,273 @@
+"""Plans a view over empty tables: whether its SQL can be, its columns, and what its slots need.
+
+A slot is calculated from all rows of the source that fall into it. Where a column of the slot is
+`date_trunc(unit, column)`, these rows lie in a range of that column, and files outside of it need
+not be read. The planner itself tells: it is asked for one value of the slot's column, and where it
+looks for the value in each scan of the source by itself, no other row matters.
+"""
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, Schema
+from deltalake.exceptions import DeltaError
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.typed.columns import unfit_name
+from rillnode.node.spark.views.definition import BEFORE, SILVER, View
+
+UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_MARK_TIME: Final = "timestamp '2001-02-03T04:05:06Z'"
+_MARK_MICROSECONDS: Final = 981_173_106_000_000
+_MARK_TEXT: Final = "rillnode mark"
+_MESSAGE_MAX: Final = 600
+_SYNTAX: Final = "SQL error: "
+"""How the errors of a parser begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The column of a slot that is a time of its rows, cut off.
+
+    Attributes:
+        column: the column of the view.
+        unit: what it is cut off to.
+        source: the column of the source.
+        stream: the column of the view that is the source's stream; empty where a slot has rows of
+            all streams.
+    """
+
+    column: str
+    unit: str
+    source: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a view before it is run.
+
+    Attributes:
+        schema: its columns.
+        tick: None where slots may need any row of the source.
+    """
+
+    schema: pa.Schema
+    tick: Tick | None
+
+
+def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
+    """Plan a view.
+
+    Args:
+        view: the view.
+        relations: what its SQL may select from, and the columns of each.
+        stream: the column that is the stream in each of them.
+
+    Raises:
+        ConfigError: `view.sql`, its SQL cannot be; `view.slot`, it gives no such column;
+            `view.column`, no table can have its columns.
+    """
+    own = {} if view.gold is None else {BEFORE: view.gold.schema}
+    with tempfile.TemporaryDirectory() as directory:
+        builder = QueryBuilder()
+        for name, schema in {**relations, **own}.items():
+            place = f"{directory}/{name}"
+            builder.register(name, DeltaTable.create(place, Schema.from_arrow(_storable(schema))))
+        # By itself first: within another query an error would tell of another line, or of none.
+        execute(builder, view, f"explain {view.sql}")
+        found = execute(builder, view, select(view)).schema
+        schema = _columns(view, found)
+        if view.gold is not None:
+            # Its SQL asks for its own earlier rows, so that nobody else can tell what it needs.
+            return Plan(schema, Tick("minute", "minute", "received_at", "stream"))
+        return Plan(schema, _tick(builder, view, schema, list(relations), stream))
+
+
+def check_syntax(view: View) -> None:
+    """Refuse what is no SQL, whatever it selects from.
+
+    Raises:
+        ConfigError: `view.sql`.
+    """
+    try:
+        execute(QueryBuilder(), view, f"explain {view.sql}")
+    except ConfigError as error:
+        if _SYNTAX in error.text:
+            raise
+
+
+def select(view: View, condition: str = "", columns: str = "v.*") -> str:
+    """A query for rows of a view."""
+    return f"select {columns} from (\n{view.sql.rstrip().rstrip(';')}\n) as v {condition}"
+
+
+def execute(builder: QueryBuilder, view: View, sql: str) -> pa.Table:
+    """Run a query for a view.
+
+    Raises:
+        ConfigError: `view.sql`, it cannot be.
+        DeltaError: it fails for some rows, or these cannot be read.
+    """
+    try:
+        reader = builder.execute(sql)
+    except DeltaError as error:
+        text = " ".join(str(error).split())[:_MESSAGE_MAX]
+        raise ConfigError("view.sql", f"the sql of view {view.name}: {text}") from error
+    return pa.table(reader.read_all())
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows as a table has them."""
+    pairs = zip(rows.columns, schema, strict=True)
+    return pa.table([column.cast(one.type) for column, one in pairs], schema=schema)
+
+
+def _columns(view: View, found: pa.Schema) -> pa.Schema:
+    """The columns of a view's table.
+
+    Raises:
+        ConfigError: `view.column` or `view.slot`.
+    """
+    if view.schema is not None:
+        return view.schema
+    taken: dict[str, str] = {}
+    for one in found:
+        if why := unfit_name(one.name):
+            text = f"view {view.name}: column {one.name!r} {why}; name it with `as`"
+            raise ConfigError("view.column", text)
+        if one.name.lower() in taken:
+            other = taken[one.name.lower()]
+            text = f"view {view.name}: columns {other!r} and {one.name!r} have one name"
+            raise ConfigError("view.column", f"{text}; readers do not tell cases apart")
+        taken[one.name.lower()] = one.name
+    for name in view.slot:
+        if name not in found.names:
+            text = f"view {view.name}: its sql gives no column {name!r}, which its slot names"
+            raise ConfigError("view.slot", f"{text}; it gives {', '.join(found.names)}")
+        if pa.types.is_nested(found.field(name).type):
+            text = f"view {view.name}: column {name!r} is nested, and no slot can be told by it"
+            raise ConfigError("view.slot", text)
+    return pa.schema([pa.field(one.name, _type(view, one.name, one.type)) for one in found])
+
+
+def _type(view: View, name: str, kind: pa.DataType) -> pa.DataType:
+    """The type of a table's column for that of a query's."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        return _TIME
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_type(view, name, kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _type(view, name, one.type)) for one in kind])
+    plain = (
+        pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_string,
+        pa.types.is_binary, pa.types.is_date32, pa.types.is_decimal128,
+    )  # fmt: skip
+    if any(one(kind) for one in plain):
+        return kind
+    text = f"view {view.name}: column {name!r} is of type {kind}, which no table has"
+    raise ConfigError("view.column", f"{text}; cast it")
+
+
+def _storable(schema: pa.Schema) -> pa.Schema:
+    """The columns of a source without what its fields say beside their types."""
+    return pa.schema([pa.field(one.name, one.type) for one in schema])
+
+
+def _tick(
+    builder: QueryBuilder, view: View, schema: pa.Schema, relations: Sequence[str], stream: str
+) -> Tick | None:
+    """The column of the slot that tells which rows of the source matter."""
+    streams = [
+        name
+        for name in view.slot
+        if pa.types.is_string(schema.field(name).type)
+        and _scanned(builder, view, f"{quoted(name)} = {literal(_MARK_TEXT)}", relations,
+                     rf'{re.escape(stream)} = Utf8(?:View)?\("{_MARK_TEXT}"\)')
+    ]  # fmt: skip
+    for name in view.slot:
+        if not pa.types.is_timestamp(schema.field(name).type):
+            continue
+        units = "|".join(UNITS)
+        found = _scanned(
+            builder, view, f"{quoted(name)} = {_MARK_TIME}", relations,
+            rf'date_trunc\(Utf8\("({units})"\), (?:\w|[."-])*?\.(\w+)\) = '
+            rf'TimestampMicrosecond\({_MARK_MICROSECONDS}, Some\("[^"]+"\)\)',
+        )  # fmt: skip
+        if len(found) == 1:
+            ((unit, column),) = found
+            # Of silver only this column tells which of its rows belong to new ones of bronze.
+            if SILVER not in relations or column == "received_at":
+                return Tick(name, unit, column, streams[0] if streams else "")
+    return None
+
+
+def _scanned(
+    builder: QueryBuilder, view: View, condition: str, relations: Sequence[str], wanted: str
+) -> set[tuple[str, ...]]:
+    """How each scan of a source looks for a value by itself; nothing where one does not."""
+    rows = execute(builder, view, f"explain {select(view, f'where v.{condition}')}")
+    plans: list[dict[str, str]] = rows.to_pylist()
+    text = next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
+    found: set[tuple[str, ...]] = set()
+    for line in text.splitlines():
+        scan, _, filters = line.strip().partition(" projection=")
+        if not scan.startswith("TableScan: "):
+            continue
+        alone = [
+            match.groups() or ("",)
+            for one in _conjuncts(filters)
+            if (match := re.fullmatch(rf"(?:(?:\w|[.\"-])*?\.)?{wanted}", one))
+        ]
+        if not alone:
+            return set()
+        found.update(alone)
+    return found
+
+
+def _conjuncts(filters: str) -> list[str]:
+    """The conditions that a scan has, all of which its rows meet."""
+    _, _, text = filters.partition("_filters=[")
+    parts: list[str] = []
+    depth, is_text, start = 0, False, 0
+    for at, sign in enumerate(text):
+        if sign == '"':
+            is_text = not is_text
+        elif is_text:
+            continue
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+            if depth < 0:
+                parts.append(text[start:at])
+                break
+        elif sign == "," and not depth:
+            parts.append(text[start:at])
+            start = at + 1
+    return [one.strip() for one in parts]

@@ -1,0 +1,216 @@
+"""Views of silver, gold among them: made step by step they are what silver and bronze hold."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Schema
+
+from pipeline_samples import Query, make_block
+from rillnode.codecs.entries import EntryKind
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.decoding import decode_rows
+from rillnode.node.spark.delta import add_actions, open_to_write
+from rillnode.node.spark.delta_log import TableLog, saved_position
+from rillnode.node.spark.parquet import write_files
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.views.definition import View, gold_views
+from rillnode.node.spark.views.query import ViewQuery
+from rillnode.node.spark.views.source import SilverSource
+from streamr_samples import KEY, START_MS, make_message
+from table_readers import plain_rows, wrong_answers
+
+MINUTE = 60_000
+AT = START_MS - START_MS % MINUTE
+VIEWS = {
+    "by_minute": (
+        "select stream, date_trunc('minute', received_at) as minute, format, count(*) as n "
+        "from silver group by 1, 2, 3",
+        ("stream", "minute"),
+    ),
+    "by_event": (
+        "select date_trunc('minute', ts) as minute, count(*) as n, min(publisher) as who "
+        "from silver group by 1",
+        ("minute",),
+    ),
+    "by_format": ("select format, sum(data_bytes) as bytes from silver group by 1", ("format",)),
+    "repeated": ("select stream, count(*) as n from repeats group by 1", ("stream",)),
+}
+
+
+class Lake:
+    """A bronze table, and silver as its query would make it: each event once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.bronze = Query(directory)
+        self.silver = str(directory / "silver")
+        self._indexes: dict[tuple[str, int], int] = {}
+        self._batch = 0
+        self._seen: set[tuple[str, int, str]] = set()
+
+    def land(
+        self,
+        *items: bytes,
+        kind: EntryKind = EntryKind.STREAMR,
+        stream: str = "s",
+        partition: int = 0,
+        received_at: int = AT,
+    ) -> None:
+        """Land entries as one batch of bronze."""
+        first = self._indexes.get((stream, partition), 0)
+        until = self._indexes[stream, partition] = first + len(items)
+        builder = BatchBuilder()
+        block = make_block(first, list(items), kind=kind, received_at=received_at)
+        builder.add_block(stream, partition, block, first, until)
+        self.bronze.run(self._batch, builder.finish())
+        self._batch += 1
+
+    def follow(self) -> None:
+        """Take into silver what bronze has."""
+        log = TableLog(str(self.bronze.table))
+        table = open_to_write(self.silver, Schema.from_arrow(SILVER_SCHEMA))
+        bronze = log.open()
+        assert bronze is not None
+        start = saved_position(table, str(bronze.metadata().id))
+        end = log.plan(start, None)
+        kept: list[pa.RecordBatch] = []
+        for uri in log.uris(log.files_between(start, end)):
+            for rows in read_file(uri):
+                decoded = decode_rows(rows, round(time.time() * 1_000))
+                columns = (decoded.column(one) for one in ("stream", "partition", "event_id"))
+                names = zip(*(one.to_pylist() for one in columns), strict=True)
+                new: list[bool] = []
+                for one in names:
+                    new.append(one not in self._seen)
+                    self._seen.add(one)
+                kept.append(decoded.filter(pa.array(new)))
+        table.create_write_transaction(
+            add_actions(list(write_files(self.silver, kept)), data_change=True),
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(app_transactions=end.transactions()),
+        )
+
+    def query(self, name: str, under: str = "views") -> ViewQuery:
+        place = str(self.directory / under)
+        if name in VIEWS:
+            sql, slot = VIEWS[name]
+            view = View(name=name, sql=sql, slot=slot, dir=f"{place}/{name}")
+        else:
+            view = next(one for one in gold_views(place) if one.name == name)
+        return ViewQuery(view, SilverSource(str(self.bronze.table), self.silver))
+
+    def rows(self, name: str, under: str = "views") -> list[dict[str, Any]]:
+        """The rows of a view, in some order."""
+        rows = plain_rows(str(self.directory / under / name)).to_pylist()
+        return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+
+
+ALL = [*VIEWS, "minutes", "chains", "publishers"]
+
+
+def run(query: ViewQuery) -> int:
+    steps = 0
+    while query.step():
+        steps += 1
+    return steps
+
+
+def message(at: int, previous: int | None = None) -> bytes:
+    """A message of so many milliseconds after the first minute's beginning."""
+    offset = AT - START_MS
+    return make_message(offset + at, previous=None if previous is None else offset + previous)
+
+
+def filled(directory: Path) -> Lake:
+    """Silver, and views that have followed it step by step."""
+    lake = Lake(directory)
+    batches: list[tuple[list[bytes], dict[str, Any]]] = [
+        ([message(10), message(30, 20), message(20, 10), message(10), b"no"],
+         {"received_at": AT + 1_000}),
+        ([b"plain"], {"kind": EntryKind.BYTES, "partition": 1, "received_at": AT + 2_000}),
+        ([message(40, 30), message(60, 50)], {"received_at": AT + MINUTE}),
+        # Only repeats, which leave no row in silver.
+        ([message(10), message(20, 10)], {"received_at": AT + 2 * MINUTE}),
+        ([b'{"a":1}', b"{"], {"kind": EntryKind.BYTES, "stream": "it's", "received_at": AT}),
+        # Of a partition that is behind the others.
+        ([message(70, 60)], {"partition": 2, "received_at": AT + 1_500}),
+    ]  # fmt: skip
+    for items, keys in batches:
+        lake.land(*items, **keys)
+        lake.follow()
+        for name in ALL:
+            assert run(lake.query(name)) == 1
+            assert run(lake.query(name)) == 0
+    return lake
+
+
+def test_what_has_landed_and_is_not_decoded_is_not_counted(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    assert not lake.query("minutes").step()
+    lake.land(message(10), message(10))
+    assert not lake.query("minutes").step()
+    lake.follow()
+    lake.land(message(20), message(20))
+    assert run(lake.query("minutes")) == 1
+    (row,) = lake.rows("minutes")
+    assert (row["messages"], row["duplicates"]) == (1, 1)
+    lake.follow()
+    assert run(lake.query("minutes")) == 1
+    (row,) = lake.rows("minutes")
+    assert (row["messages"], row["duplicates"]) == (2, 2)
+
+
+def test_gold_counts_what_happened(tmp_path: Path) -> None:
+    lake = filled(tmp_path)
+    counts = {
+        (row["stream"], (row["minute"].timestamp() * 1_000 - AT) // MINUTE): (
+            row["messages"], row["duplicates"], row["malformed"], row["publishers"],
+            row["bytes"] > 0,
+        )
+        for row in lake.rows("minutes")
+    }  # fmt: skip
+    assert counts == {
+        ("it's", 0): (2, 0, 1, 0, True),
+        ("s", 0): (6, 1, 1, 1, True),
+        ("s", 1): (2, 0, 0, 1, True),
+        ("s", 2): (0, 2, 0, 0, False),
+    }
+    first = next(row for row in lake.rows("minutes") if row["messages"] == 6)
+    assert first["landing_p50_ms"] > 0
+    chains = sorted(lake.rows("chains"), key=lambda row: (row["minute"], row["partition"]))
+    assert [
+        (row["partition"], row["messages"], row["gaps"], row["late"], row["duplicates"])
+        for row in chains
+    ] == [(0, 3, 1, 1, 1), (2, 1, 0, 0, 0), (0, 2, 1, 0, 0), (0, 0, 0, 0, 2)]
+    assert {row["publisher"] for row in chains} == {KEY.address.lower()}
+    publishers = sorted(lake.rows("publishers"), key=lambda row: str(row["minute"]))
+    assert [row["messages"] for row in publishers] == [4, 2]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(tmp_path: Path, name: str) -> None:
+    lake = filled(tmp_path)
+    run(lake.query(name, "again"))
+    assert lake.rows(name) == lake.rows(name, "again")
+    if name == "minutes":
+        assert wrong_answers(str(tmp_path / "views" / name)) == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_slots_that_were_erased_from_are_calculated_again(tmp_path: Path, name: str) -> None:
+    lake = filled(tmp_path)
+    gone = "stream = 'it''s' or (partition = 0 and index in (5, 6))"
+    for table in (lake.bronze.table, Path(lake.silver)):
+        DeltaTable(table).delete(gone.replace("index", '"index"'))
+    times = pa.array([1_000 * AT, 1_000 * (AT + MINUTE)], pa.int64()).cast(
+        pa.timestamp("us", tz="UTC")
+    )
+    lake.query(name).again(pa.table({"stream": pa.array(["it's", "s"]), "time": times}))
+    run(lake.query(name, "again"))
+    assert lake.rows(name) == lake.rows(name, "again")
+    assert not any(row.get("stream") == "it's" for row in lake.rows(name))
