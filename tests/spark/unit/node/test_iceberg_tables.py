@@ -16,7 +16,7 @@ from pyiceberg.types import StringType
 from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
-from rillnode.node.spark import derived as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.erasing import Lake as Tables
 from rillnode.node.spark.erasing import find, sweep_all
 from rillnode.node.spark.erasure import Erasures
@@ -535,7 +535,7 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_made_twice(
 def test_a_table_waits_for_a_catalog_that_is_away_and_goes_on_by_itself(
     lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     service = RestCatalogServer(tmp_path)
     with service.serving():
         pass  # so that its port is known
