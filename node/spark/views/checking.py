@@ -28,8 +28,8 @@ class Declared(Protocol):
         ...
 
     @property
-    def dir(self) -> str:
-        """Where it lies."""
+    def dir(self) -> str | None:
+        """Where it lies; None where only its catalog says so."""
         ...
 
     @property
