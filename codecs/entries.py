@@ -360,9 +360,21 @@ def sizes_of(value: bytes) -> Sequence[int]:
 
 
 def entries_of(
-    block: Block, *, partition: int = 0, first: int = 0, until: int | None = None
+    block: Block,
+    *,
+    partition: int = 0,
+    first: int = 0,
+    until: int | None = None,
+    received_at: Sequence[int] | None = None,
 ) -> list[Entry]:
     """The entries of a block with `first <= index < until`, ascending.
+
+    Args:
+        block: the block.
+        partition: that it is of.
+        first: index of the first entry that is wanted.
+        until: index behind the last one; None: the end of the block.
+        received_at: when each of them came; None: all when the block did.
 
     Raises:
         CodecError: the block's kind is unknown, or it is shorter than its lengths say.
@@ -379,11 +391,29 @@ def entries_of(
             Entry,
             repeat(partition),
             range(block.first_index + start, block.first_index + stop),
-            repeat(header.received_at),
+            repeat(header.received_at) if received_at is None else received_at,
             repeat(header.kind),
             items[start:stop],
             *beside,
         )
+    )
+
+
+def block_of(entries: Sequence[Entry]) -> bytes:
+    """A block of entries of one kind, without notes, with the time when the first came."""
+    keys = [entry.pushed_key for entry in entries]
+    headers = [entry.encoded_headers for entry in entries]
+    columns = (
+        keys if any(key is not None for key in keys) else None,
+        headers if any(headers) else None,
+    )
+    return encode_block(
+        count=len(entries),
+        kind=entries[0].kind,
+        received_at=entries[0].received_at,
+        position=0,
+        body=pack_body([entry.data for entry in entries], None, *columns),
+        flags=flags_of(None, *columns),
     )
 
 

@@ -47,6 +47,10 @@ choice: a log remembers as many of each producer's, by which it knows what is se
 SEQUENCE_MAX: Final = 2**63 - 1
 """A producer's numbers of entries."""
 
+ONCE_EPOCH: Final = 2**62
+"""From here on an epoch is the digest of what is pushed once under a key. Those of producers that
+have a name follow the time, and never come so far."""
+
 PRODUCER_BYTES_MAX: Final = 128
 """A producer's name in UTF-8, or its id. Own choice."""
 

@@ -58,7 +58,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rillnode.codecs.bare import Codec
-from rillnode.codecs.entries import Block
+from rillnode.codecs.entries import Block, Entry, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
     AnswerRequest as AnswerRequest,
@@ -89,6 +89,9 @@ from rillnode.codecs.native_messages import (
 )
 from rillnode.codecs.native_messages import (
     CheckpointRequest as CheckpointRequest,
+)
+from rillnode.codecs.native_messages import (
+    ConsoleRequest as ConsoleRequest,
 )
 from rillnode.codecs.native_messages import (
     CreditRequest as CreditRequest,
@@ -130,10 +133,10 @@ from rillnode.codecs.native_messages import (
     Hop as Hop,
 )
 from rillnode.codecs.native_messages import (
-    JobItem as JobItem,
+    JobRef as JobRef,
 )
 from rillnode.codecs.native_messages import (
-    JobRef as JobRef,
+    JobRun as JobRun,
 )
 from rillnode.codecs.native_messages import (
     JobsResponse as JobsResponse,
@@ -372,6 +375,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_save_group": SaveGroupRequest,
     "rillnode_list_groups": ListGroupsRequest,
     "rillnode_status": StatusRequest,
+    "rillnode_console": ConsoleRequest,
     "rillnode_checkpoint": CheckpointRequest,
     "rillnode_sink_ends": SinkEndsRequest,
     "rillnode_sink_read": SinkReadRequest,
@@ -497,6 +501,22 @@ def found(request_id: int, extent: tuple[int, int], reached: int, blocks: Sequen
 def blocks_of(response: BlocksResponse | FoundResponse) -> list[Block]:
     """The blocks of a response."""
     return [Block(item.first_index, item.value) for item in response.blocks]
+
+
+def entries_of_run(run: JobRun) -> list[Entry]:
+    """The entries that a worker is given together.
+
+    Raises:
+        CodecError: they are no block, or come at other times than there are entries.
+    """
+    block, times = Block(run.first_index, run.value), None
+    if run.later:
+        header = decode_header(run.value)
+        times = [header.received_at + later for later in run.later]
+        if len(times) != header.count:
+            text = f"{header.count} entries have come at {len(times)} times"
+            raise CodecError("entries.count", text)
+    return entries_of(block, partition=run.partition, received_at=times)
 
 
 def block_budget(message_bytes_max: int, wanted: int) -> int:

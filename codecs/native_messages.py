@@ -322,6 +322,13 @@ class StatusRequest:
 
 
 @dataclass(slots=True)
+class ConsoleRequest:
+    """Ask for a ticket to the node's page, which makes who has it act there as the asker."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
 class CheckpointRequest:
     """Have the node copy its store beside itself, for a backup on the node's machine."""
 
@@ -470,9 +477,10 @@ class WorkRequest:
 
 @dataclass(slots=True)
 class Settlement:
-    """A worker's word on one job.
+    """A worker's word on jobs that follow each other in a partition, each with the same attempt.
 
     Attributes:
+        index: of the first.
         outcome: 0: it is done. 1: give it again. 2: it is a dead letter. 3: more time is needed. 4:
             it was not begun; this attempt does not count.
         milliseconds: the pause before it is given again, or the time that is needed from now on;
@@ -486,6 +494,7 @@ class Settlement:
     outcome: UInt
     milliseconds: UInt | None = None
     reason: str = ""
+    count: UInt = 1
 
 
 @dataclass(slots=True)
@@ -724,7 +733,7 @@ class ListIndexesResponse:
 
 @dataclass(slots=True)
 class DocumentResponse:
-    """Answers StatusRequest and CheckpointRequest: JSON text."""
+    """Answers StatusRequest, ConsoleRequest and CheckpointRequest: JSON text."""
 
     request_id: UInt
     document: bytes
@@ -793,23 +802,21 @@ class CallsResponse:
 
 
 @dataclass(slots=True)
-class JobItem:
-    """An entry that a worker is to work on, and which attempt at it this is, from 1.
+class JobRun:
+    """Entries that a worker is to work on, which follow each other in a partition.
 
     Attributes:
-        kind: of its bytes, as blocks have it.
-        key: its own key; None: it has none.
-        headers: its headers, as blocks have them; empty: it has none.
+        first_index: of the first of them.
+        attempt: which one at each of them this is, from 1.
+        value: a block of them, as logs have blocks, with the time when the first came.
+        later: how many milliseconds after that each came; empty: all came with the first.
     """
 
     partition: UInt
-    index: UInt
+    first_index: UInt
     attempt: UInt
-    received_at: UInt
-    kind: UInt
-    data: bytes
-    key: bytes | None
-    headers: bytes
+    value: bytes
+    later: list[UInt]
 
 
 @dataclass(slots=True)
@@ -822,7 +829,7 @@ class JobsResponse:
     """
 
     request_id: UInt
-    jobs: list[JobItem]
+    jobs: list[JobRun]
     gone: list[JobRef]
 
 
@@ -831,8 +838,8 @@ class SettledResponse:
     """Answers SettleRequest.
 
     Attributes:
-        late: the places of items, from 0, that were not the worker's any more: not answered in
-            time and given again, or settled.
+        late: which jobs of the request, counted through all items from 0, were not the worker's any
+            more: not answered in time and given again, or settled.
     """
 
     request_id: UInt
@@ -964,6 +971,7 @@ Request = (
     | SaveGroupRequest
     | ListGroupsRequest
     | StatusRequest
+    | ConsoleRequest
     | CheckpointRequest
     | SinkEndsRequest
     | SinkReadRequest

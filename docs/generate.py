@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import openapi_document
 from error_codes import ErrorCode, error_codes
 from python_reference import described
@@ -17,6 +19,7 @@ from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
 from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.config.file_type import table_type
+from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
@@ -140,9 +143,10 @@ How to collect them: [monitoring](../how-to/monitoring.md).
 
 _HTTP_INTRO: Final = """# HTTP
 
-What the `http` listener serves. All endpoints are read-only and uncached. Documents are JSON
-objects; later versions may add keys. Names of streams in paths are percent-encoded, slashes
-included. Errors are JSON objects with `error` (a [code](errors.md)) and `text`.
+What the `http` listener serves. Nothing is cached, and nothing changes the node but [commands in an
+admin session](#commands). Documents are JSON objects; later versions may add keys. Names of streams
+in paths are percent-encoded, slashes included. Errors are JSON objects with `error` (a
+[code](errors.md)), `text`, and `next`, what helps.
 
 Data, as opposed to figures, is for programs of the same machine, or for clients that send the token
 of `[http] token_file` ([security](../explanation/security.md#the-http-listener)).
@@ -165,7 +169,30 @@ def metrics_page() -> str:
 def http_page() -> str:
     """The reference of the `http` listener."""
     rows = [f"| `{one.path}` | {one.text} | {'yes' if one.is_data else ''} |\n" for one in PATHS]
-    return "".join((_MADE, _HTTP_INTRO, *rows))
+    return "".join((_MADE, _HTTP_INTRO, *rows, _COMMANDS_INTRO, *map(_command_row, COMMANDS)))
+
+
+_COMMANDS_INTRO: Final = """
+## Commands
+
+What `POST /v1/console` takes: a JSON object with `do` and what belongs to it; what may be left out
+is in brackets. It is for the page, in an [admin
+session](../explanation/security.md#the-admin-session); programs use a client, or the
+[gateway](../how-to/http.md). The answer tells what came of it.
+
+| `do` | with | does |
+|---|---|---|
+"""
+
+
+def _command_row(command: type[msgspec.Struct]) -> str:
+    """What a command takes and does."""
+    names = [
+        f"`{one.encode_name}`" if one.required else f"[`{one.encode_name}`]"
+        for one in msgspec.structs.fields(command)
+    ]
+    text = inspect.getdoc(command) or ""
+    return f"| `{command.__struct_config__.tag}` | {', '.join(names)} | {text} |\n"
 
 
 _PYTHON_INTRO: Final = """# Python

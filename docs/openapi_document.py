@@ -125,6 +125,12 @@ PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
     ),
     "ticket": ("query", _text(), "A ticket of POST /tickets, in place of an API key."),
     "Last-Event-ID": ("header", _POSITION, "Where to go on, in place of `from`."),
+    "Idempotency-Key": (
+        "header",
+        _text(),
+        "The request's own: sent again, it is stored once, and answered as before, for a day and "
+        "while the partition has had no 4,096 others. Another body under the same key is refused.",
+    ),
     "Rillnode-Key": ("header", _text(), "What the entries are about; it chooses the partition."),
 }
 """Where each parameter is, its schema, and what it says."""
@@ -147,7 +153,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "Push entries; the answer comes once they are durable. A body is one entry, unless it is "
         "lines of JSON or CloudEvents. Headers `Rillnode-Header-NAME` become headers of the "
         "entries, and attributes of CloudEvents headers `ce-NAME`.",
-        ("partition", "key_field", "Rillnode-Key"),
+        ("partition", "key_field", "Rillnode-Key", "Idempotency-Key"),
         {
             **{media: _text("JSON on each line, an entry each.") for media in LINES},
             STRUCTURED: _EVENT,
@@ -159,7 +165,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             *_BODY, "stream.unknown", "stream.partition", "store.elsewhere", "gateway.right",
             "gateway.event", "entries.size", "entries.many", "entries.key", "entries.headers",
             "entries.header_name", "input.format", "input.key", "stream.invalid", "quota.rate",
-            "quota.bytes", "quota.streams",
+            "quota.bytes", "quota.streams", "once.key", "once.other", "once.size",
         ),
     ),
     ("GET", "/streams/{name}"): Operation(

@@ -157,6 +157,11 @@ class Observation:
         return tuple(islice((view for view in views if view.state.shared), GROUPS_LISTED_MAX))
 
     @property
+    def members(self) -> int:
+        """How many members of groups, and single consumers, have links here."""
+        return 0 if self._streams is None else self._streams.groups.links.total()
+
+    @property
     def uptime_seconds(self) -> float:
         """Time since the node was made."""
         return time.monotonic() - self._started_at

@@ -79,6 +79,7 @@ from rillnode.node.client.typed import TypedStream
 from rillnode.node.config import Config, check_config
 from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
+from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
 from rillnode.node.iteration import Iteration
 from rillnode.node.keys.files import read_key, read_or_make_key
@@ -123,10 +124,10 @@ class Node:
         identity: another identity than the one in the key file, which is not looked for then.
         channel_key: likewise the key of secure channels.
         tracer: takes the spans of what the node does; default: what `[telemetry]` says.
-        commit_on_loop: write small groups to a quick disk on the loop's thread, and not on the
-            store's. One push after the other takes less time so; what comes in streams makes more
-            and smaller groups, and the loop stands still meanwhile, for 2 ms at most but for one
-            in ten seconds.
+        commit_on_loop: write small groups to a quick disk on the loop's thread while that has time
+            to spare, and not on the store's. One push after the other takes less time so; the loop
+            stands still meanwhile, for a hundredth of its time at most where the disk is slow.
+            `rillnode run` does.
         threads: makes other threads than the operating system's.
 
     Attributes:
@@ -343,11 +344,12 @@ class Node:
         self._quotas = Quotas(quotas, self._clock)
         self._store = self._make_store(self._variants.complete(self._complete), self._on_health)
         self._observed.begin(self._system, self._router, self._store)
+        self._console = self._make_console()
         try:
             if self.config.http.enabled:
                 # First, so that it can tell that the node is starting.
                 self._http = await listen_status(
-                    self._observed, lambda: self.client, self.config.http
+                    self._observed, lambda: self.client, self.config.http, self._console
                 )
             await asyncio.to_thread(self._open_store)
             self._observed.health = self._store.health
@@ -503,7 +505,9 @@ class Node:
         appender = system.spawn(partial(AppenderService, context, partitions))
         router.register(APPENDER_ADDRESS, appender)
         status = system.spawn(
-            partial(StatusActor, router, self._access, self._observed.status_document)
+            partial(
+                StatusActor, router, self._access, self._observed.status_document, self._console
+            )
         )
         for address in service.ADDRESSES:
             router.register(address, streams)
@@ -569,6 +573,21 @@ class Node:
             clock=self._clock,
         )
 
+    def _make_console(self) -> Console | None:
+        """What keeps the page's admin sessions, where there may be any."""
+        table = self.config.http
+        if not (table.enabled and table.console):
+            return None
+
+        def address() -> str:
+            assert self._http is not None, "who asks has come to the page, or the node is ready"
+            return self._http.address
+
+        return Console(
+            self._access, self._session_of, address,
+            tls=table.tls_cert is not None, clock=self._clock, entropy=self._entropy,
+        )  # fmt: skip
+
     async def _listen(self) -> None:
         config, links, clock = self.config, self._links, self._clock
         if config.noise.enabled:
@@ -633,7 +652,11 @@ class Node:
 
     def _complete(self, operations: Sequence[Operation]) -> None:
         self._system.post_threadsafe(
-            [(done.reply_to, done, done.then) for done in operations if last_of(done)]
+            [
+                (done.reply_to, done, done.then)
+                for done in operations
+                if done.reply_to is not None and last_of(done)
+            ]
         )
 
     def _on_health(self, health: StoreHealth) -> None:

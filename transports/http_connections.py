@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.websocket import MessageScanner
@@ -59,7 +59,10 @@ class Upgraded(Protocol):
 
 
 class _LibrarysTransport(asyncio.Transport):
-    """A connection's transport as the HTTP library has it: to close is for the connection."""
+    """A connection's transport as the HTTP library has it: to close is for the connection.
+
+    What is written to one that is lost is gone, on whatever loop: uvloop would raise RuntimeError.
+    """
 
     __slots__ = ("_connection", "_transport")
 
@@ -88,13 +91,16 @@ class _LibrarysTransport(asyncio.Transport):
         self._transport.abort()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self._transport.writelines(list_of_data)
+        if not self._transport.is_closing():
+            self._transport.writelines(list_of_data)
 
     def write_eof(self) -> None:
-        self._transport.write_eof()
+        if not self._transport.is_closing():
+            self._transport.write_eof()
 
     def can_write_eof(self) -> bool:
         return self._transport.can_write_eof()
@@ -168,8 +174,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand on, if there is room."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # By shape only: uvloop's are not asyncio's.
+        self.transport = transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or (self.host, 0)
         self.host, self.remote = name[0], address_text(name[0], name[1])
         self._handler.connection_made(_LibrarysTransport(self, transport))

@@ -122,6 +122,7 @@ async def open_link(
     settled: asyncio.Future[None] = loop.create_future()
     link = TcpLink(group, codec, lambda: events, settled)
     try:
+        _check_address(host, port)  # loops cut some off, and take what is left
         async with asyncio.timeout(connect_seconds):
             await loop.create_connection(lambda: link, host, port)
     except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
@@ -156,6 +157,13 @@ def bind_error(host: str, port: int, error: OSError) -> TransportError:
     else:
         code, text = "listen.failed", f"{where} cannot be bound: {error.strerror or error}"
     return TransportError(code, text, address=where)
+
+
+def _check_address(host: str, port: int) -> None:
+    if "\0" in host:
+        raise ValueError("a host has no null bytes")
+    if not 0 <= port <= 65_535:
+        raise OverflowError("a port is from 0 to 65535")
 
 
 def _dial_error(host: str, port: int, error: OSError | UnicodeError) -> TransportError:

@@ -257,11 +257,15 @@ class TcpLink(asyncio.Protocol):
         self._group.release(self)
         self._group.unfinished.release(self)
         self._stop_waiting()
-        reason = self._reason or (f"the connection broke: {exc}" if exc else "closed by the peer")
+        failed = self._reason is None
+        # Nothing may be sent from here on: not all loops take what is written to a lost connection.
+        self._reason = reason = self._reason or (
+            f"the connection broke: {exc}" if exc else "closed by the peer"
+        )
         if self._events is not None:
             self._events.link_closed(reason)
             return
-        if self._reason is None:
+        if failed:
             self._error = TransportError("link.broken", "the connection broke in the handshake")
             self._group.count(self, self._error)
         if self._settled is not None and not self._settled.done():

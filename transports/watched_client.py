@@ -49,7 +49,6 @@ class WatchedConnection(ResponseHandler):
         """End at once; what is held is given up."""
         self._aborted = True
         if self.transport is not None:
-            assert isinstance(self.transport, asyncio.Transport)
             self.transport.abort()
 
 

@@ -86,7 +86,7 @@ class Operation:
     """One piece of work; a store sets the fields named under Results, once.
 
     Attributes:
-        reply_to: whom `complete` hands it to; the store does not look at it.
+        reply_to: whom it is told to, None: nobody; the store does not look at it.
         then: what goes on with it there (`Worker.then`); the store does not look at it.
         token: the submitter's own; the store does not look at it.
         error: result: None, or why nothing of it was done.

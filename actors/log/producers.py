@@ -17,7 +17,7 @@ import msgspec
 from rillnode.actors.log import Append, OpenProducer
 from rillnode.actors.log.records import beside_log
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, SEQUENCE_MAX
+from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, ONCE_EPOCH, SEQUENCE_MAX
 
 PRODUCERS_MAX: Final = 1_024
 """Producers of one kind, with or without a name, that a log knows: the one that has appended
@@ -29,6 +29,10 @@ long as its process, and is known for as long as that may have no link. Own choi
 
 NAMED_MILLISECONDS: Final = 30 * 86_400_000
 """Likewise for one with a name. Own choice."""
+
+ONCE_MAX: Final = 4_096
+ONCE_MILLISECONDS: Final = 86_400_000
+"""How many keys a log knows under which something was pushed once, and for how long. Own choice."""
 
 Put = Callable[[str, bytes | None], object]
 """Writes a named value, or removes it."""
@@ -73,12 +77,13 @@ class Log(Protocol):
 class Numbers:
     """What the producers of one log have numbered."""
 
-    __slots__ = ("_automatic", "_named", "_offset", "_open", "_turn")
+    __slots__ = ("_automatic", "_named", "_offset", "_once", "_open", "_turn")
 
     def __init__(self) -> None:
         # In the order of their turns.
         self._automatic: dict[bytes, _Known] = {}
         self._named: dict[bytes, _Known] = {}
+        self._once: dict[bytes, _Known] = {}
         self._turn = 0
         # Whose run the log ends with, and by how much its numbers are higher than its indexes.
         self._open: _Known | None = None
@@ -106,7 +111,7 @@ class Numbers:
     @property
     def runs(self) -> int:
         """How many runs are remembered."""
-        known = (*self._automatic.values(), *self._named.values())
+        known = (*self._automatic.values(), *self._named.values(), *self._once.values())
         return sum(max(1, len(one.runs)) for one in known)
 
     def goes_on(self, append: Append, index: int) -> bool:
@@ -135,7 +140,7 @@ class Numbers:
         if known is None:
             return None
         if append.epoch != known.epoch:
-            raise _fenced(append)
+            raise _other(append) if append.epoch >= ONCE_EPOCH else _fenced(append)
         if append.sequence >= self._next(known, index):
             return None
         first = self._index_of(known, append.sequence, index)
@@ -199,7 +204,7 @@ class Numbers:
 
     def _note(self, log: int, known: _Known, now: int, put: Put) -> None:
         """Write a producer's row, as the last one; forget others where there are too many."""
-        kind = self._kind(known.epoch)
+        kind, most = self._kind(known.epoch), _limits(known.epoch)[0]
         kind.pop(known.producer, None)
         self._turn += 1
         known.turn, known.used_at = self._turn, now
@@ -207,12 +212,14 @@ class Numbers:
         put(_name(log, known), _encoder.encode(known))
         for other in list(islice(kind.values(), 2)):  # more go than come, where many are too old
             if other is not self._open and other is not known:
-                if len(kind) <= PRODUCERS_MAX and not self._is_over(other, now):
+                if len(kind) <= most and not self._is_over(other, now):
                     break
                 del kind[other.producer]
                 put(_name(log, other), None)
 
     def _kind(self, epoch: int) -> dict[bytes, _Known]:
+        if epoch >= ONCE_EPOCH:
+            return self._once
         return self._named if epoch else self._automatic
 
     def _find(self, producer: bytes, epoch: int, now: int) -> _Known | None:
@@ -220,7 +227,7 @@ class Numbers:
         return None if known is None or self._is_over(known, now) else known
 
     def _is_over(self, known: _Known, now: int) -> bool:
-        limit = NAMED_MILLISECONDS if known.epoch else AUTOMATIC_MILLISECONDS
+        limit = _limits(known.epoch)[1]
         return known is not self._open and now - known.used_at > limit
 
     def _next(self, known: _Known, index: int) -> int:
@@ -269,8 +276,20 @@ def _check_number(number: int, most: int) -> None:
 
 
 def _name(log: int, known: _Known) -> str:
-    kind = "named" if known.epoch else "automatic"
+    kind = "once" if known.epoch >= ONCE_EPOCH else "named" if known.epoch else "automatic"
     return f"{rows_prefix(log)}{kind}/{known.producer.hex()}"
+
+
+def _limits(epoch: int) -> tuple[int, int]:
+    """How many producers of a kind are known, and for how many milliseconds."""
+    if epoch >= ONCE_EPOCH:
+        return ONCE_MAX, ONCE_MILLISECONDS
+    return PRODUCERS_MAX, NAMED_MILLISECONDS if epoch else AUTOMATIC_MILLISECONDS
+
+
+def _other(append: Append) -> StoreError:
+    text = "Something else was stored under this key: what is new has a key of its own"
+    return StoreError("once.other", text, retryable=False, log=append.log)
 
 
 def _stale(append: Append, index: int | None, last: int) -> StoreError:

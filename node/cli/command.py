@@ -21,6 +21,7 @@ from rillnode.node.cli import (
     bench,
     completion,
     config,
+    console,
     context,
     doctor,
     index,
@@ -61,7 +62,7 @@ _ABOUT = """rillnode: an actor-model node for event streams.
 """
 
 _NOUNS = (
-    init, run, status, top, stream, short, index, queue, peer, route, actor,
+    init, run, status, top, console, stream, short, index, queue, peer, route, actor,
     key, apikey, config, context, backup, restore, verify, store, doctor, bench,
     completion,
 )  # fmt: skip

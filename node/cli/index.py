@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from rillnode.codecs.errors import RillnodeError, StreamUnknown
+from rillnode.codecs.errors import RequestError, RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
@@ -109,14 +109,21 @@ async def get(args: argparse.Namespace, terminal: Terminal) -> int:
 async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
     """Move a position; exit code 1 when it stands further on already."""
     async with connected(args, terminal) as client:
-        index = await client.set_index(
-            args.client, args.stream, args.index, partition=args.partition
-        )
-    if index != args.index:
-        text = f"the position stays at {index}: it never goes back to {args.index}"
-        raise RillnodeError("index.kept", text)
-    _show(args, terminal, index)
+        await move(client, args.stream, args.client, args.partition, args.index)
+    _show(args, terminal, args.index)
     return Exit.OK
+
+
+async def move(client: "Client", stream: str, name: str, partition: int, index: int) -> None:
+    """Move a consumer's position.
+
+    Raises:
+        RequestError: `index.kept`, it stands further on already; or it was refused.
+    """
+    kept = await client.set_index(name, stream, index, partition=partition)
+    if kept != index:
+        text = f"the position stays at {kept}: it never goes back to {index}"
+        raise RequestError("index.kept", text)
 
 
 def _add_position(parser: Parser) -> None:

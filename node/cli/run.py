@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from rillnode.node.config import Config, LogTable
     from rillnode.node.contexts import DevNode
-
-if TYPE_CHECKING:
     from rillnode.node.runtime import Node
 
 logger = logging.getLogger("rillnode.node.cli.run")
@@ -88,6 +86,10 @@ def add(commands: Commands) -> None:
         "commas: its kind and size, never its contents",
     )  # fmt: skip
     parser.add_argument(
+        "--loop", choices=("asyncio", "uvloop"),
+        help="run on this event loop; default: uvloop, where it is installed",
+    )  # fmt: skip
+    parser.add_argument(
         "--ports-file", type=Path, metavar="FILE",
         help="write the bound addresses and the identity here, as JSON, once all listen",
     )  # fmt: skip
@@ -128,6 +130,24 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def loop_factory(name: str | None) -> "Callable[[], asyncio.AbstractEventLoop] | None":
+    """Makes the loop of that name, or else the quickest that is installed.
+
+    Raises:
+        ConfigError: that one is not installed.
+    """
+    if name == "asyncio":
+        return None
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        if name is None:
+            return None
+        text = "--loop uvloop: uvloop is not installed here; leave the option out"
+        raise ConfigError("config.loop", text) from None
+    return new_event_loop
+
+
 def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> int:
     import asyncio
 
@@ -143,7 +163,8 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> i
     _allow_open_files()
     ended = threading.Event()
     try:
-        return asyncio.run(_serve(config, args, terminal, ended, tried))
+        with asyncio.Runner(loop_factory=loop_factory(args.loop)) as runner:
+            return runner.run(_serve(config, args, terminal, ended, tried))
     finally:
         ended.set()
 
@@ -219,7 +240,10 @@ def _configuration(
 
 
 def _opened(config: "Config") -> "Config":
-    """The configuration with everything granted to everybody who can reach the node."""
+    """The configuration with everything granted to everybody who can reach the node.
+
+    Nobody gains by an admin session of its page what he could not do without.
+    """
     from rillnode.node.config import GrantTable
 
     for name, table in config.listeners().items():
@@ -228,7 +252,8 @@ def _opened(config: "Config") -> "Config":
             raise ConfigError("config.dev", text)
     everybody = GrantTable(who="*", streams="*", addresses="*", may=("admin",))
     tables = [table.for_everybody() for table in config.tables]
-    return replace(config, grants=(*config.grants, everybody), tables=tables)
+    http = replace(config.http, console=True)
+    return replace(config, http=http, grants=(*config.grants, everybody), tables=tables)
 
 
 async def _serve(
@@ -249,7 +274,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number, stopping)
-    async with Node(config) as node:
+    async with Node(config, commit_on_loop=True) as node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)

@@ -23,6 +23,7 @@ from rillnode.node.client.client import (
     connect,
 )
 from rillnode.node.client.consumer import Consumer
+from rillnode.node.client.documents import ConsoleTicket
 from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox
@@ -50,6 +51,7 @@ __all__ = [
     "BlockingTypedStream",
     "BlockingWorkQueue",
     "Client",
+    "ConsoleTicket",
     "Consumer",
     "Followed",
     "Following",

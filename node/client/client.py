@@ -22,7 +22,12 @@ from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
-from rillnode.node.client.documents import make_checkpoint, node_status
+from rillnode.node.client.documents import (
+    ConsoleTicket,
+    console_ticket,
+    make_checkpoint,
+    node_status,
+)
 from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
@@ -454,6 +459,17 @@ class Client(Correspondent):
     async def status(self) -> dict[str, Any]:
         """The node's status document."""
         return await node_status(self._session)
+
+    async def console_ticket(self) -> ConsoleTicket:
+        """A ticket to an admin session on the node's page, as `rillnode console` makes a link of.
+
+        What is done in the session is done as this client's principal.
+
+        Raises:
+            RequestError: `console.off`, the node's page has no sessions; `console.anonymous`, this
+                client has proved no identity; `address.unknown`, no grant of `admin` names it.
+        """
+        return await console_ticket(self._session)
 
     async def checkpoint(self) -> str:
         """Have the node copy its store; return the copy's path there. Who asked removes it."""

@@ -11,6 +11,22 @@ from rillnode.node.client.session import Session
 T = TypeVar("T")
 
 
+class ConsoleTicket(msgspec.Struct, frozen=True):
+    """A ticket to a node's page, which makes who has it act there as who has asked for it.
+
+    Attributes:
+        ticket: what the page exchanges, once.
+        address: where the node serves the page, as `host:port`.
+        tls: whether over TLS.
+        seconds: for how long it is good.
+    """
+
+    ticket: str
+    address: str
+    tls: bool
+    seconds: float
+
+
 class _Checkpoint(msgspec.Struct):
     path: str
 
@@ -19,6 +35,12 @@ async def node_status(session: Session) -> dict[str, Any]:
     """The node's status document."""
     request = native.StatusRequest(session.next_id())
     return await _document(session, b"node", request, dict[str, Any])
+
+
+async def console_ticket(session: Session) -> ConsoleTicket:
+    """A ticket to the node's page; raises RequestError."""
+    request = native.ConsoleRequest(session.next_id())
+    return await _document(session, b"node", request, ConsoleTicket)
 
 
 async def make_checkpoint(session: Session) -> str:

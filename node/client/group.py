@@ -13,14 +13,13 @@ from rillnode.codecs.errors import (
     UNHANDLED,
     RequestError,
     RillnodeError,
-    StreamRemoved,
     TransportError,
 )
 from rillnode.codecs.group_address import group_address
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client.consumer import Ledger, Saving, behind
+from rillnode.node.client.consumer import Ledger
+from rillnode.node.client.reading import Reading, Terms
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import kept
 
 logger = logging.getLogger("rillnode.node.client")
@@ -195,8 +194,8 @@ class Single:
         self._failed(error)
 
 
-class Sharing:
-    """A member's part of a stream: follows what it has, and saves its positions; a `Feed`.
+class Sharing(Reading):
+    """A member's part of a stream: follows what it has, and saves its positions.
 
     A partition that is to go to another member is given up once what is in flight of it is
     acknowledged, or after `GIVE_SECONDS`, and its position saved. While there is no link nothing is
@@ -206,13 +205,11 @@ class Sharing:
         session: asks the node.
         stream: name of the stream.
         name: of the group.
-        begin: finds out where partitions begin in which nothing is saved.
         ledger: the consumer's.
-        describe: tells the addresses and ends of all partitions.
-        save_seconds: after which positions are saved.
-        consumers: what the client finishes, if it is closed first.
+        begin: finds out where partitions begin in which nothing is saved.
         on_assigned: told in the loop of partitions that have come.
         on_revoked: likewise of those that are gone.
+        terms: what holds for it.
     """
 
     def __init__(
@@ -220,98 +217,46 @@ class Sharing:
         session: Session,
         stream: str,
         name: str,
-        begin: Callable[[Sequence[int]], Awaitable[dict[int, int]]],
         ledger: Ledger[Entry],
+        terms: Terms,
         *,
-        describe: Callable[[], Awaitable[native.StreamInfo]],
-        save_seconds: float,
-        consumers: set[Callable[[], Awaitable[None]]],
+        begin: Callable[[Sequence[int]], Awaitable[dict[int, int]]],
         on_assigned: OnPartitions | None,
         on_revoked: OnPartitions | None,
     ) -> None:
-        self._session = session
-        self._stream = stream
-        self._name = name
+        super().__init__(session, stream, name, ledger, terms)
         self._begins = begin
-        self._ledger = ledger
-        self._describe = describe
-        self._save_seconds = save_seconds
-        self._consumers = consumers
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._membership = Membership(session, stream, name, shared=True, owner=self)
-        self._follower = Follower()
-        self._saving = Saving(ledger.positions, self._save_position)
         self._held: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._giving: set[int] = set()
         self._beating: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[None] | None = None
         self._ended = False
         # Whether what the group has said last holds: it was said over this link.
         self._told = False
         self._claimed = asyncio.Event()
-        self.save = self._saving.save
 
     # Feed ------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Join the group."""
-        if self._opening is None:
-            self._opening = kept(self._open())
-        if not self._opening.done():
-            await asyncio.wait((self._opening,))
-        if not self._opening.cancelled():
-            self._opening.result()
 
     async def _open(self) -> None:
         self._consumers.add(self._finish)
         await self._membership.join()
         self._saving.every(self._save_seconds, self._follow_ends)
 
-    async def fetch(self) -> list[Entry]:
-        """Wait for the next entries of a partition."""
-        await self.open()
-        try:
-            return await self._follower.batch()
-        except StreamRemoved:
-            # Saved now, they would be those of a later stream of the name.
-            for partition in tuple(self._held):
-                self._lose(partition)
-            raise
-
     def stop(self) -> None:
         """Bring nothing more; what the member has it keeps until it is closed."""
         self._follower.close()
 
-    async def close(self) -> None:
-        """Save the positions, and leave the group: others have at once what this member had."""
-        self._follower.close()
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.gather(self._opening, return_exceptions=True)
-        await self._finish()
+    async def _leave(self) -> None:
+        await self._membership.leave()
 
     async def _finish(self) -> None:
         self._ended = True
-        self._saving.end()
         for task in (*self._tasks, *((self._beating,) if self._beating is not None else ())):
             task.cancel()
-        try:
-            await self.save()
-        finally:
-            await self._membership.leave()
-            self._consumers.discard(self._finish)
-
-    @property
-    def ready(self) -> bool:
-        """Whether entries are here."""
-        return self._follower.ready
-
-    @property
-    def lag(self) -> int | None:
-        """Entries of what the member has that are not processed; None before ends are known."""
-        return behind(self._follower.ends, self._ledger.positions)
+        await super()._finish()
 
     # What the member has ---------------------------------------------------------------------
 
@@ -362,7 +307,7 @@ class Sharing:
             if self._held.get(partition) != generation or self._ended:
                 return
             try:
-                described = await self._describe()
+                described = await self._find_ends()
                 saved = await self._load_position(partition)
                 position = saved
                 if position is None:
@@ -374,9 +319,6 @@ class Sharing:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if self._held.get(partition) == generation and not self._ended:
-                self._follower.ends |= {
-                    one.partition: one.next_index for one in described.partitions
-                }
                 self._ledger.assign(partition, position)
                 self._saving.loaded(partition, saved or 0)
                 if position != (saved or 0):
@@ -452,15 +394,6 @@ class Sharing:
 
     # Positions -------------------------------------------------------------------------------
 
-    async def _load_position(self, partition: int) -> int | None:
-        request = native.LoadIndexRequest(
-            self._session.next_id(), self._name, self._stream, partition
-        )
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.SavedIndexResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
-        return response.index
-
     async def _save_position(self, partition: int, index: int) -> None:
         generation = self._held.get(partition)
         if generation is None:
@@ -491,12 +424,3 @@ class Sharing:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._claimed.wait()
-
-    async def _follow_ends(self) -> None:
-        """Ask where the ends are while it is behind: else all that comes has told them."""
-        if self.lag:
-            with suppress(RillnodeError):
-                described = await self._describe()
-                self._follower.ends |= {
-                    one.partition: one.next_index for one in described.partitions
-                }

@@ -137,7 +137,7 @@ class Producer:
         """As much of what waits as there is room for."""
         room, items, before = self._partition.room, self._items, self._before
         if room > 0 and not before and not self._keyed and fits_block(items):  # as mostly
-            settle = _settle_each(self._futures)
+            settle = settle_each(self._futures)
             self._items, self._futures = [], []
             return [self._block(len(items), pack_body(items), settle, 0, self._sequence)]
         self._part()
@@ -154,7 +154,7 @@ class Producer:
         """Make blocks of what waits, until they are so many; what is left stays there."""
         done = 0
         for count, body, flags in _packed(waiting):
-            settle = _settle_each(waiting.futures[done : done + count])
+            settle = settle_each(waiting.futures[done : done + count])
             sequence = waiting.sequence
             if sequence != UNNUMBERED:
                 sequence += done
@@ -464,7 +464,9 @@ def _checked_number(sequence: object) -> int:
     return sequence
 
 
-def _settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:
+def settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:
+    """Give each entry of a block its index, or why it has none."""
+
     def settle(result: int | RillnodeError) -> None:
         if isinstance(result, RillnodeError):
             for future in futures:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +13,7 @@ from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import Retention
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
-from rillnode.codecs.errors import ConsumerError, RequestError, RillnodeError, StreamRemoved
+from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
@@ -25,19 +24,17 @@ from rillnode.node.client.consumer import (
     Consumer,
     Feed,
     Ledger,
-    Saving,
-    behind,
     check_seconds,
 )
 from rillnode.node.client.group import OnPartitions, Sharing, Single
 from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
 from rillnode.node.client.pusher import Pusher
+from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import Follower
 from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue, work_queue
 from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
-from rillnode.node.iteration import Iteration, kept
+from rillnode.node.iteration import Iteration
 
 Start = int | Literal["start", "end"] | Time
 """Where reading begins: an index, the first entry kept, the end, or a time (`Stream.index_at`)."""
@@ -391,8 +388,8 @@ class Stream:
 
         Args:
             name: under which positions are saved, one for each partition. It is a group's or a
-                single consumer's. Two single ones of one name get everything each, and share the
-                higher position.
+                single consumer's, and no work queue's. Two single ones of one name get everything
+                each, and share the higher position.
             start: where partitions begin in which nothing is saved under the name yet, as for
                 `tail`; that is saved before the first entry comes.
             partitions: which; None: all, or those that the group gives.
@@ -415,6 +412,7 @@ class Stream:
 
         Raises:
             ConsumerError: `consumer.invalid`, a value that cannot be.
+            QueueError: `queue.name`, the name is a work queue's of this stream.
             GroupError: as it goes on: `group.name`, the name is used the other way; `group.limit`,
                 too many members; `group.revoked`, the right to consume has ended. From `save`:
                 `group.generation`, a partition is another member's by now.
@@ -425,20 +423,21 @@ class Stream:
         """
         check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
+        described = partial(describe, self._session, self.name)
+        terms = Terms(described, save_seconds, self._consumers)
         feed: Feed[Entry]
         if group:
             if partitions is not None:
                 text = "a group gives its members partitions: none can be chosen"
                 raise ConsumerError("consumer.invalid", text)
             feed = Sharing(
-                self._session, self.name, name, self._starts(start), ledger,
-                describe=partial(describe, self._session, self.name), save_seconds=save_seconds,
-                consumers=self._consumers, on_assigned=on_assigned, on_revoked=on_revoked,
+                self._session, self.name, name, ledger, terms,
+                begin=self._starts(start), on_assigned=on_assigned, on_revoked=on_revoked,
             )  # fmt: skip
         else:
             feed = _Consuming(
-                self._session, self.name, self._address, name, self._chosen(partitions),
-                self._starts(start), ledger, save_seconds, self._consumers,
+                self._session, self.name, name, ledger, terms, address=self._address,
+                partitions=self._chosen(partitions), begin=self._starts(start),
             )  # fmt: skip
         return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
 
@@ -593,8 +592,8 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
     return response.stream
 
 
-class _Following:
-    """Follows partitions from where `starts` says; satisfies `Source`."""
+class _Following(Opened):
+    """Follows partitions from where `starts` says."""
 
     def __init__(
         self,
@@ -603,34 +602,11 @@ class _Following:
         starts: Callable[[], Awaitable[dict[int, int]]],
         where: str = "",
     ) -> None:
+        super().__init__()
         self._where = where
         self._session = session
         self._address = address
         self._starts = starts
-        self._follower = Follower()
-        self._opening: asyncio.Task[None] | None = None
-
-    async def open(self) -> None:
-        """Find out where to begin, and subscribe."""
-        if self._opening is None:
-            self._opening = kept(self._open())
-        if not self._opening.done():
-            # What is at the end now must not be asked again: entries would be passed over.
-            await asyncio.wait((self._opening,))
-        if not self._opening.cancelled():
-            self._opening.result()
-
-    async def fetch(self) -> list[Entry]:
-        """Wait for the next entries of a partition."""
-        await self.open()
-        return await self._follower.batch()
-
-    async def close(self) -> None:
-        """End all subscriptions."""
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.gather(self._opening, return_exceptions=True)
-        self._follower.close()
 
     async def _open(self) -> None:
         for partition, index in (await self._starts()).items():
@@ -650,54 +626,37 @@ class _Batches:
         return (await self._following.fetch(),)
 
 
-class _Consuming(_Following):
-    """Follows partitions from a consumer's positions, and saves these; satisfies `Feed`.
+class _Consuming(Reading):
+    """Follows partitions from a consumer's positions, and saves these.
 
     Args:
         session: asks the node.
         stream: name of the stream.
+        name: under which positions are saved.
+        ledger: the consumer's.
         address: of a partition.
-        client_id: under which positions are saved.
         partitions: which to follow.
         begin: finds out where those begin in which nothing is saved.
-        ledger: the consumer's.
-        save_seconds: after which positions are saved.
-        consumers: what the client finishes, if it is closed first.
+        terms: what holds for it.
     """
 
     def __init__(
         self,
         session: Session,
         stream: str,
+        name: str,
+        ledger: Ledger[Entry],
+        terms: Terms,
+        *,
         address: Callable[[int], bytes],
-        client_id: str,
         partitions: Iterable[int],
         begin: _Starts,
-        ledger: Ledger[Entry],
-        save_seconds: float,
-        consumers: set[Callable[[], Awaitable[None]]],
     ) -> None:
-        super().__init__(session, address, self._load)
-        self._single = Single(session, stream, client_id, self._follower.fail)
-        self._stream = stream
-        self._client_id = client_id
+        super().__init__(session, stream, name, ledger, terms)
+        self._single = Single(session, stream, name, self._follower.fail)
+        self._address = address
         self._partitions = partitions
         self._begin = begin
-        self._ledger = ledger
-        self._save_seconds = save_seconds
-        self._saving = Saving(ledger.positions, self._save_position)
-        self._consumers = consumers
-        self.save = self._saving.save
-
-    async def fetch(self) -> list[Entry]:
-        """Wait for the next entries of a partition."""
-        try:
-            return await super().fetch()
-        except StreamRemoved:
-            # Saved now, they would be those of a later stream of the name.
-            for partition in tuple(self._ledger.positions):
-                self._ledger.revoke(partition)
-            raise
 
     def stop(self) -> None:
         """End all subscriptions."""
@@ -705,31 +664,7 @@ class _Consuming(_Following):
             self._opening.cancel()
         self._follower.close()
 
-    async def close(self) -> None:
-        """End all subscriptions, and save the positions."""
-        await super().close()
-        await self._finish()
-
-    async def _finish(self) -> None:
-        self._saving.end()
-        try:
-            await self.save()
-        finally:
-            await self._single.leave()
-            # Not before: a client that is closed meanwhile has to save them too.
-            self._consumers.discard(self._finish)
-
-    @property
-    def ready(self) -> bool:
-        """Whether entries are here."""
-        return self._follower.ready
-
-    @property
-    def lag(self) -> int | None:
-        """Entries that are not processed; None before all ends are known."""
-        return behind(self._follower.ends, self._ledger.positions)
-
-    async def _load(self) -> dict[int, int]:
+    async def _open(self) -> None:
         self._consumers.add(self._finish)
         await self._single.join()
         loads = [self._load_position(partition) for partition in self._partitions]
@@ -743,29 +678,14 @@ class _Consuming(_Following):
         await self.save()  # a consumer that ends before its first entry goes on from there, too
         await self._find_ends()
         self._saving.every(self._save_seconds, self._follow_ends)
-        return starts
+        for partition, index in starts.items():
+            self._follower.follow(self._session, self._address(partition), partition, index)
 
-    async def _load_position(self, partition: int) -> int | None:
-        request = native.LoadIndexRequest(
-            self._session.next_id(), self._client_id, self._stream, partition
-        )
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.SavedIndexResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
-        return response.index
+    async def _leave(self) -> None:
+        await self._single.leave()
 
     async def _save_position(self, partition: int, index: int) -> None:
         request = native.SaveIndexRequest(
-            self._session.next_id(), self._client_id, self._stream, partition, index
+            self._session.next_id(), self._name, self._stream, partition, index
         )
         await self._session.request(b"stream_index", request)
-
-    async def _find_ends(self) -> None:
-        described = await describe(self._session, self._stream)
-        self._follower.ends |= {one.partition: one.next_index for one in described.partitions}
-
-    async def _follow_ends(self) -> None:
-        """Ask where the ends are while it is behind: else all that comes has told them."""
-        if self.lag:
-            with suppress(RillnodeError):
-                await self._find_ends()

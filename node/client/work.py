@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from rillnode.codecs import native
-from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
@@ -272,8 +272,22 @@ class _Word(NamedTuple):
     """What was said about one job, and who is told what has become of that."""
 
     job: _Given
-    settlement: native.Settlement
+    outcome: int
+    milliseconds: int | None
+    reason: str
     future: asyncio.Future[None]
+
+    def follows(self, last: native.Settlement) -> bool:
+        """Whether the same was said of the job behind those of `last`."""
+        partition, index, attempt = self.job.place
+        return (
+            index == last.index + last.count
+            and attempt == last.attempt
+            and self.outcome == last.outcome
+            and partition == last.partition
+            and self.milliseconds == last.milliseconds
+            and self.reason == last.reason
+        )
 
 
 class _Asking(NamedTuple):
@@ -354,14 +368,14 @@ class _Worker:
             text = f"A pause, or more time, is 0 to {WORK_SECONDS_MAX:,.0f} s, not {seconds:g}"
             raise RequestError("queue.limit", text)
         milliseconds = None if seconds is None else round(1_000 * seconds)
-        item = native.Settlement(*place, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX])
         if outcome != _EXTEND:
             del self._open[place]
-        word = _Word(job, item, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        word = _Word(job, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX], future)
         self._words.append(word)
         if self._asking is None:
             self._send_soon()
-        return word.future
+        return future
 
     def take(self) -> _Given | None:
         """The next job that is there, and whose time is not over."""
@@ -438,19 +452,11 @@ class _Worker:
         for gone in response.gone:
             self._open.pop((gone.partition, gone.index, gone.attempt), None)
         until = asyncio.get_running_loop().time() + self._visibility_seconds
-        for item in response.jobs:
-            entry = Entry(
-                item.partition,
-                item.index,
-                item.received_at,
-                EntryKind(item.kind),
-                item.data,
-                pushed_key=item.key,
-                encoded_headers=item.headers,
-            )
-            place = item.partition, item.index, item.attempt
-            job = self._open[place] = _Given(entry, place, until)
-            self._ready.append(job)
+        for run in response.jobs:
+            for entry in native.entries_of_run(run):
+                place = entry.partition, entry.index, run.attempt
+                job = self._open[place] = _Given(entry, place, until)
+                self._ready.append(job)
         self._wake.set()
 
     def failed(self, error: RillnodeError) -> None:
@@ -489,7 +495,13 @@ class _Worker:
     def _ask(self) -> None:
         asking = self._asking
         assert asking is not None
-        items = [word.settlement for word in asking.words]
+        items: list[native.Settlement] = []
+        for word in asking.words:
+            if items and word.follows(items[-1]):
+                items[-1].count += 1
+            else:
+                said = word.outcome, word.milliseconds, word.reason
+                items.append(native.Settlement(*word.job.place, *said))
         number = self._session.next_id()
         request = native.SettleRequest(number, self._token, asking.number, items, asking.begun)
         try:

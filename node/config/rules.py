@@ -64,12 +64,27 @@ def _listeners(config: Config) -> Iterator[Problem]:
                 f"{address} is not loopback and the link is not encrypted: {remedy}"
                 "listen on 127.0.0.1, or set allow_plain = true",
             )
+    http = config.http
+    if http.enabled and http.console and http.tls_cert is None and not _is_loopback(http):
+        yield Problem(
+            ("http", "console"),
+            "config.plain",
+            f"{http.listen} is not loopback and sessions are not encrypted: set tls_cert and "
+            "tls_key, listen on 127.0.0.1, or leave console out",
+        )
     if config.noise.idle_ping_seconds >= config.noise.idle_close_seconds:
         yield Problem(
             ("noise", "idle_ping_seconds"),
             "config.conflict",
             f"must be less than idle_close_seconds ({config.noise.idle_close_seconds:g})",
         )
+
+
+def _is_loopback(table: WebListener) -> bool:
+    try:
+        return table.address.loopback
+    except ValueError:  # told as what it is
+        return True
 
 
 def _certificate(name: str, table: WebListener) -> Iterator[Problem]:

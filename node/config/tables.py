@@ -73,10 +73,13 @@ class HttpListener(WebListener, frozen=True, forbid_unknown_fields=True, kw_only
     Attributes:
         token_file: File with the token for entries, their live tail, the configuration and the
             route probe; `rillnode key new` makes one. Without it they are shown on loopback only.
+        console: Let administrators act on the page, in a session that `rillnode console` gives a
+            link to. It needs loopback or TLS.
     """
 
     listen: HostPort = "127.0.0.1:8080"
     token_file: Annotated[Path | None, Meta(examples=["data/http.token"])] = None
+    console: bool = False
 
 
 class IdentityTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

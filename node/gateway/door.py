@@ -25,6 +25,7 @@ from rillnode.codecs.where import Where
 from rillnode.node.cli.entries import InputReader, iso_time
 from rillnode.node.cli.push import key_in
 from rillnode.node.client.client import Client
+from rillnode.node.client.once import Once
 from rillnode.node.client.stream import Stream
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
@@ -53,10 +54,12 @@ SLOW_SECONDS: Final = 2.0
 
 SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
+ONCE: Final = "Idempotency-Key"
 
 STATUSES: Final = {
     "gateway.busy": 429, "gateway.event": 400, "gateway.key": 401, "gateway.position": 400,
     "gateway.right": 403, "gateway.ticket": 401,
+    "once.key": 400, "once.other": 422, "once.size": 413,
 }  # fmt: skip
 SHOWN: Final = "Rillnode-Next, Retry-After, Allow"
 """Headers that pages of other origins may see."""
@@ -119,9 +122,7 @@ class Door:
     def _client(self, principal: str) -> Client:
         return Client(self._core.session(principal))
 
-    async def _asked(
-        self, request: web.Request, default: str = "start", resumed: str | None = None
-    ) -> Asked:
+    async def _asked(self, request: web.Request, default: str = "start", after: str = "") -> Asked:
         """What is to be read from where, where that may be."""
         name = requests.segment(request, 2)
         asker = self._asker(request, name)
@@ -132,7 +133,7 @@ class Door:
             chosen = chosen[partition : partition + 1]
         if not chosen:
             raise RequestError("stream.partition", f"There is no partition {partition}")
-        text, query = resumed or request.query.get("from"), request.query
+        text, query = after or request.query.get("from"), request.query
         if text is None and "since" in query:
             position = await self._times(asker, name, query["since"], chosen)
         elif text == "end" or (text is None and default == "end"):
@@ -143,13 +144,11 @@ class Door:
         where = Where(query["where"]) if "where" in query else None
         return Asked(asker, name, position, len(info) if partition is None else 0, where)
 
-    async def _times(
-        self, asker: Asker, name: str, text: str, partitions: Iterable[int]
-    ) -> dict[int, int]:
+    async def _times(self, asker: Asker, name: str, text: str, of: Iterable[int]) -> dict[int, int]:
         """The indexes at which a time lies, whose `+` may have come unencoded."""
         time = parse_time(text.replace(" ", "+"))
         stream = await self._client(asker.principal).stream(name)
-        return {one: await stream.index_at(time, partition=one) for one in partitions}
+        return {one: await stream.index_at(time, partition=one) for one in of}
 
     # Pushing ---------------------------------------------------------------------------------
 
@@ -160,9 +159,10 @@ class Door:
         partition, own_key = _partition(request), request.headers.get("Rillnode-Key")
         found = ((header.lower(), value) for header, value in request.headers.items())
         own = {name[len(HEADER) :]: value for name, value in found if name.startswith(HEADER)}
-        placed: list[_Placed] = []
+        header, session = request.headers.get(ONCE), self._core.session(asker.principal)
+        once = None if header is None else Once(session, asker.principal, header)
+        placed, window = list[_Placed](), 0
         stream: Stream | None = None
-        window = 0
         try:
             async for batch in self._batches(request, requests.media_type(request)):
                 # Not before: what is wrong with the request makes no stream.
@@ -174,12 +174,16 @@ class Door:
                     key = event_key if own_key is None else own_key
                     place = stream.partition_of(key) if partition is None else partition
                     more = {**headers, **own} or None
+                    if once is not None:
+                        once.add(data, key, more, place)
+                        continue
                     future = stream.push_nowait(data, key=key, headers=more, partition=place)
                     placed.append((place, future))
                     window += len(data)
                 if window > WINDOW_BYTES:
                     await _settle(placed)
                     window = 0
+            placed += [] if once is None else once.push(name)
             await _settle(placed)
         except RillnodeError as error:
             with suppress(RillnodeError):
@@ -235,11 +239,8 @@ class Door:
                     break
                 found += some if asked.where is None else filter(asked.where.matches, some)
                 size += sum(len(entry.data) for entry in some)
-        body, more = (
-            encode_entries(found) if media == CBOR else b"".join(map(line, found)),
-            asked.text,
-        )
-        return web.Response(body=body, content_type=media, headers={"Rillnode-Next": more})
+        body = encode_entries(found) if media == CBOR else b"".join(map(line, found))
+        return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
 
     async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
         """Some entries, from the position on, which moves on."""
@@ -259,7 +260,7 @@ class Door:
     async def tail(self, request: web.Request) -> web.StreamResponse:
         """GET /streams/{name}/tail."""
         media = requests.accepted(request, (EVENTS,))
-        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID"))
+        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID", ""))
         if request.method == "HEAD":
             return web.Response(content_type=media)
         if len(self.tails) >= self._table.tails_max:

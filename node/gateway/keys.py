@@ -77,8 +77,7 @@ class Keys:
         kind = tuple[str, str, str, int]
         principal, key_hash, name, expires_at = msgspec.json.decode(opened, type=kind)
         asker = Asker(principal, key_hash, ticket)
-        until = max(expires_at, self._renewed.get(ticket, 0))
-        if name != stream or until <= self._clock.now_ms():
+        if name != stream or max(expires_at, self._renewed.get(ticket, 0)) <= self._clock.now_ms():
             raise refusal
         self.check(asker)
         return asker

@@ -6,6 +6,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from rillnode.node.cli.failures import step_of
+
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -38,7 +40,8 @@ def json_answer(document: Any, status: int = 200) -> web.Response:
 
 def refused(refusal: Refusal) -> web.Response:
     """Why a request was not done."""
-    answer = json_answer({"error": refusal.code, "text": str(refusal)}, refusal.status)
+    document = {"error": refusal.code, "text": str(refusal), "next": step_of(refusal.code)}
+    answer = json_answer(document, refusal.status)
     if refusal.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
     return answer

@@ -22,7 +22,8 @@ STATUSES: Final = {
         400: "entries.header_name entries.headers entries.key index.invalid input.format input.key "
         "stream.invalid",
         403: "quota.bytes quota.streams stream.signed_only",
-        404: "address.unknown stream.partition stream.unknown",
+        404: "address.unknown sink.unknown stream.partition stream.unknown",
+        409: "index.kept",
         410: "stream.removed",
         413: "entries.many entries.size",
         421: "store.elsewhere",
@@ -45,6 +46,12 @@ def answer(document: object, status: int = 200, kind: str = "json", **more: str)
     """A document as JSON."""
     body, media = msgspec.json.encode(document), f"application/{kind}"
     return web.Response(body=body, status=status, content_type=media, headers={**HEADERS, **more})
+
+
+def status_of(error: RillnodeError, statuses: Mapping[str, int] = STATUSES) -> int:
+    """The HTTP status of a refusal, by its code, or by whose fault it is."""
+    theirs = isinstance(error, CodecError | RequestError) and not error.retryable
+    return statuses.get(error.code, 400 if theirs else 503)
 
 
 class Api:
@@ -106,9 +113,8 @@ class Api:
         if isinstance(error, Refusal):
             found["status"] = error.status
         else:
-            theirs = isinstance(error, CodecError | RequestError) and not error.retryable
             found["text"] = error.text
-            found["status"] = self._statuses.get(error.code, 400 if theirs else 503)
+            found["status"] = status_of(error, self._statuses)
             found.update((key, value) for key, value in error.context.items() if key == "indexes")
         return {**found, "next": step_of(error.code) or "try again"}
 

@@ -59,6 +59,7 @@ class Documents:
         return {
             "overview": self.overview,
             "streams": self._streams.document,
+            "consumers": self._streams.consumers,
             "links": self.links,
             "queues": self.queues,
             "peers": self.peers,

@@ -71,7 +71,9 @@ def _decoded(entry: Entry, *, whole: bool = False) -> tuple[str, str | None]:
 
 def _mostly_printable(text: str) -> bool:
     """Whether it is text rather than bytes that happen to be valid UTF-8."""
-    odd = sum(not one.isprintable() and not one.isspace() for one in text)
+    shown = "".join(text.split())
+    # Nearly all is, and is told whole; going through it letter by letter takes 100 times as long.
+    odd = 0 if shown.isprintable() else len(shown) - sum(map(str.isprintable, shown))
     return odd * 10 <= len(text)
 
 

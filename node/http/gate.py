@@ -59,13 +59,14 @@ class Gate:
         elif proxied_hosts(request.headers.items()) is not None:
             text = "Through a proxy, data needs [http] token_file"
             raise Refusal(403, "http.no_token", text)
-        elif not _names_loopback(request.host):
+        elif not names_loopback(request.host):
             # A foreign name that leads here is how a foreign page would get in.
             text = "Without [http] token_file, use 127.0.0.1 or localhost in the address"
             raise Refusal(403, "http.host", text)
 
 
-def _names_loopback(authority: str) -> bool:
+def names_loopback(authority: str) -> bool:
+    """Whether a request was for this machine by a name that leads nowhere else."""
     host = re.sub(r":[0-9]*$", "", authority).strip("[]")
     if host.lower() == "localhost":
         return True

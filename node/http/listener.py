@@ -12,6 +12,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
 from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
+from rillnode.node.http.console import Console
 from rillnode.node.http.documents import Documents, shown_of
 from rillnode.node.http.events import Events
 from rillnode.node.http.gate import Gate
@@ -29,7 +30,7 @@ from rillnode.node.tls import tls_context
 from rillnode.transports.web_server import WebServer, listen_web
 
 BODY_BYTES_MAX: Final = 4_096
-"""Largest request body; only the route probe has one."""
+"""Largest body of a route probe."""
 
 
 class Path(NamedTuple):
@@ -52,7 +53,7 @@ PATHS: Final = (
     Path(
         "/v1/streams",
         "streams with rates, subscribers and the worst lag of their consumers: those whose names "
-        "contain `?search=`, sorted by `?sort=` (name, rate, lag, bytes or entries; "
+        "contain `?search=`, sorted by `?sort=` (name, rate, lag, bytes, entries or age; "
         "`&descending=true`), `?limit=` of them (100, at most 500) from `?offset=` on",
     ),
     Path("/v1/streams/{name}", "one stream with its partitions and consumers"),
@@ -80,6 +81,11 @@ PATHS: Final = (
         "what comes to a stream, as server-sent events `entries`, filtered in the same way",
         is_data=True,
     ),
+    Path(
+        "/v1/consumers",
+        "saved positions of all streams, those with the largest lag first, and groups of consumers "
+        "with their members",
+    ),
     Path("/v1/links", "open links, and those that failed last"),
     Path("/v1/queues", "work queues in use: what waits, is with workers, and is dead"),
     Path("/v1/peers", "nodes that this one sends to"),
@@ -98,6 +104,17 @@ PATHS: Final = (
         "names, as in `overview,streams`, else most; `streams` as of `/v1/streams`; and that of "
         "one `?stream=`",
     ),
+    Path(
+        "/v1/session",
+        "the page's [admin session](../explanation/security.md#the-admin-session), where `[http] "
+        'console` allows one: POST `{"ticket": "..."}` begins it, GET tells whose it is, DELETE '
+        "ends it",
+    ),
+    Path(
+        "/v1/console",
+        'POST: what the page does in an admin session, as `{"do": "create", "stream": '
+        '"sensors"}`; `do` is push, create, trim, remove, set_index, run_sink or retry',
+    ),
     Path("/v1/route", 'POST `{"route": "peer/core;echo"}`: a route tried hop by hop', is_data=True),
 )
 
@@ -109,17 +126,23 @@ class StatusSite:
         node: what is told of.
         client: what the route probe sends with, once the node is ready.
         table: the listener's configuration.
+        console: keeps the admin sessions, where there may be any.
 
     Raises:
         ConfigError: the token's file cannot be used.
     """
 
     def __init__(
-        self, node: Observation, client: Callable[[], Client], table: HttpListener
+        self,
+        node: Observation,
+        client: Callable[[], Client],
+        table: HttpListener,
+        console: Console | None,
     ) -> None:
         self._node = node
         self._client = client
         self._gate = Gate(table)
+        self._console = console
         self._streams = Streams(node, LISTED_MAX)
         self._measured = Streams(node, node.config.metrics.streams_max)
         self._history = History()
@@ -159,6 +182,8 @@ class StatusSite:
         get("/v1/streams/{name}/lines", self._lines, allow_head=False)
         get("/v1/streams/{name}/tail", self._tail, allow_head=False)
         app.router.add_post("/v1/route", self._route)
+        if self._console is not None:
+            self._console.add_to(app)
         return app
 
     async def _running(self, _: web.Application) -> AsyncIterator[None]:
@@ -252,7 +277,10 @@ class StatusSite:
 
 
 async def listen_status(
-    node: Observation, client: Callable[[], Client], table: HttpListener
+    node: Observation,
+    client: Callable[[], Client],
+    table: HttpListener,
+    console: Console | None,
 ) -> WebServer:
     """Bind the `http` listener and serve a node's pages.
 
@@ -260,7 +288,7 @@ async def listen_status(
         ConfigError: the TLS certificate, its key or the token cannot be used.
         TransportError: the address cannot be bound.
     """
-    app = StatusSite(node, client, table).app()
+    app = StatusSite(node, client, table, console).app()
     return await listen_web(app, *table.address, tls=tls_context(table, "http"))
 
 

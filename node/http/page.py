@@ -16,7 +16,9 @@ from rillnode.node.http.plain import tables
 _TABLES: Final = "<!--tables-->"
 _STYLE: Final = "/*page.css*/\n"
 _SCRIPT: Final = "/*script*/\n"
-SCRIPTS: Final = tuple(f"page/{name}.js" for name in ("base", "tiles", "tables", "stream", "life"))
+SCRIPTS: Final = tuple(
+    f"page/{name}.js" for name in ("base", "tiles", "tables", "stream", "console", "life")
+)
 """In the order in which they are put together."""
 
 

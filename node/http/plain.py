@@ -11,6 +11,11 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
          "members", "worst_lag"),
         "No streams yet: rillnode stream push sensors --create",
     ),
+    "consumers": (
+        "positions",
+        ("stream", "client_id", "partition", "index", "lag", "member"),
+        "No consumer has saved a position.",
+    ),
     "links": (
         "links",
         ("remote", "protocol", "direction", "state", "peer", "route", "round_trip_seconds",

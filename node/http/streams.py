@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -63,7 +64,10 @@ GROWTH_SECONDS: Final = 5.0
 GROWTHS: Final = 3
 """A lag grows that has been larger after each of so many such times, one after the other."""
 
-SORTS: Final = ("name", "rate", "lag", "bytes", "entries")
+CONSUMERS_SHOWN: Final = 200
+"""Positions in one document of all streams' consumers, those that are behind most."""
+
+SORTS: Final = ("name", "rate", "lag", "bytes", "entries", "age")
 
 OperationT = TypeVar("OperationT", bound=ReadOperation)
 
@@ -210,6 +214,8 @@ class Streams:
                 return lambda one: sum(extent.data_bytes for extent in one[1])
             case "entries":
                 return lambda one: sum(extent.next_index for extent in one[1])
+            case "age":
+                return lambda one: -one[0].created_at
             case _:
                 return lambda one: one[0].name
 
@@ -225,13 +231,11 @@ class Streams:
         consumers = _consumers(indexes, [(record, extents)])
         ages = await self._ages_of(record, consumers)
         groups = [view for view in self._node.consumer_groups if view.stream == name]
-        members = _members(groups)
         subscribers = self._node.subscribers
         return {
             **self._row(
                 record, extents, consumers, sum(len(view.state.members) for view in groups)
             ),
-            "created_at": record.created_at,
             "retention": {
                 "seconds": record.retention.seconds,
                 "entries_max": record.retention.entries_max,
@@ -249,21 +253,46 @@ class Streams:
                 for partition, extent in enumerate(extents)
                 for log in [log_id(record.id, partition)]
             ],
-            "positions": [
-                {
-                    "client_id": one.key.client_id,
-                    "partition": one.key.partition,
-                    "index": one.position,
-                    "lag": one.lag,
-                    "lag_since": ages.get(one.key),
-                    "growing": self._lags.grows(one.key),
-                    "member": members.get((one.key.client_id, one.key.partition)),
-                }
-                for one in consumers
-            ],
+            "positions": self._positions(consumers, groups, ages),
             "queues": [msgspec.to_builtins(one) for one in self._node.queues if one.stream == name],
             "groups": [group_row(view) for view in groups],
         }
+
+    async def consumers(self) -> dict[str, Any]:
+        """Consumers of all streams that are listed, those that are behind most, and groups.
+
+        Raises:
+            Refusal: the store is not read now.
+        """
+        consumers = (await self.listed()).consumers
+        groups = self._node.consumer_groups
+        worst = nlargest(CONSUMERS_SHOWN, consumers, key=lambda one: one.lag)
+        return {
+            "positions": self._positions(worst, groups, {}),
+            "total": len(consumers),
+            "groups": [group_row(view) for view in groups],
+        }
+
+    def _positions(
+        self,
+        consumers: Iterable[Consumer],
+        groups: Iterable[GroupView],
+        ages: Mapping[SavedIndexKey, int],
+    ) -> list[dict[str, Any]]:
+        members = _members(groups)
+        return [
+            {
+                "stream": one.key.stream,
+                "client_id": one.key.client_id,
+                "partition": one.key.partition,
+                "index": one.position,
+                "lag": one.lag,
+                "lag_since": ages.get(one.key),
+                "growing": self._lags.grows(one.key),
+                "member": members.get(one.key),
+            }
+            for one in consumers
+        ]
 
     async def _ages_of(
         self, record: StreamRecord, consumers: Sequence[Consumer]
@@ -438,6 +467,7 @@ class Streams:
             "name": record.name,
             "route": stream_address(record.name, 0).decode(),
             "owner": record.owner,
+            "created_at": record.created_at,
             "partitions": record.partitions,
             "entries": sum(one.next_index - one.first_index for one in extents),
             "next_index": sum(one.next_index for one in extents),
@@ -493,10 +523,10 @@ class Lags:
         return self._seen.get(key, (0, 0))[1] >= GROWTHS
 
 
-def _members(groups: Iterable[GroupView]) -> dict[tuple[str, int], str]:
-    """By group and partition, the beginning of its member's id."""
+def _members(groups: Iterable[GroupView]) -> dict[SavedIndexKey, str]:
+    """The beginning of the id of who has a partition, by the group's position in it."""
     return {
-        (view.name, partition): hold.member[:8]
+        SavedIndexKey(view.stream, partition, view.name): hold.member[:8]
         for view in groups
         for partition, hold in view.state.holds.items()
     }

@@ -20,11 +20,12 @@ const svg = (tag, attributes, ...children) => {
 const group = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const count = value => value == null ? "-" : value < 100000 ? group.format(value) : short.format(value);
-const rate = value => value == null ? "-" : value >= 100 ? count(value) : String(Math.round(value * 10) / 10);
+const some = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+const rate = value => value == null ? "-" : value >= 100 ? count(value) : String(value < 1 ? Number(value.toPrecision(2)) : Math.round(value * 10) / 10);
 const bytes = value => {
   let unit = 0;
   for (; value >= 1000 && unit < 5; unit++) value /= 1000;
-  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${["B", "kB", "MB", "GB", "TB", "PB"][unit]}`;
+  return `${unit ? value < 100 ? value.toFixed(1) : Math.round(value) : value < 1 ? Number(value.toPrecision(2)) : Math.round(value)} ${["B", "kB", "MB", "GB", "TB", "PB"][unit]}`;
 };
 const seconds = value => {
   if (value == null) return "-";

@@ -26,11 +26,12 @@ function drawRoute() {
 const PAGES = {
   overview: { text: "Overview", cards: ["tiles", "streams", "queues", "peers", "sinks", "warnings"], show: ["streams", "queues", "peers", "sinks", "warnings"] },
   streams: { text: "Streams", cards: ["streams"], show: ["streams"] },
+  consumers: { text: "Consumers", cards: ["consumers", "groups", "queues"], show: ["consumers", "queues"] },
   links: { text: "Links", cards: ["links", "peers", "route"], show: ["links", "peers"] },
   sinks: { text: "Sinks", cards: ["sinks"], show: ["sinks"] },
   actors: { text: "Actors", cards: ["actors"], show: ["actors"] },
   failures: { text: "Failures", cards: ["warnings"], show: ["links", "warnings"] },
-  stream: { cards: ["stream", "consumers", "groups", "entries", "partitions"], show: [] },
+  stream: { cards: ["stream", "consumers", "groups", "queues", "entries", "partitions"], show: [] },
 };
 const page = { name: "overview", stream: null, query: {} };
 const shows = id => PAGES[page.name].cards.includes(id) || simulated && id === "network" && page.name === "overview";
@@ -50,8 +51,9 @@ const asked = () => {
 };
 let following = new AbortController();
 // Go where the address leads: other cards are shown, other documents followed.
-function go() {
-  const next = read(), other = next.name !== page.name || next.stream !== page.stream;
+function go(anew) {
+  admit();
+  const next = read(), other = anew === true || next.name !== page.name || next.stream !== page.stream;
   Object.assign(page, next);
   if (other || !$("tabs").firstChild) {
     $("tabs").replaceChildren(...Object.entries(PAGES).filter(([, one]) => one.text).map(([name, one]) =>
@@ -63,7 +65,8 @@ function go() {
     }
     if (shows("route") && !simulated) { drawRoute(); $("route").hidden = false; }
     if (shows("tiles") && $("tiles").firstChild) $("tiles").hidden = false;
-    scrollTo(0, 0);
+    drawDeeds();
+    if (anew !== true) scrollTo(0, 0);
     if (page.stream !== null) say(`stream ${page.stream}`); else say(PAGES[page.name].text);
   } else if (page.stream !== null) closeBrowser();  // another place in the same stream
   following.abort();
@@ -81,7 +84,7 @@ function later(act) {
 addEventListener("hashchange", go);
 document.addEventListener("keydown", event => {
   if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName) && $("search")) { event.preventDefault(); $("search").focus(); }
-  if (event.key !== "Escape" || page.stream === null) return;
+  if (event.key !== "Escape" || page.stream === null || document.activeElement.closest(".deed")) return;
   const name = page.stream;
   location.hash = "#/streams";
   // The name that was chosen has the focus again, once it is there.
@@ -111,4 +114,5 @@ async function follow() {
     await new Promise(resolve => { const timer = setTimeout(resolve, 2000); stop.signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }); });
   }
 }
+if (admin.token) askAgain();
 follow();

@@ -12,29 +12,32 @@ function drawStream(d) {
     hour(d.name);
   }
   $("facts-of").replaceChildren(...Object.entries(facts).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
-  drawConsumers(d);
-  drawGroups(d.groups);
+  drawConsumers(d.positions, d.positions.length, d.name);
+  drawGroups(d.groups, d.name);
+  drawQueues(d.queues);
   drawPartitions(d);
   if (browser.name !== d.name || !$("entries").firstChild) openBrowser(d);
 }
-function drawConsumers(d) {
-  const body = card("consumers", "Consumers", null);
-  $("consumers-count").textContent = d.positions.length || "";
-  if (!d.positions.length) return drawEmpty(body, "No consumer has saved a position here.", `rillnode index set NAME ${d.name} 0`);
-  const positions = [...d.positions].sort((a, b) => b.lag - a.lag);
-  drawTable(body, [["consumer", p => whose(p.client_id), "name"], ["partition", p => count(p.partition), "n"], ["position", p => group.format(p.index), "n"],
-    ["lag", p => lagging(p.lag, p.growing), "n"], ["lag in time", p => p.lag_since == null ? p.lag ? "-" : quiet("0 s") : seconds(Math.max(0, (now() - p.lag_since) / 1000)), "n"],
+// Those of one stream, or of all with the stream's name.
+const streamOf = one => el("a", { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
+function drawConsumers(given, total, stream) {
+  const body = card("consumers", "Consumers", stream ? null : "/v1/consumers"), all = !stream;
+  $("consumers-count").textContent = total > given.length ? `the ${given.length} furthest behind of ${count(total)}` : total || "";
+  if (!given.length) return drawEmpty(body, all ? "No consumer has saved a position." : "No consumer has saved a position here.", `rillnode stream tail ${stream || "sensors"} --consumer NAME`);
+  const positions = [...given].sort((a, b) => b.lag - a.lag);
+  drawTable(body, [["consumer", p => whose(p.client_id), "name"], ...all ? [["stream", streamOf, "name"]] : [], ["partition", p => count(p.partition), "n"], ["position", p => group.format(p.index), "n"],
+    ["lag", p => lagging(p.lag, p.growing), "n"], ...all ? [] : [["lag in time", p => p.lag_since == null ? p.lag ? "-" : quiet("0 s") : seconds(Math.max(0, (now() - p.lag_since) / 1000)), "n"]],
     ["state", p => p.growing ? chip("falls behind", "warn") : p.lag ? chip("behind") : chip("up to date", "good")],
-    ["member", p => p.member || "", "m"]], positions, p => `${p.client_id} ${p.partition}`);
+    ["member", p => p.member || "", "m"]], positions, p => `${p.stream} ${p.client_id} ${p.partition}`);
 }
-function drawGroups(groups) {
+function drawGroups(groups, stream) {
   $("groups").hidden = !groups.length;
   if (!groups.length) return;
   const body = card("groups", "Groups", null);
-  const members = groups.flatMap(g => g.members.map(m => ({ group: g.name, generation: g.generation, ...m })));
-  $("groups-count").textContent = `${groups.length} with ${count(groups.reduce((sum, g) => sum + g.members_count, 0))} members`;
-  drawTable(body, [["group", m => m.group, "name"], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m"],
-    ["partitions", m => m.partitions.join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.group} ${m.id}`);
+  const members = groups.flatMap(g => g.members.map(m => ({ group: g.name, stream: g.stream, generation: g.generation, ...m })));
+  $("groups-count").textContent = `${groups.length} with ${some(groups.reduce((sum, g) => sum + g.members_count, 0), "member")}`;
+  drawTable(body, [["group", m => m.group, "name"], ...stream ? [] : [["stream", streamOf, "name"]], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m"],
+    ["partitions", m => m.partitions.join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.stream} ${m.group} ${m.id}`);
 }
 function drawPartitions(d) {
   const body = card("partitions", "Partitions", null);

@@ -46,6 +46,19 @@ const typedTables = sink => Object.keys(sink.tables || {}).filter(name => /^(tab
   if (told.files != null) facts.push(`${bytes(told.bytes)} in ${count(told.files)} files`, `committed ${ago(told.committed_at)}`);
   return `${called.join("/")} ${kind === "view" ? "(view) " : ""}${sink.tables[name].state}: ${facts.join(", ")}`;
 }).join("; ");
+const drawQueues = queues => {
+  $("queues").hidden = !queues.length;
+  if (!queues.length) return;
+  const body = card("queues", "Work queues", "/v1/queues");
+  $("queues-count").textContent = queues.length;
+  drawTable(body, [["queue", q => q.queue, "name"], ["stream", streamOf, "name"], ["depth", q => count(q.depth), "n"],
+    ["in flight", q => count(q.in_flight), "n"], ["waiting", q => count(q.waiting), "n"],
+    ["oldest", q => q.oldest_at ? seconds(Math.max(0, now() - q.oldest_at) / 1000) : "", "n"],
+    ["done", q => count(q.done), "n"], ["dead", q => q.dead ? chip(count(q.dead), "bad") : quiet("0"), "n"],
+    ["workers", q => count(q.workers), "n"], ["held", q => q.held, "wrap"],
+    ...admin.principal ? [["admin", q => q.dead ? press("give dead again", q.queue, { do: "retry", stream: q.stream, queue: q.queue }, d => `${count(d.taken)} are given again, ${count(d.gone)} are gone.`) : ""]] : []],
+  queues, q => `${q.stream} ${q.queue}`);
+};
 const draw = {
   overview(o) {
     document.title = `${o.name} · rillnode`;
@@ -63,19 +76,10 @@ const draw = {
     else remember(withBytes(o.now));
     if (shows("tiles")) drawTiles(o);
   },
-  queues(d) {
-    $("queues").hidden = !d.queues.length;
-    if (!d.queues.length) return;
-    const body = card("queues", "Work queues", "/v1/queues");
-    $("queues-count").textContent = d.queues.length;
-    drawTable(body, [["queue", q => q.queue, "name"], ["stream", q => q.stream, "m"], ["depth", q => count(q.depth), "n"],
-      ["in flight", q => count(q.in_flight), "n"], ["waiting", q => count(q.waiting), "n"],
-      ["oldest", q => q.oldest_at ? seconds(Math.max(0, now() - q.oldest_at) / 1000) : "", "n"],
-      ["done", q => count(q.done), "n"], ["dead", q => q.dead ? chip(count(q.dead), "bad") : quiet("0"), "n"],
-      ["workers", q => count(q.workers), "n"], ["held", q => q.held, "wrap"]], d.queues, q => `${q.stream} ${q.queue}`);
-  },
+  queues: d => { drawQueues(d.queues); },
   streams(d) { drawStreams(d); },
   stream(d) { drawStream(d); },
+  consumers(d) { drawConsumers(d.positions, d.total, null); drawGroups(d.groups, null); },
   links(d) {
     failures.links = d.failed;
     if (page.name === "failures") return drawFailures();
@@ -113,7 +117,9 @@ const draw = {
       ["lag", s => s.rows_behind > 10000 ? chip(count(s.rows_behind), "warn") : count(s.rows_behind), "n"], ["lag in bytes", s => bytes(s.bytes_behind || 0), "n"],
       ["last commit", s => ago(s.committed_at), "n"], ["restarts", s => s.starts > 1 ? chip(count(s.starts - 1), "warn") : quiet("0"), "n"],
       ["batch", s => count(s.report.batch), "n"], ["rows/s", s => count(s.report.rows_per_second), "n"],
-      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables and views", typedTables, "wrap"]], d.sinks, s => s.name);
+      ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables and views", typedTables, "wrap"],
+      ...admin.principal ? [["admin", s => ["paused", "parked", "pausing"].includes(s.state) ? press("resume", s.name, { do: "run_sink", sink: s.name, run: true }, () => `${s.name} starts.`) : press("pause", s.name, { do: "run_sink", sink: s.name, run: false }, () => `${s.name} ends after its batch.`)]] : []],
+    d.sinks, s => s.name);
   },
   actors(d) {
     const body = card("actors", "Actors", "/v1/actors");
@@ -145,7 +151,7 @@ const columnsOfStreams = [
   ["per second", s => rated(s.entries_per_second), "n", "rate"], ["entries", s => count(s.next_index), "n", "entries"],
   ["kept", s => bytes(s.data_bytes), "n", "bytes"], ["worst lag", s => lagging(s.worst_lag, s.lag_growing), "n", "lag"],
   ["of consumer", s => s.worst_lag ? whose(s.worst_consumer || "") : quiet("-"), "m"],
-  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["owner", s => whose(s.owner), "m"],
+  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["age", s => seconds(Math.max(0, (now() - s.created_at) / 1000)), "n", "age"], ["owner", s => whose(s.owner), "m"],
 ];
 function drawStreams(d) {
   const few = page.name === "overview";
@@ -177,5 +183,5 @@ function drawStreams(d) {
   const sorted = few ? null : { by: page.query.sort || "name", descending: page.query.descending === "true",
     // Names begin with a, figures with the largest.
     choose: by => turn({ sort: by, offset: "", descending: String(by === (page.query.sort || "name") ? page.query.descending !== "true" : by !== "name") }) };
-  drawTable(body, few ? columnsOfStreams.map(one => one.slice(0, 3)) : columnsOfStreams, d.streams, s => s.name, sorted);
+  drawTable(body, few ? columnsOfStreams.slice(0, -2).map(one => one.slice(0, 3)) : columnsOfStreams, d.streams, s => s.name, sorted);
 }

@@ -9,6 +9,7 @@ from rillnode.node.plugin import SimulatedPart, Spreading
 from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
+from rillnode.node.simulation.clients.members import Member
 from rillnode.node.simulation.clients.producers import NumberedProducer, Producer
 from rillnode.node.simulation.clients.programs import (
     Consumer,
@@ -43,6 +44,7 @@ PREFIXES: Final = {
     "nextgraph_users": "g",
     "streamr_users": "w",
     "workers": "k",
+    "members": "m",
 }
 """Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
 to the end: a client's place in the latency model is its number among all."""
@@ -158,6 +160,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "callers": caller,
         "examiners": plain(Examiner),
         "workers": plain(Worker),
+        "members": plain(Member),
     }
 
 

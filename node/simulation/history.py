@@ -15,6 +15,8 @@ import msgspec
 from rillnode.codecs.entries import Entry
 from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.pipes import Pipe
+from rillnode.node.simulation.shared_work import Group, Jobs
+from rillnode.node.simulation.shared_work import Log as Log
 
 EVENTS_KEPT_MAX: Final = 20_000
 """Events kept for the report; all are hashed."""
@@ -23,9 +25,6 @@ DEEDS_HASHED: Final = 1_024
 """Events that are hashed together: that is cheaper."""
 
 VIOLATIONS_KEPT_MAX: Final = 100
-
-Log = tuple[str, int]
-"""A stream's name and a partition."""
 
 Entries = Iterable[tuple[int, bytes]]
 """Indexes and what stands there."""
@@ -103,7 +102,8 @@ class History:
             shows may be behind what another one has shown.
         clocks_wrong: whether a clock was ever set wrongly.
         failed: how many messages the actors of each node were made to fail at.
-        jobs_done: who has done the jobs of a log's queue, by stream, partition and index.
+        jobs: what is known of the streams' queues.
+        group: what is known of their groups.
     """
 
     now: Callable[[], float]
@@ -119,9 +119,8 @@ class History:
     nodes: dict[str, str] = field(default_factory=dict[str, str])
     clocks_wrong: bool = False
     failed: Counter[str] = field(default_factory=Counter[str])
-    jobs_done: dict[tuple[str, int, int], str] = field(
-        default_factory=dict[tuple[str, int, int], str]
-    )
+    jobs: Jobs = field(default_factory=Jobs)
+    group: Group = field(default_factory=Group)
     violations: list[Violation] = field(default_factory=list[Violation])
     events_count: int = 0
 

@@ -26,10 +26,10 @@ OF_CLIENTS: Final = (
 
 
 def subscriptions(observed: Observation) -> int:
-    """How many subscriptions of native clients a node has, workers of queues among them."""
+    """How many subscriptions native clients have at a node, as workers and as members too."""
     found = observed.system.stats().items()
     subscribed = sum(stats.cells for name, stats in found if name.endswith(".SubscriptionActor"))
-    return subscribed + sum(one.workers for one in observed.queues)
+    return subscribed + observed.members + sum(one.workers for one in observed.queues)
 
 
 def leftovers(observed: Observation, sockets: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from rillnode.actors.log import DEAD_SUFFIX
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.stream import Stream
 from rillnode.node.simulation.clients.limited_stream import check_limited
@@ -73,6 +74,8 @@ class Reading:
         client = await self._world.client(reader, node)
         check_limited(self._history, node, await client.streams(KEPT_PREFIX))
         for info in await client.streams(SHARED_STREAM if self._shared else log_of(node)):
+            if info.name.endswith(DEAD_SUFFIX):
+                continue  # workers look at these
             stream = await client.stream(info.name)
             for partition in range(stream.partitions):
                 if not self._shared:

@@ -14,9 +14,9 @@ from rillnode.node.simulation.trials import Trial
 
 _HOSTS: Final = (
     "Hosts are called by what runs there: n nodes; p producers, f followers, s slow readers, "
-    "c consumers, k workers, r readers, a callers, o users of Ockam's protocols and e examiners, "
-    "which try what they may not, each the client of the node that its number, counted around, "
-    "names. The checker reads all logs at the end."
+    "c consumers, m members of groups, k workers, r readers, a callers, o users of Ockam's "
+    "protocols and e examiners, which try what they may not, each the client of the node that its "
+    "number, counted around, names. The checker reads all logs at the end."
 )
 
 

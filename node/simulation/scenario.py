@@ -172,7 +172,9 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         streamr_users: Clients of the `streamr` listener that publish signed messages, follow, ask
             for resends and make streams.
         workers: Workers of a queue of their stream, which say of each job that it is done, or is to
-            be given again, or nothing.
+            be given again, or is rejected, or nothing. In half of the runs entries have keys, whose
+            order the queue keeps.
+        members: Members of a group that share their stream.
     """
 
     producers: Whole = 2
@@ -192,6 +194,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     nextgraph_users: Whole = 0
     streamr_users: Whole = 0
     workers: Whole = 0
+    members: Whole = 0
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -41,7 +41,7 @@ PATHS: Final = {
     "/v1": "this list",
     "/v1/network": "hosts, connections, faults, and how the run goes",
     "/v1/{document}?node=n0": (
-        "overview, history, streams, queues, links, peers, actors, sinks, warnings"
+        "overview, history, streams, consumers, queues, links, peers, actors, sinks, warnings"
     ),
     "/v1/streams/{name}?node=n0": "one stream with its partitions and consumers",
     "/v1/streams/{name}/history?node=n0": "entries and bytes of the last virtual hour",
@@ -50,6 +50,9 @@ PATHS: Final = {
     "/v1/streams/{name}/tail?node=n0": "what comes to it, as server-sent events",
     "/v1/events?node=n0": "the documents as server-sent events, every second",
 }
+
+_OF_STREAMS: Final = ("streams", "consumers")
+"""Documents that are read from the store, and can be waited for."""
 
 
 class ShownNode:
@@ -80,7 +83,7 @@ class ShownNode:
     def keep(self) -> None:
         """Go on showing what there is now, for the node is about to stop; its disk stays."""
         if self._present() is not None:
-            names = [name for name in (*_names(), "history") if name != "streams"]
+            names = [name for name in (*_names(), "history") if name not in _OF_STREAMS]
             self._kept = {name: self._made(name) for name in names}
             self._kept["overview"]["state"] = "over"
 
@@ -281,8 +284,9 @@ class SimulationSite:
         shown = self._shown[node]
         if name == "network":
             return await self._ask(self.network)
-        if name == "streams":
-            return await (await self._ask(shown.streams)).document(view)
+        if name in _OF_STREAMS:
+            streams = await self._ask(shown.streams)
+            return await (streams.document(view) if name == "streams" else streams.consumers())
         return await self._ask(lambda: shown.document(name))
 
     async def _list(self, _: web.Request) -> web.Response:
@@ -360,7 +364,17 @@ def finished(made: Awaitable[T]) -> T:
 
 def _names() -> tuple[str, ...]:
     """The documents that the page follows."""
-    return ("overview", "streams", "queues", "links", "peers", "actors", "sinks", "warnings")
+    return (
+        "overview",
+        "streams",
+        "consumers",
+        "queues",
+        "links",
+        "peers",
+        "actors",
+        "sinks",
+        "warnings",
+    )
 
 
 def _clock(at: float) -> str:

@@ -10,6 +10,7 @@ from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
 from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
 from planted_rarer_bugs import PLANTED_RARER
 from planted_service_bugs import PLANTED_SERVICES
+from planted_shared_work_bugs import PLANTED_SHARED_WORK
 from planted_store_bugs import PLANTED_STORE
 from planted_streamr_bugs import PLANTED_STREAMR
 
@@ -26,4 +27,5 @@ ALL: tuple[Planted | PlantedOverlay, ...] = (
     *PLANTED_NEXTGRAPH,
     *PLANTED_FURTHER,
     *PLANTED_LAST,
+    *PLANTED_SHARED_WORK,
 )

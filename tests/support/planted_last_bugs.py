@@ -15,12 +15,10 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CONSUMERS
-from rillnode.actors.core.queues.state import QueueState
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.consumer import Ledger, Saving
-from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.tcp_link import TcpLink
 from rillnode.transports.unfinished import Unfinished
@@ -108,23 +106,9 @@ def news_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SubscriptionActor, "_send", deaf)
 
 
-def done_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    """A queue confirms what its workers have said, and does not write it down."""
-    note = QueueState.note_settled
-
-    def forgetful(self: QueueState, *arguments: Any) -> None:
-        note(self, *arguments)
-        self.changed = False
-
-    patch.setattr(QueueState, "note_settled", forgetful)
-
-
 def _planted(patch: Patch, rule: str = "left-over", **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, (rule,), **more)
 
-
-WORKERS = ClientsTable(producers=2, followers=0, consumers=0, readers=0, ockam_users=0, workers=3)
-"""Many workers, and nobody else."""
 
 PLANTED_LAST = (
     _planted(handshakes_without_end),
@@ -135,5 +119,4 @@ PLANTED_LAST = (
     _planted(acknowledged_is_all_before, "saved-index-ahead", clients=CONSUMERS),
     _planted(ends_are_not_saved, "saved-index-lost", clients=CONSUMERS),
     _planted(news_forgotten, "no-progress", store="rocks"),
-    _planted(done_is_not_written, "job-again", clients=WORKERS),
 )

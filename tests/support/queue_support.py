@@ -2,15 +2,30 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from core_support import Core, Peer, decode
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, entries_of, pack_body
-from rillnode.codecs.native import JobItem, Settlement
+from rillnode.codecs.native import Settlement
 
 ADDRESS: Final = queue_address("s", "q")
+
+
+@dataclass(frozen=True)
+class JobItem:
+    """A job that has come."""
+
+    partition: int
+    index: int
+    attempt: int
+    received_at: int
+    data: bytes
+    key: bytes | None = None
+    headers: bytes = b""
+
 
 DONE, RETRY, REJECT, EXTEND, RELEASE = range(5)
 
@@ -39,7 +54,14 @@ class Worker:
             match decode(answer.payload):
                 case native.JobsResponse(jobs=jobs):
                     self.joined += not jobs
-                    found += jobs
+                    found += [
+                        JobItem(
+                            one.partition, one.index, run.attempt, one.received_at, one.data,
+                            one.pushed_key, one.encoded_headers,
+                        )
+                        for run in jobs
+                        for one in native.entries_of_run(run)
+                    ]  # fmt: skip
                 case native.Failure() as failure:
                     self.failures.append(failure)
                 case other:

@@ -28,6 +28,7 @@ from rillnode.actors.core.groups.state import (
     released,
 )
 from rillnode.actors.core.orders import Orders
+from rillnode.actors.core.queues.names import queue_record
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.return_routes import leads_out
 from rillnode.actors.core.rights import RightsChanged
@@ -110,7 +111,7 @@ class _Here:
     """A member whose link is this node's.
 
     Attributes:
-        joined: its record is durable.
+        joined: its record is durable, and it does not know that it is out.
         told: what it was told that it has; None: nothing yet.
         heard_at: when it has last shown that it is well.
         lost_at: when its link was lost; inf: it is there.
@@ -279,7 +280,7 @@ class GroupActor(Worker):
         """Find the stream, and read the record.
 
         Raises:
-            RequestError: `stream.unknown`.
+            RequestError: `stream.unknown`; `queue.name`, a work queue has the name.
             StoreError: that cannot be told.
         """
         context, find = self._context, FindStream(name=self._stream)
@@ -295,6 +296,7 @@ class GroupActor(Worker):
             self._view = GroupView(self._stream, self._name, name, self.address, GroupState())
             context.groups.add(self._view)
             context.access.rights.watch(self._stream, self.address)
+        await queue_record(context.store, self._stream, self._name)
         await self._refresh()
 
     @property
@@ -347,6 +349,11 @@ class GroupActor(Worker):
                 before, name = self._shown.state, self._shown.record_name
                 after = change(before)
                 if after is before:
+                    return
+                if self._lasts and not (before.holds or after.holds):
+                    # Single consumers keep the name as long as they have links to this node, which
+                    # nobody else needs to know.
+                    self._take(after)
                     return
                 put = PutRecords(records=[(name, after.encode())], seen=[(name, self._version)])
                 self._known = False
@@ -559,6 +566,7 @@ class GroupActor(Worker):
         leaving = list(gone)
         for here in leaving:
             if here.joined:
+                here.joined = False  # it is told once, however often that cannot be written
                 self._send(here, failed(here.request_id, error))
         if leaving:
             self.begin(self._leave(leaving), self._not_done)

@@ -6,7 +6,10 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
+from rillnode.actors.log import FindStream, GetRecord, LogStore, log_id
 from rillnode.actors.log.records import beside_log
+from rillnode.actors.log.waiting import read
+from rillnode.codecs.errors import RequestError
 
 PREFIX: Final = b"WQ_"
 """Begins the address of each queue."""
@@ -45,6 +48,25 @@ def state_record(log: int, queue: str) -> str:
 def listed_record(stream: str, queue: str) -> str:
     """The name of the record by which a queue is listed; its value is the stream's id."""
     return f"{LISTED}{quote(stream, safe='')}/{quote(queue, safe='')}"
+
+
+async def queue_record(store: LogStore, stream: str, queue: str) -> str | None:
+    """The name that a queue's state would have, as there is none; None: there is no such stream.
+
+    Raises:
+        RequestError: `queue.name`, there is a queue of this name.
+        StoreError: that cannot be told.
+    """
+    find = FindStream(name=stream)
+    await read(store, find)
+    if find.record is None:
+        return None
+    look = GetRecord(key=state_record(log_id(find.record.id, 0), queue))
+    await read(store, look)
+    if look.value is not None:
+        text = f"{queue} is a work queue of {stream}: choose another name"
+        raise RequestError("queue.name", text)
+    return look.key
 
 
 def parse_listed(name: str) -> tuple[str, str]:

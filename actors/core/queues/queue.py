@@ -13,7 +13,7 @@ commit out of the state.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, assert_never
 
@@ -63,7 +63,7 @@ from rillnode.actors.log.waiting import read, write
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, decode_header, entries_of
+from rillnode.codecs.entries import Entry, EntryKind, block_of, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
     BLOCK_BYTES_MAX,
@@ -86,8 +86,8 @@ TOKEN_BYTES: Final = 16
 GRACE_SECONDS: Final = 2.0
 """How long a worker's jobs wait for it to come back when its link is lost."""
 
-GIVEN_MAX: Final = 256
-"""Jobs given in one round, and entries that are read for them one by one."""
+GIVEN_MAX: Final = 1_024
+"""Jobs given in one round."""
 
 GIVEN_BYTES: Final = 1_048_576
 """Data given to one worker in one round; a first job that is larger goes alone."""
@@ -95,6 +95,10 @@ GIVEN_BYTES: Final = 1_048_576
 READ_BYTES: Final = 262_144
 AHEAD_MAX: Final = 16
 """Of so many partitions so much is read before it is looked at."""
+
+ENTRY_BYTES: Final = 22
+RUN_BYTES: Final = 64
+"""What an entry, and what goes together, takes beside its data, at most."""
 
 LETTERS_MAX: Final = 256
 LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX
@@ -198,6 +202,9 @@ class _Due:
     """Time to look what has become due."""
 
 
+_Jobs = dict[_Member, list[tuple[int, list[Entry]]]]
+"""What each worker is given: attempts, and entries of one kind that follow each other."""
+
 Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
 
 
@@ -226,7 +233,6 @@ class QueueActor(Worker):
         self._state: QueueState | None = None
         self._version = 0
         self._lasts = True
-        self._is_stored = False
         self._members: dict[bytes, _Member] = {}
         self._said: list[_Said | _Gone] = []
         self._doing: Sequence[_Said | _Gone] = ()
@@ -440,6 +446,9 @@ class QueueActor(Worker):
     async def _run(self) -> None:
         try:
             while not self._ended and (self._said or (self._more and self._members)):
+                turns_end = Signal()
+                if self.system.at_turns_end(turns_end.set):
+                    await turns_end  # what others have said by then is done in the same round
                 self._more = False
                 self._doing, self._said = self._said, []
                 try:
@@ -460,6 +469,11 @@ class QueueActor(Worker):
         for said in doing:
             if isinstance(said, _Said) and not said.is_told:
                 self._reply(said, error)
+                member = self._members.get(getattr(said.request, "worker", b""))
+                if member is not None and member.request is said.request:
+                    # It asks anew; without its settings it would be given entries in any order.
+                    del self._members[member.token]
+                    self._unwatch(member.origin)
         if error.retryable:
             self._wake_in(RETRY_SECONDS)
         else:
@@ -525,44 +539,55 @@ class QueueActor(Worker):
         stored = GetRecord(key=self._state_key())
         await read(context.store, stored)
         self._version, self._lasts = stored.version, stored.lasts
-        if stored.value is None:
-            await self._begin_queue(doing)
-            state = QueueState.new()
-        else:
-            state = QueueState.decode(stored.value)
-        self._is_stored = stored.value is not None
+        value = stored.value
+        if value is None:
+            value = await self._begin_queue(doing)
+            self._version = version_of(value)
+        state = QueueState.decode(value)
+        if not state.stamp:
+            await self._check_name()
         state.look_at_clock(context.clock.now_ms())
         state.grow(record.partitions)
-        state.changed = state.changed and not self._is_stored
+        state.changed = False
         now = context.clock.now_ms()
         for member in self._members.values():
-            member.id = state.join(member.token, now) or 0
+            member.id = state.join(member.token, now, self._members) or 0
         if self._lasts:
             self._await_workers(state)
         self._state, self._seen_at = state, self.system.timing.monotonic()
 
-    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> None:
-        """See that there can be a queue of this name, for who works on it first.
+    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> bytes:
+        """Have a queue of this name, for who works on it first; return its record.
 
         Raises:
-            RequestError: `queue.name`, `queue.unknown`.
+            RequestError: `queue.unknown`.
+            StoreError: it is not written.
         """
         if not (self._members or any(map(_joins, doing))):
             raise _NONE
+        assert self._record is not None
+        listed = listed_record(self._stream, self._queue)
+        await write(self._context.store, PutRecord(key=listed, value=b"%d" % self._record.id))
+        value = QueueState.new().encode(0)
+        put = PutRecords(records=[(self._state_key(), value)], seen=[(self._state_key(), 0)])
+        await write(self._context.store, put)
+        return value
+
+    async def _check_name(self) -> None:
+        """See that the name is no consumer's; from the queue's record on it cannot become one.
+
+        Raises:
+            RequestError: `queue.name`.
+        """
         keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
         loads = [LoadIndex(key=key) for key in keys]
         await read(self._context.store, *loads)
-        saved = next((load for load in loads if load.index is not None), None)
-        if saved is not None:
-            text = (
-                f"{self._queue} is a consumer of {self._stream} already, at {saved.index}: "
-                "choose another name for the queue"
-            )
+        if any(load.index is not None for load in loads):
+            await write(self._context.store, PutRecord(key=self._state_key()))
+            listed = listed_record(self._stream, self._queue)
+            await write(self._context.store, PutRecord(key=listed))
+            text = f"{self._queue} is a consumer of {self._stream} already: choose another name"
             raise RequestError("queue.name", text)
-        assert self._record is not None
-        value = b"%d" % self._record.id
-        key = listed_record(self._stream, self._queue)
-        await write(self._context.store, PutRecord(key=key, value=value))
 
     def _await_workers(self, state: QueueState) -> None:
         """Wait for those that have jobs from before this actor; nobody else serves them."""
@@ -620,7 +645,7 @@ class QueueActor(Worker):
             order = "by key" if state.settings.by_key else "in no order of keys"
             text = f"This queue gives entries {order}: that can change once nothing of it is open"
             return RequestError("queue.order", text)
-        number = state.join(request.worker, now)
+        number = state.join(request.worker, now, self._members)
         if number is None:
             return RequestError("queue.limit", "This queue has too many workers")
         before = self._members.get(request.worker)
@@ -649,15 +674,15 @@ class QueueActor(Worker):
     ) -> native.Response | RequestError:
         number = state.worker_of(request.worker)
         if number is None:
-            return native.SettledResponse(request.request_id, list(range(len(request.items))))
+            return native.SettledResponse(request.request_id, _all(request))
         last, late = state.settled(number)
         if not request.number:
             return RequestError("queue.limit", "Settlements are numbered from 1")
-        if len(request.items) > WORK_SETTLEMENTS_MAX:
+        if sum(item.count for item in request.items) > WORK_SETTLEMENTS_MAX:
             text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
             return RequestError("queue.limit", text)
         if request.number <= last:
-            again = list(late) if request.number == last else list(range(len(request.items)))
+            again = list(late) if request.number == last else _all(request)
             return native.SettledResponse(request.request_id, again)
         limit = round(1_000 * WORK_SECONDS_MAX)
         for item in request.items:  # all, before any of them is carried out
@@ -667,11 +692,19 @@ class QueueActor(Worker):
                 text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
                 return RequestError("queue.limit", text)
         refused: list[int] = []
-        for at, item in enumerate(request.items):
-            place, outcome = (item.partition, item.index), Outcome(item.outcome)
+        at = 0
+        for item in request.items:
+            outcome, first = Outcome(item.outcome), (item.partition, item.index)
             pause, reason = item.milliseconds, item.reason
-            if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
-                refused.append(at)
+            if outcome is Outcome.DONE:
+                late = state.settle_done(number, first, item.count, item.attempt)
+                refused += [at + one for one in late]
+                at += item.count
+                continue
+            for place in ((item.partition, item.index + one) for one in range(item.count)):
+                if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
+                    refused.append(at)
+                at += 1
         state.note_settled(number, request.number, refused, now)
         if request.begun is not None:
             begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
@@ -686,7 +719,7 @@ class QueueActor(Worker):
 
     # Giving ----------------------------------------------------------------------------------
 
-    async def _choose(self, state: QueueState) -> dict[_Member, list[native.JobItem]]:
+    async def _choose(self, state: QueueState) -> _Jobs:
         """Give workers what they have room for; the record says so before they get it."""
         room = {
             member: left
@@ -697,14 +730,15 @@ class QueueActor(Worker):
         limit = state.settings.in_flight
         if limit:
             capacity = min(capacity, limit - state.given_count)
-        jobs: dict[_Member, list[native.JobItem]] = {}
+        jobs: _Jobs = {}
         now = self._context.clock.now_ms()
         state.ripen(now)
         if capacity <= 0:
             return jobs
         data: dict[Place, Entry] = {}
-        await self._look_at(state, capacity - state.ready_count, data)
-        state.ripen(now)
+        if state.settings.by_key:
+            await self._look_at(state, capacity - state.ready_count, data)
+            state.ripen(now)
         chosen: list[Place] = []
         while len(chosen) < capacity and (place := state.take_ready()) is not None:
             chosen.append(place)
@@ -723,16 +757,67 @@ class QueueActor(Worker):
                 break
             member = turns[0]
             attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append(_job(place, attempt, entry))
+            jobs.setdefault(member, []).append((attempt, [entry]))
             room[member] -= 1
             left_bytes[member] -= len(entry.data)
             turns.popleft()
             if room[member] and left_bytes[member] > 0:
                 turns.append(member)
-        self._more |= len(chosen) == capacity and (
+        given = len(chosen)
+        if not state.settings.by_key:
+            given += await self._give_new(
+                state, capacity - given, turns, room, left_bytes, jobs, now
+            )
+        self._more |= given >= capacity and (
             capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
         )
         return jobs
+
+    async def _give_new(
+        self,
+        state: QueueState,
+        wanted: int,
+        turns: deque[_Member],
+        room: dict[_Member, int],
+        left_bytes: dict[_Member, int],
+        jobs: _Jobs,
+        now: int,
+    ) -> int:
+        """Give so many entries at most that were not looked at; return how many were given.
+
+        Who follow each other in the log go together, so that they are one piece on the wire and in
+        what the worker says of them. All partitions have their turns, and so have workers.
+        """
+        given = idle = 0
+        while given < wanted and turns and idle < len(self._logs) and not state.is_full:
+            partition = self._turn % len(self._logs)
+            self._turn += 1
+            ahead = await self._next_entries(state, partition)
+            idle = 0 if ahead else idle + 1
+            left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
+            while left and turns:
+                member = turns.popleft()
+                share = min(-(-left // (len(turns) + 1)), room[member])
+                run = [ahead.popleft()]
+                size = len(run[0].data)
+                while (
+                    len(run) < share
+                    and size + len(ahead[0].data) <= left_bytes[member]
+                    and ahead[0].kind is run[0].kind
+                ):
+                    entry = ahead.popleft()
+                    size += len(entry.data)
+                    run.append(entry)
+                state.give_new(partition, len(run), member.id, now, member.visibility_ms)
+                jobs.setdefault(member, []).append((1, run))
+                given += len(run)
+                left -= len(run)
+                room[member] -= len(run)
+                left_bytes[member] -= size
+                if room[member] and left_bytes[member] > 0:
+                    turns.append(member)
+        self._more |= given < wanted and not turns
+        return given
 
     def _room_of(self, state: QueueState, member: _Member) -> int:
         """How many jobs a worker takes now."""
@@ -841,7 +926,6 @@ class QueueActor(Worker):
         if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
             error = None
         if error is None:
-            self._is_stored = True
             self._version = version_of(value)
             self._seen_at = self.system.timing.monotonic()
         return error
@@ -945,7 +1029,7 @@ class QueueActor(Worker):
         self,
         state: QueueState,
         doing: Sequence[_Said | _Gone],
-        jobs: dict[_Member, list[native.JobItem]],
+        jobs: _Jobs,
     ) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
@@ -956,30 +1040,30 @@ class QueueActor(Worker):
                 said.answer = native.DocumentResponse(said.request.request_id, document)
             assert said.answer is not None
             self._reply(said, said.answer)
-        for member, items in jobs.items():
+        for member, runs in jobs.items():
             if member.origin is not None:
-                self._send(member, items)
+                self._send(member, runs)
         if self.system.timing.monotonic() >= self._look_oldest_at:
             await self._find_oldest(state)
         self._note(state)
         self._wake(state)
 
-    def _send(self, member: _Member, items: Sequence[native.JobItem]) -> None:
+    def _send(self, member: _Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
         """Send jobs, as many in a message as the link takes."""
         assert member.origin is not None
         room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
         answers: list[tuple[Route, bytes]] = []
-        together: list[native.JobItem] = []
+        together: list[native.JobRun] = []
         size = 0
         number = member.request.request_id
-        for item in items:
-            item_size = len(item.data) + len(item.key or b"") + len(item.headers) + 64
-            if together and size + item_size > room:
+        for run in _pieces(runs, room):
+            run_size = len(run.value) + 10 * len(run.later) + RUN_BYTES
+            if together and size + run_size > room:
                 payload = native.encode(native.JobsResponse(number, together, []))
                 answers.append((member.return_route, payload))
                 together, size = [], 0
-            together.append(item)
-            size += item_size
+            together.append(run)
+            size += run_size
         payload = native.encode(native.JobsResponse(number, together, []))
         answers.append((member.return_route, payload))
         self._context.router.reply(member.origin, self._own_address, answers)
@@ -1186,11 +1270,31 @@ def _entry_at(operation: Read, place: Place) -> Entry | None:
     return found[0] if found else None
 
 
-def _job(place: Place, attempt: int, entry: Entry) -> native.JobItem:
-    return native.JobItem(
-        place[0], place[1], attempt, entry.received_at, entry.kind, entry.data, entry.pushed_key,
-        entry.encoded_headers,
-    )  # fmt: skip
+def _all(request: native.SettleRequest) -> list[int]:
+    """The numbers of all jobs that a request settles."""
+    return list(range(sum(item.count for item in request.items)))
+
+
+def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:
+    """What is given, in pieces of which each fits into a message."""
+    for attempt, entries in runs:
+        begin = size = 0
+        for at, entry in enumerate(entries):
+            more = len(entry.data) + len(entry.pushed_key or b"") + len(entry.encoded_headers)
+            more += ENTRY_BYTES
+            if at > begin and size + more > room:
+                yield _run(attempt, entries[begin:at])
+                begin, size = at, 0
+            size += more
+        yield _run(attempt, entries[begin:])
+
+
+def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
+    first, last = entries[0], entries[-1]
+    later: list[int] = []
+    if last.received_at != first.received_at:
+        later = [entry.received_at - first.received_at for entry in entries]
+    return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
 
 
 def _take_back(

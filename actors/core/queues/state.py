@@ -280,17 +280,21 @@ class QueueState:
         """The id of a worker, where it is known."""
         return self._ids.get(token)
 
-    def join(self, token: bytes, now: int) -> int | None:
-        """Have a worker known; return its id, or None where there are too many."""
-        self._forget_workers(now, but=token)
+    def join(self, token: bytes, now: int, connected: Container[bytes] = ()) -> int | None:
+        """Have a worker known; return its id, or None where there are too many.
+
+        Those that are connected stay known, however long there was nothing to do for them.
+        """
         known = self._ids.get(token)
+        if known is not None:
+            self._workers[known].seen_at = now
+        self._forget_workers(now, connected)
         if known is None:
             if len(self._workers) >= WORKERS_MAX:
                 return None
             known = max(self._workers, default=0) + 1
-            self._workers[known] = KnownWorker(token)
+            self._workers[known] = KnownWorker(token, now)
             self._ids[token] = known
-        self._workers[known].seen_at = now
         self.changed = True
         return known
 
@@ -306,14 +310,14 @@ class QueueState:
         """A worker says that it is none any more, and has nothing."""
         self._workers[worker].seen_at = now - WORKER_KEPT_MS + WORKER_LEFT_MS
 
-    def _forget_workers(self, now: int, *, but: bytes) -> None:
+    def _forget_workers(self, now: int, connected: Container[bytes]) -> None:
         idle = [
             number
             for number, worker in self._workers.items()
             if not self.given[number] and worker.seen_at < now - WORKER_KEPT_MS
         ]
         for number in idle:
-            if self._workers[number].token != but:
+            if self._workers[number].token not in connected:
                 del self._ids[self._workers.pop(number).token]
 
     # Entries ---------------------------------------------------------------------------------
@@ -343,6 +347,20 @@ class QueueState:
             if entry is not None and entry.at == at and not (entry.worker or entry.reason):
                 self._ready[partition, index] = None
 
+    def give_new(self, partition: int, count: int, worker: int, now: int, span: int) -> None:
+        """Give the next entries of a partition, which were not looked at, to a worker for so long.
+
+        Only where no order of keys is asked for.
+        """
+        part = self._partitions[partition]
+        deadline = now + span
+        for index in range(part.next, part.next + count):
+            part.open[index] = Open(1, deadline, span, worker)
+        part.next += count
+        self._open_count += count
+        self._count(worker, deadline, count)
+        self.changed = True
+
     def take_ready(self) -> Place | None:
         """The next one that can be given; it is given, put back or settled by who takes it."""
         while self._ready:
@@ -367,6 +385,31 @@ class QueueState:
         self.changed = True
         return entry.attempts
 
+    def settle_done(self, worker: int, first: Place, count: int, attempt: int) -> list[int]:
+        """Take a worker's word that entries which follow each other are done; return the late ones.
+
+        These are numbers from 0.
+        """
+        partition, index = first
+        entries = self._partitions[partition].open if partition < len(self._partitions) else {}
+        late: list[int] = []
+        closed = 0
+        for number in range(count):
+            entry = entries.get(index + number)
+            if entry is None or entry.worker != worker or entry.attempts != attempt:
+                late.append(number)
+            elif entry.key:
+                self._close((partition, index + number))
+            else:
+                del entries[index + number]
+                closed += 1
+        if closed:
+            self._open_count -= closed
+            self._uncount(worker, closed)
+        self.done += count - len(late)
+        self.changed |= count > len(late)
+        return late
+
     def settle(
         self,
         worker: int,
@@ -384,8 +427,7 @@ class QueueState:
         self.changed = True
         match outcome:
             case Outcome.DONE:
-                self._close(place)
-                self.done += 1
+                self.settle_done(worker, place, 1, attempt)
             case Outcome.RETRY:
                 self._failed(place, entry, reason or "its worker gave it back", now, milliseconds)
             case Outcome.REJECT:
@@ -487,10 +529,16 @@ class QueueState:
                 if entry.worker:
                     yield (partition, index), entry
 
-    def _count(self, worker: int, deadline: int) -> None:
+    def _count(self, worker: int, deadline: int, count: int = 1) -> None:
         self._expires_at = min(self._expires_at, deadline) if self.given_count else deadline
-        self.given[worker] += 1
-        self.given_count += 1
+        self.given[worker] += count
+        self.given_count += count
+
+    def _uncount(self, worker: int, count: int = 1) -> None:
+        self.given_count -= count
+        self.given[worker] -= count
+        if not self.given[worker]:
+            del self.given[worker]
 
     def _take_up(self, partition: int, index: int, entry: Open) -> None:
         """Put an open entry where it belongs."""
@@ -511,10 +559,7 @@ class QueueState:
     def _leave(self, entry: Open) -> None:
         """Its worker has it no more."""
         worker, entry.worker = entry.worker, 0
-        self.given_count -= 1
-        self.given[worker] -= 1
-        if not self.given[worker]:
-            del self.given[worker]
+        self._uncount(worker)
 
     def _again(self, place: Place, entry: Open, now: int, span: int) -> None:
         if entry.worker:

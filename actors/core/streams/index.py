@@ -7,7 +7,7 @@ writes. Where the store fails, it fails for all who had asked by then.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -128,9 +128,21 @@ class _Line:
 
 
 class Positions:
-    """Answers and saves positions, for the one actor that owns all of a node."""
+    """Answers and saves positions, for the one actor that owns all of a node.
 
-    def __init__(self, store: LogStore, known: KnownPositions) -> None:
+    Args:
+        store: keeps them.
+        known: those that are known.
+        may_begin: tells what a position follows from where nothing is saved yet, or refuses it.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        known: KnownPositions,
+        may_begin: Callable[[SavedIndexKey], Awaitable[Seen]],
+    ) -> None:
+        self._may_begin = may_begin
         self._store = store
         self._known = known
         self._lines: dict[SavedIndexKey, _Line] = {}
@@ -203,7 +215,8 @@ class Positions:
             elif index is None or (position.index is not None and index <= position.index):
                 return position.index
             else:
-                return await self._save(key, line, position, seen)
+                begins = () if position.index is not None else await self._may_begin(key)
+                return await self._save(key, line, position, (*seen, *begins))
 
     async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
         line.tried = line.looked = line.asked

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.groups.state import GroupState
-from rillnode.actors.core.queues.names import queue_address
+from rillnode.actors.core.queues.names import queue_record
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.answers import failed, invalid_request, unknown_stream
 from rillnode.actors.core.streams.asked import ServiceRequest
@@ -115,7 +115,7 @@ class IndexService(Worker):
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context
-        self._positions = Positions(context.store, context.positions)
+        self._positions = Positions(context.store, context.positions, self._may_begin)
 
     def started(self) -> None:
         """Take nothing for known: an instance before this one may have failed at a removal."""
@@ -189,7 +189,6 @@ class IndexService(Worker):
         key = SavedIndexKey(stream, partition, request.client_id)
         self._admit(asked, key)
         if isinstance(request, _Save):
-            self._check_name(key)
             self._check_single(key)
         positions = self._positions
         match request:
@@ -223,16 +222,15 @@ class IndexService(Worker):
             logger.info("refused", extra={"principal": principal, "stream": key.stream[:64]})
             raise not_granted("stream.unknown", principal, "pull", key.stream)
 
-    def _check_name(self, key: SavedIndexKey) -> None:
-        """See that the name of a consumer is none of a work queue that is in use.
+    async def _may_begin(self, key: SavedIndexKey) -> Seen:
+        """What the first position of a name follows from: that no work queue has the name.
 
         Raises:
-            RequestError: `queue.name`.
+            RequestError: `queue.name`, one has.
+            StoreError: that cannot be told.
         """
-        queues = self._context.queues.gauges
-        if queues and queue_address(key.stream, key.client_id) in queues:
-            text = f"{key.client_id} is a work queue of {key.stream}: choose another name"
-            raise RequestError("queue.name", text)
+        record = await queue_record(self._context.store, key.stream, key.client_id)
+        return () if record is None else ((record, 0),)
 
     def _check_single(self, key: SavedIndexKey) -> None:
         """See that no group saves this position by itself.

@@ -1,17 +1,26 @@
 """Shows readers the store as it was after the last sync.
 
 A write is visible in RocksDB before it is synced, and the binding's snapshots do not hold for
-iterators. So before a group's first write the writer makes a set of cursors for each reader, and
-they read from these until the sync is done; at any other time all that is written is durable, and
-a reader makes its own. When a sync fails the old cursors stay until the store is opened again.
+iterators. So before a group's first write the writer makes a set of cursors, and readers read from
+these, one after the other, until the sync is done; at any other time all that is written is
+durable, and a reader makes its own. When a sync fails the old cursors stay until the store is
+opened again.
 """
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Lock
+from typing import NamedTuple
 
 from rillnode.actors.log.rocks.tables import Cursors, Tables
 from rillnode.codecs.errors import StoreError
+
+
+class _Frozen(NamedTuple):
+    """Cursors from before a write, and who moves them."""
+
+    cursors: Cursors
+    turn: Lock
 
 
 class DurableView:
@@ -19,7 +28,7 @@ class DurableView:
 
     def __init__(self, readers: int) -> None:
         self._tables: Tables | None = None
-        self._frozen: tuple[Cursors, ...] | None = None
+        self._frozen: _Frozen | None = None
         self._freezes = 0
         # One for each reader, held while it reads, so that replacing the tables can wait for all.
         self._gates = tuple(Lock() for _ in range(readers))
@@ -44,7 +53,7 @@ class DurableView:
     def freeze(self) -> None:
         """Show what is there now until `thaw`: called before the first write of a group."""
         assert self._tables is not None
-        self._frozen = tuple(self._tables.cursors() for _ in self._gates)
+        self._frozen = _Frozen(self._tables.cursors(), Lock())
         self._freezes += 1
 
     def thaw(self) -> None:
@@ -59,14 +68,19 @@ class DurableView:
             Exception: whatever the work raises.
         """
         with self._gates[reader]:
-            work(self._cursors(reader))
+            found = self._cursors()
+            if isinstance(found, _Frozen):
+                with found.turn:
+                    work(found.cursors)
+            else:
+                work(found)
 
-    def _cursors(self, reader: int) -> Cursors:
+    def _cursors(self) -> Cursors | _Frozen:
         while True:
             freezes = self._freezes
             tables, frozen = self._tables, self._frozen
             if frozen is not None:
-                return frozen[reader]
+                return frozen
             if tables is None:
                 raise StoreError("store.repair", "the store is being repaired: ask again")
             cursors = tables.cursors()

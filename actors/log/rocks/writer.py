@@ -10,9 +10,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Final
 
 from rillnode.actors.core.threads import Queue, Running, ThreadKilled, Threads
@@ -54,13 +55,50 @@ HERE_SECONDS_MAX: Final = 0.000_8
 twice what a sync to a good disk takes."""
 
 STALL_SECONDS: Final = 0.002
-"""A commit that takes longer stalls the submitter: for `SPARED_SECONDS` no other one may."""
+"""A commit that takes longer stalls the submitter: for `SPARED_TIMES` of that, and at most for
+`SPARED_SECONDS`, no other one may. So it stands still for a hundredth of its time, at most."""
 
+SPARED_TIMES: Final = 100
 SPARED_SECONDS: Final = 10.0
 
-OVERLAPS: Final = 64
+BUSY_MAX: Final = 0.85
+"""The share of its time for which the submitter may be at work and yet commit, too. Above it, what
+comes meanwhile had better gather behind the thread's commit and go out together."""
+
+BUSY_SECONDS: Final = 0.01
+"""Time over which that share is taken."""
+
+OVERLAPS: Final = 256
 """So many groups the thread makes after one during which the next was submitted: there is more to
 do than one commit at a time, and the submitter had better go on with it meanwhile."""
+
+HERE_GROUPS: Final = 16
+"""After so many groups of the submitter's the thread makes one, which shows whether that is so."""
+
+
+class _Busy:
+    """The share of its time for which a thread is at work; all is called on that thread.
+
+    What it waits for the disk is work, too, though it takes no processor time.
+    """
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        self._since = -inf
+        self._worked = self._waited = 0.0
+
+    def share(self, now: float) -> float:
+        """Its share of late; `now` is by the monotonic clock."""
+        passed = now - self._since
+        if passed >= BUSY_SECONDS:
+            worked = thread_time()
+            self._share = (worked - self._worked + self._waited) / passed
+            self._since, self._worked, self._waited = now, worked, 0.0
+        return self._share
+
+    def waited(self, seconds: float) -> None:
+        """Count what it has waited for."""
+        self._waited += seconds
 
 
 class Writer:
@@ -115,6 +153,8 @@ class Writer:
         self._mean_seconds = 0.0
         self._spared_until = 0.0
         self._overlaps = 0
+        self._here = 0
+        self._busy = _Busy()
 
     @property
     def health(self) -> StoreHealth:
@@ -172,7 +212,13 @@ class Writer:
         if self._overlaps > 0:
             self._overlaps -= 1
             return False
-        return self._mean_seconds < HERE_SECONDS_MAX and self._spared_until < monotonic()
+        now = monotonic()
+        if self._mean_seconds >= HERE_SECONDS_MAX or now <= self._spared_until:
+            return False
+        if self._busy.share(now) >= BUSY_MAX:
+            return False
+        self._here = (self._here + 1) % (HERE_GROUPS + 1)
+        return self._here > 0
 
     def _commit_here(self) -> None:
         """Commit what a turn has submitted; what it is not to commit goes to the thread."""
@@ -185,6 +231,7 @@ class Writer:
                 if commit is not None and small and self.pending_bytes <= HERE_BYTES_MAX:
                     # The tables are the thread's to close and to open again.
                     failed = self._failed_here = self._run_commit(commit, self._take_group())
+                    self._busy.waited(commit.sync_seconds)
             finally:
                 self._committing.release()
         if self._writes or failed is not None:
@@ -209,10 +256,12 @@ class Writer:
         ended = monotonic()
         seconds = ended - begun
         if seconds > STALL_SECONDS:
-            self._spared_until = ended + SPARED_SECONDS
+            self._spared_until = ended + min(SPARED_SECONDS, SPARED_TIMES * seconds)
         # One that takes long says no more than that it does.
         self._mean_seconds += (min(seconds, STALL_SECONDS) - self._mean_seconds) / 8
         self._failures = 0
+        if self._writes:  # before who waits for this group can answer it
+            self._overlaps = OVERLAPS
         self._finish(group)
         return None
 
@@ -248,8 +297,6 @@ class Writer:
                     failed = self._commit_group(tables, group)
             if failed is not None:
                 return self._repair(tables, *failed)
-            if self._writes:
-                self._overlaps = OVERLAPS
         self._commit = None
         with self._view.replaced():
             tables.close()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
@@ -13,12 +14,16 @@ from rillnode.node.simulation.clients.programs import (
     AGAIN_SECONDS,
     Program,
     Share,
+    is_keyed,
     payload_of,
     payloads_of,
 )
 from rillnode.node.simulation.history import Push
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine
+
+KEYS: Final = 3
+"""How many there are, where entries have keys."""
 
 
 class Producer(Program):
@@ -32,6 +37,7 @@ class Producer(Program):
         self._size = clients.payload_bytes
         self._window = clients.window
         self._burst = clients.burst
+        self._is_keyed = clients.workers > 0 and is_keyed(share)
         # What is pushed together makes one block, so that its indexes follow each other.
         block = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // clients.payload_bytes)
         together = max(1, min(clients.window, block))
@@ -71,6 +77,9 @@ class Producer(Program):
         found = [[one for one in numbers if one % partitions == p] for p in range(partitions)]
         return [one for one in found if one]
 
+    def _key(self, number: int) -> str | None:
+        return f"{number % KEYS}" if self._is_keyed else None
+
     async def _until_unconfirmed(self, most: int) -> None:
         while self._unconfirmed > most:
             self._settled.clear()
@@ -99,9 +108,11 @@ class Producer(Program):
                 push.attempts += 1
             try:
                 if len(payloads) == 1:
-                    end = await stream.push(payloads[0], partition=partition) + 1
+                    key = self._key(numbers[0])
+                    end = await stream.push(payloads[0], key=key, partition=partition) + 1
                 else:
-                    end = await stream.push_many(payloads, partition=partition)
+                    keys = [self._key(one) for one in numbers] if self._is_keyed else None
+                    end = await stream.push_many(payloads, keys=keys, partition=partition)
             except RequestError as error:
                 history.note(self.name, "refused", f"{list(numbers)} {error.code}")
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -168,7 +179,7 @@ class NumberedProducer(Producer):
         while producer.last_sequence is None or producer.last_sequence < number:
             push.attempts += 1
             try:
-                index = await producer.push(payload, sequence=number)
+                index = await producer.push(payload, sequence=number, key=self._key(number))
             except RequestError as error:
                 history.note(self.name, "refused", f"{number} {error.code}")
                 if error.code.startswith("producer.") and self.log_name not in history.lost:

@@ -55,6 +55,9 @@ ACKNOWLEDGING_PART: Final = 0.25
 IN_FLIGHT: Final = 8
 """Entries that such a consumer works at side by side."""
 
+KEYED_PART: Final = 0.5
+"""How many runs have queues that keep the order of keys."""
+
 CALL_SECONDS: Final = 5.0
 
 ANSWER_SECONDS: Final = 30.0
@@ -101,6 +104,11 @@ class Share:
     def streams(self) -> list[str]:
         """Those of a run whose nodes keep them in one log."""
         return [log_of(node) for node in self.nodes[: max(1, len(self.nodes) - 1)]]
+
+
+def is_keyed(share: Share) -> bool:
+    """Whether entries of this run have keys, whose order workers keep."""
+    return share.world.network.random("workers keep the order of keys").random() < KEYED_PART
 
 
 def payload_of(producer: str, number: int, size: int) -> bytes:

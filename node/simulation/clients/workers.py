@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from rillnode.actors.log import DEAD_SUFFIX
+from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import JobLate
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.client.work import Job
-from rillnode.node.simulation.clients.programs import Program, Share
+from rillnode.node.client.work import Job, QueueInfo
+from rillnode.node.simulation.clients.programs import Program, Share, is_keyed
 from rillnode.node.simulation.world import Machine
 
 QUEUE: Final = "workers"
@@ -18,15 +20,22 @@ LOOK_SECONDS: Final = 1.0
 """After so long without a job it is looked whether there is anything to do."""
 
 ATTEMPTS: Final = 1_000
-"""Nothing is given up: a stream of dead letters would be another log."""
+"""Nothing is given up but what is rejected."""
+
+REASON: Final = "no page"
+LETTERS_MAX: Final = 100_000
 
 SILENT_PART: Final = 0.03
 AGAIN_PART: Final = 0.1
-"""How many jobs are not answered, and are given back."""
+REJECTED_PART: Final = 0.05
+"""How many jobs are not answered, are given back, and are rejected."""
 
 
 class Worker(Program):
-    """Works on the queue of its node's stream: says `done`, `retry`, or nothing at all."""
+    """Works on the queue of its node's stream: says `done`, `retry`, `reject`, or nothing at all.
+
+    When nothing is left it compares what has become of all entries with what workers were told.
+    """
 
     only_log = True
 
@@ -42,18 +51,22 @@ class Worker(Program):
         """Work for ever."""
         in_flight = self.random.randrange(1, 8)
         async with stream.work(
-            QUEUE, attempts=ATTEMPTS, visibility_seconds=VISIBLE_SECONDS, in_flight=in_flight
+            QUEUE,
+            attempts=ATTEMPTS,
+            visibility_seconds=VISIBLE_SECONDS,
+            in_flight=in_flight,
+            by_key=is_keyed(self.share),
         ) as queue:
             while True:
                 try:
                     job = await queue.next(timeout=LOOK_SECONDS)
                 except TimeoutError:
-                    self._left = (await client.queue(stream.name, QUEUE)).depth
-                    if not self._left:
-                        self._empty_at = self.share.history.now()
+                    await self._look(client, stream)
                     continue
                 history, log = self.share.history, (self.log_name, job.partition)
                 history.saw(self.name, log, [(job.index, job.data)])
+                key = job.key if is_keyed(self.share) else None
+                history.jobs.give(log, job.index, key, history.now())
                 await self._answer(job)
 
     def missing(self, healed_at: float) -> Iterator[str]:
@@ -63,25 +76,53 @@ class Worker(Program):
             yield f"{self._left} entries of the queue are not done"
 
     async def _answer(self, job: Job) -> None:
-        chance = self.random.random()
+        chance, history = self.random.random(), self.share.history
+        log = self.log_name, job.partition
         await asyncio.sleep(0.01)
+        said_at = history.now()
         try:
             if chance < SILENT_PART:
                 return
             if chance < SILENT_PART + AGAIN_PART:
                 await job.retry(0.1)
+                return
+            if chance < SILENT_PART + AGAIN_PART + REJECTED_PART:
+                history.jobs.rejecting.setdefault(log, set()).add(job.index)
+                await job.reject(REASON)
+                word = "rejected"
             else:
                 await job.done()
-                self._done(job)
+                word = "done"
         except JobLate:
-            self.share.history.note(self.name, "late", f"{job.partition} {job.index}")
+            history.note(self.name, "late", f"{job.partition} {job.index}")
+            return
+        history.note(self.name, word, f"{job.partition} {job.index}")
+        if self.log_name in history.lost:
+            return
+        key = job.key if is_keyed(self.share) else None
+        for broken in history.jobs.settle(self.name, word, log, job.index, key, said_at):
+            history.broken(*broken)
 
-    def _done(self, job: Job) -> None:
-        """Note a job as done, which nobody has done before."""
-        history, place = self.share.history, (self.log_name, job.partition, job.index)
-        history.note(self.name, "done", f"{job.partition} {job.index}")
-        before = history.jobs_done.get(place)
-        if before is not None and self.log_name not in history.lost:
-            text = f"{before}, then {self.name}: {self.log_name}/{job.partition} {job.index}"
-            history.broken("job-again", text)
-        history.jobs_done[place] = self.name
+    async def _look(self, client: Client, stream: Stream) -> None:
+        """See whether anything is left; if nothing is, what has become of all entries."""
+        info = await client.queue(stream.name, QUEUE)
+        self._left = info.depth
+        if info.depth:
+            return
+        history = self.share.history
+        if self._healed_at < history.now() and self.log_name not in history.lost:
+            await self._compare(client, info)
+        self._empty_at = history.now()
+
+    async def _compare(self, client: Client, info: QueueInfo) -> None:
+        history = self.share.history
+        ends = {(self.log_name, part.partition): part.next for part in info.partitions}
+        if info.done + info.dead != sum(ends.values()):
+            text = f"{info.done} done, {info.dead} dead of {sum(ends.values())} entries"
+            history.broken("job-lost", f"{text} of {self.log_name}")
+        letters = list[DeadLetter]()
+        if info.dead:
+            dead = await client.stream(f"{info.stream}{DEAD_SUFFIX}")
+            letters = [DeadLetter.of(entry) for entry in await dead.pull(0, LETTERS_MAX)]
+        for broken in history.jobs.compare(ends, letters, REASON):
+            history.broken(*broken)

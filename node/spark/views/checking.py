@@ -29,7 +29,7 @@ class Declared(Protocol):
 
     @property
     def dir(self) -> str | None:
-        """Where it lies; None where only its catalog says so."""
+        """Where it lies; None for an Iceberg table that its catalog keeps."""
         ...
 
     @property

@@ -18,7 +18,7 @@ from rillnode.actors.log import (
 from rillnode.actors.log.records import beside_log
 from rillnode.actors.log.rocks import logs
 from rillnode.codecs.entries import pack_body
-from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX
+from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, ONCE_EPOCH
 from store_support import LOG, StoreDriver, append, texts
 
 
@@ -66,6 +66,41 @@ def test_what_is_sent_again_has_the_index_that_it_had(driver: StoreDriver) -> No
     assert [one.is_double for one in (*first, *again)] == [False] * 3 + [True] * 3 + [False]
     assert [one.next_index for one in again[:3]] == [6] * 3
     assert texts(driver) == [b"before", b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_what_is_pushed_under_a_key_is_stored_once(driver: StoreDriver) -> None:
+    driver.write(append(b"before"))
+    first = [numbered(0, b"a", b"b", producer=b"k", epoch=ONCE_EPOCH + 5)]
+    first.append(numbered(0, b"c", producer=b"l", epoch=ONCE_EPOCH + 6))
+    driver.write_all(first)
+    driver.reopen()
+    again = [numbered(0, b"a", b"b", producer=b"k", epoch=ONCE_EPOCH + 5)]
+    again.append(numbered(0, b"c", producer=b"l", epoch=ONCE_EPOCH + 6))
+    driver.write_all(again)
+    assert [one.first_index for one in again] == [1, 3]
+    other = driver.write(numbered(0, b"a", b"c", producer=b"k", epoch=ONCE_EPOCH + 7))
+    assert told(other) == ("once.other", None)
+    assert texts(driver) == [b"before", b"a", b"b", b"c"]
+    later = producers.ONCE_MILLISECONDS + 1
+    driver.write(numbered(0, b"d", producer=b"m", epoch=ONCE_EPOCH, at=later))
+    forgotten = driver.write(numbered(0, b"e", producer=b"k", epoch=ONCE_EPOCH, at=later))
+    assert forgotten.first_index == 5
+
+
+def test_keys_leave_producers_alone_and_are_bounded(
+    driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "ONCE_MAX", 4)
+    driver.write(numbered(0))
+    epoch = opened(driver).epoch
+    driver.write(numbered(0, producer=b"m7", epoch=epoch))
+    for number in range(9):
+        driver.write(numbered(0, producer=b"k%d" % number, epoch=ONCE_EPOCH + number))
+    assert producer_rows(driver) == 6
+    assert driver.write(numbered(0)).is_double
+    assert driver.write(numbered(0, producer=b"m7", epoch=epoch)).is_double
+    assert driver.write(numbered(0, producer=b"k8", epoch=ONCE_EPOCH + 8)).is_double
+    assert not driver.write(numbered(0, producer=b"k0", epoch=ONCE_EPOCH)).is_double
 
 
 def test_a_double_is_found_while_the_first_attempt_is_under_way(driver: StoreDriver) -> None:

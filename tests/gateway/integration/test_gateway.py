@@ -163,6 +163,53 @@ def test_lines_are_pushed_as_they_come(tmp_path: Path) -> None:
     served(gateway_config(tmp_path), test)
 
 
+def test_what_is_sent_again_under_its_key_is_stored_once(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+        own = {"Idempotency_Key": "order-7"}
+        first = await site.writer.push("s", b"1", **own)
+        assert first.body == placed((0, 0))
+        await stream.push(b"another one's")
+        again = await site.writer.push("s", b"1", **own)
+        assert (again.status, again.body) == (200, first.body)
+        for data, more in (
+            (b"2", {}), (b"1", {"Rillnode_Key": "k"}), (b"1", {"Rillnode_Header_a": "b"}),
+        ):  # fmt: skip
+            other = await site.writer.push("s", data, **own, **more)
+            assert other.refusal == (422, "once.other")
+        assert [one.data for one in await stream.pull()] == [b"1", b"another one's"]
+        for key in ("", "k" * 256, "\u00fc"):
+            refused = await site.writer.push("s", b"1", Idempotency_Key=key)
+            assert refused.refusal == (400, "once.key")
+        refused = await site.writer.push(
+            "none", b"1\n" * 5_000, Content_Type=LINES, Idempotency_Key="many"
+        )
+        assert refused.refusal == (413, "once.size")
+        assert (await site.caller(NOBODY).push("s", b"1", **own)).refusal == (404, "stream.unknown")
+
+    served(gateway_config(tmp_path), test)
+
+
+def test_lines_under_a_key_are_stored_once_in_each_partition(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s", partitions=3)
+        entries = [b'{"d":"%d"}' % number for number in range(50)]
+        own = {"Content_Type": LINES, "Idempotency_Key": "lines"}
+        first = await site.writer.push("s?key_field=d", b"\n".join(entries), **own)
+        again = await site.writer.push("s?key_field=d", b"\n".join(entries), **own)
+        assert (again.status, again.body) == (200, first.body)
+        less = await site.writer.push("s?key_field=d", b"\n".join(entries[:-1]), **own)
+        assert less.refusal == (422, "once.other")
+        for entry, place in zip(entries, first.body["indexes"], strict=True):
+            (found,) = await stream.pull(place["index"], 1, partition=place["partition"])
+            assert found.data == entry
+        counts = [len(await stream.pull(0, 100, partition=number)) for number in range(3)]
+        assert sum(counts) == 50
+        assert min(counts) > 0
+
+    served(gateway_config(tmp_path), test)
+
+
 def test_what_was_stored_before_an_error_is_told(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
         async def lines() -> object:

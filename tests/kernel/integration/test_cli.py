@@ -266,6 +266,40 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
     assert len(by_event["link_opened"]) >= 2
 
 
+def test_a_link_to_an_admin_session(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml", "--set", "http.console=true")
+    page = f"http://{node.ports['http']}"
+    (link,) = lines(call("console", *node.options))
+    assert link["seconds"] == 120
+    url, _, ticket = link["url"].rpartition("/")
+    assert url == f"{page}/#/console"
+    (other,) = lines(call("console", *node.options, "--at", "https://edge.example.org/"))
+    assert other["url"].startswith("https://edge.example.org/#/console/")
+    wrong = call("console", *node.options, "--at", "edge.example.org")
+    assert wrong.returncode == 2
+    assert b"--at: expected http://HOST:PORT" in wrong.stderr
+    request = urllib.request.Request(
+        f"{page}/v1/session", json.dumps({"ticket": ticket}).encode(),
+        {"Content-Type": "application/json", "Origin": page},
+    )  # fmt: skip
+    with urllib.request.urlopen(request) as answer:
+        session = json.load(answer)
+    assert session["principal"].startswith("noise:")
+    node.stop()
+    log = node.log.read_text()
+    assert "console_begun" in log
+    secrets = (ticket, session["token"], answer.headers["Set-Cookie"].partition("=")[2][:20])
+    assert not any(one in log for one in secrets)
+
+
+def test_a_link_to_a_session_that_the_page_does_not_have(start: Start, home: Path) -> None:
+    node = start(home, "-c", home / "node.toml")
+    refused = call("console", *node.options)
+    assert refused.returncode == 1
+    assert b"console = true" in refused.stderr
+    assert b"next: set it in node.toml" in refused.stderr
+
+
 def test_a_node_for_a_try_needs_nothing_and_is_found(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -408,6 +408,9 @@ def test_groups_are_seen_with_their_members(tmp_path: Path) -> None:
             )  # fmt: skip
             one = await document("/v1/streams/s")
             assert one["groups"] == [group]
+            every = await document("/v1/consumers")
+            assert every["groups"] == [group]
+            assert [row["member"] for row in every["positions"]] == [member["id"]]
             (position,) = [row for row in one["positions"] if row["client_id"] == "g"]
             assert (position["partition"], position["lag"], position["member"]) == (
                 0, 1, member["id"],

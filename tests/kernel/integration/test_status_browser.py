@@ -154,6 +154,17 @@ def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
         await tab.until("document.querySelector('#links').textContent.includes('kB/s')")
         await page(tab, "actors")
         await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
+        # Everybody's consumers, groups and queues.
+        work = await node.stream("jobs")
+        await work.push_many([b"1", b"2"])
+        async with work.work("prints"), work.consumer("printers", group=True):
+            await page(tab, "consumers")
+            text = "document.querySelector('main').innerText"
+            for shown in ("dashboard", "prints", "printers"):
+                await tab.until(f"{text}.includes({json.dumps(shown)})")
+            await tab.click("#queues td a")
+            await tab.until("location.hash === '#/streams/jobs'")
+            await tab.until("document.querySelector('#queues tbody')")
         # A stream opens, and its tail lives.
         await page(tab, "streams")
         await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
@@ -417,6 +428,88 @@ def test_a_peer_that_was_not_reached_is_no_idle_one(tmp_path: Path) -> None:
         assert "starts a node" in await tab.run(warnings)
 
     in_browser(tmp_path, body, busy=False)
+
+
+def test_an_administrator_acts_on_the_page(tmp_path: Path) -> None:
+    async def main() -> None:
+        http = HttpListener(listen="127.0.0.1:0", console=True)
+        config = replace(node_config(tmp_path / "node"), http=http)
+        async with Node(config) as node, browsing(tmp_path / "profile") as tab:
+            url = f"http://{node.addresses()['http']}/"
+            await tab.resize(1160, 930)
+            await tab.open(url)
+            await tab.until("document.querySelector('#state').textContent === 'ready'")
+            assert await tab.run("document.querySelectorAll('.deed').length") == 0
+            assert await tab.run("document.querySelector('#admin').hidden")
+            async with await connect_to(node) as client:
+                ticket = (await client.console_ticket()).ticket
+                await administer(client, tab, f"{url}#/console/{ticket}", tmp_path)
+            refused = "Failed to load resource: the server responded with a status of "
+            assert tab.problems == [f"{refused}409 (Conflict)", f"{refused}401 (Unauthorized)"]
+            assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+            assert not any(ticket in one.removeprefix(url) for one in tab.requested[1:])
+
+    asyncio.run(main())
+
+
+async def administer(client: Client, tab: Tab, link: str, tmp_path: Path) -> None:
+    """Do all that can be done to a stream, and end the session."""
+    told = "document.querySelector('#told').textContent"
+    await tab.run(f"location.href = {json.dumps(link)}")
+    await tab.until(f"{told}.includes('admin session')")
+    assert await tab.run("location.hash") == "#/"
+    await page(tab, "streams")
+    await fill(tab, ".deed [name=name]", "lamps")
+    await tab.until(f"{told}.includes('There is the stream')")
+    await tab.until("document.querySelector('[data-stream=lamps]')")
+    await tab.click("[data-stream=lamps]")
+    await tab.until("document.querySelector('.deed [name=text]')")
+    await tab.run("document.querySelector('[name=headers]').value = 'by: hand\\n'")
+    await tab.run("document.querySelector('[name=json]').checked = true")
+    await tab.click("[name=key]")
+    await tab.write("hall")
+    await tab.click(".deed [name=text]")
+    await tab.write('{"on": true}')
+    await tab.run("document.querySelector('.deed [name=text]').form.requestSubmit()")
+    await tab.until(f"{told} === 'It is entry 0 of partition 0.'")
+    await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('key hall · by: hand')")
+    stream = await client.stream("lamps")
+    assert (await stream.pull(0, 1))[0].key == b"hall"
+    await tab.run("document.querySelector('[name=consumer]').value = 'dash'")
+    await fill(tab, ".deed [name=index]", "1")
+    await tab.until(f"{told} === 'It goes on at 1.'")
+    await tab.until("document.querySelector('#consumers').textContent.includes('dash')")
+    await picture(tab, "status-page-admin.png", tmp_path)
+    await fill(tab, ".deed [name=index]", "0")
+    refused = "the position stays at 1: it never goes back to 0 [index.kept]"
+    await tab.until(f"{told}.startsWith({json.dumps(refused)})")
+    await fill(tab, ".deed [name=before]", "1")
+    await tab.until(f"{told} === 'The first entry kept is 1.'")
+    # The page loaded anew goes on in the session, and removes nothing without the name.
+    await tab.call("Page.reload")
+    await tab.until("document.querySelector('.deed [name=typed]')")
+    remove = "document.querySelector('.deed [name=typed]').form.querySelector('button').disabled"
+    assert await tab.run(remove)
+    await tab.resize(390, 900, phone=True)
+    assert await tab.run("document.documentElement.scrollWidth") == 390
+    named = (
+        "[...document.querySelectorAll('.deed input, .deed textarea')]"
+        ".every(one => one.labels[0].textContent)"
+    )
+    assert await tab.run(named)
+    await fill(tab, ".deed [name=typed]", "lamps")
+    await tab.until(f"{told} === 'lamps is removed.'")
+    await tab.until("location.hash === '#/streams'")
+    assert await client.streams() == []
+    await tab.click("#leave")
+    await tab.until(f"{told} === 'The session is over.'")
+    assert await tab.run("document.querySelectorAll('.deed').length") == 0
+    assert await tab.run("sessionStorage.getItem('rillnode-console')") == ""
+    # One that has ended elsewhere is told of, and its controls go.
+    await tab.run("kept.set('x')")
+    await tab.call("Page.reload")
+    await tab.until(f"{told}.includes('[console.session]')")
+    assert await tab.run("document.querySelector('#admin').hidden")
 
 
 def test_without_script_there_are_tables(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ REQUESTS: list[native.Request] = [
     native.SaveGroupRequest(34, b"t" * 16, 3, 7, 2**64 - 1),
     native.ListGroupsRequest(35, "s"),
     native.StatusRequest(11),
+    native.ConsoleRequest(11),
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
     native.SinkReadRequest(13, "s", 0, 5, 9, 4_096, 1_767_225_600_000),
@@ -101,7 +102,7 @@ RESPONSES: list[native.Response] = [
     ),
     native.JobsResponse(
         23,
-        [native.JobItem(0, 7, 2, 1_700_000_000_000, 0, b"job", b"k", b"")],
+        [native.JobRun(0, 7, 2, b"block", [0, 20])],
         [native.JobRef(1, 2, 3)],
     ),
     native.SettledResponse(24, [1]),
@@ -199,8 +200,8 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
     ),
     (
         native.SettleRequest(24, b"w", 3, [native.Settlement(0, 7, 2, 1, 500, "no")], []),
-        "0f72696c6c6e6f64655f736574746c65" "11" "18" "0177" "03" "01" "00070201" "01f403" "026e6f"
-        "0100",
+        "0f72696c6c6e6f64655f736574746c65" "12" "18" "0177" "03" "01" "00070201" "01f403" "026e6f"
+        "01" "0100",
     ),
     (native.DescribeQueueRequest(25), "0e72696c6c6e6f64655f7175657565" "01" "19"),
     (native.TakeBackRequest(26, 100), "1272696c6c6e6f64655f74616b655f6261636b" "02" "1a" "64"),
@@ -209,8 +210,8 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "1472696c6c6e6f64655f6c6973745f717565756573" "05" "1b" "0173" "00" "00",
     ),
     (
-        native.JobsResponse(23, [native.JobItem(0, 7, 2, 9, 0, b"job", None, b"")], []),
-        "0d72696c6c6e6f64655f6a6f6273" "0e" "17" "01" "00070209" "00" "036a6f62" "00" "00" "00",
+        native.JobsResponse(23, [native.JobRun(0, 7, 2, b"job", [0, 300])], []),
+        "0d72696c6c6e6f64655f6a6f6273" "0e" "17" "01" "000702" "036a6f62" "0200ac02" "00",
     ),
     (native.SettledResponse(24, [1]), "1072696c6c6e6f64655f736574746c6564" "03" "18" "01" "01"),
     (

@@ -48,7 +48,7 @@ def test_each_entry_is_in_the_table_or_in_its_rejects(lake: Lake) -> None:
         (1, "Expected int, got str - at $.id", 1), (2, "Input data was truncated", 1),
     ]  # fmt: skip
     figures = query.figures()
-    told = {
+    told: dict[str, object] = {
         "rows": 3, "rejects": 2, "rows_late": 0, "rows_superseded": 0, "rows_expired": 0,
         "schema_version": 1, "unexpected": {}, "files": 2,
     }  # fmt: skip

@@ -287,6 +287,7 @@ def test_a_name_is_a_group_or_single_consumers() -> None:
             "group.name",
             "A single consumer uses this name: stop it first, or choose another name for the group",
         )
+        assert state_of(core) == GroupState()  # nothing is written for them
         # A single one saves its positions as ever.
         plain = native.SaveIndexRequest(7, "g", "s", 1, 9)
         assert (await single.ask(plain, b"stream_index")).index == 9
@@ -476,6 +477,18 @@ def test_a_loss_is_written_once_the_store_can() -> None:
         assert (await three.leave()).code == "store.failed"
         await pass_time(core, 2.0, one)
         assert [member.id for member in state_of(core).members] == [one.token.hex()]
+
+    with_core(test)
+
+
+def test_a_member_is_told_once_that_it_is_out() -> None:
+    async def test(core: Core) -> None:
+        one, two = await members(core, "a", "b")
+        core.store.faults.failing_syncs = 3
+        await pass_time(core, SILENCE_SECONDS + 3.0, one)
+        two.look()
+        assert two.failures == ["group.member"]
+        assert one.held.keys() == {0, 1, 2, 3}
 
     with_core(test)
 

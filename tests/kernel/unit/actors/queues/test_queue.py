@@ -12,6 +12,7 @@ from queue_support import (
     REJECT,
     RELEASE,
     RETRY,
+    JobItem,
     Worker,
     entries,
     opened,
@@ -21,12 +22,15 @@ from queue_support import (
 )
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.core.queues.queue import GRACE_SECONDS
+from rillnode.actors.core.queues.queue import GRACE_SECONDS, QueueActor
+from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
+from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.group_address import group_address
 from rillnode.codecs.keyed import decode_headers, encode_headers
 
 
@@ -183,6 +187,44 @@ def test_dead_letters_that_cannot_be_kept_hold_the_queue_up_and_it_says_so() -> 
     with_core(test, quotas=[Quota(who="friend", streams_max=1)])
 
 
+def test_a_worker_that_has_had_nothing_to_do_for_long_is_one_still() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core)
+        idle, other = Worker(core, b"1"), Worker(core, b"2")
+        await idle.work()
+        await pass_time(core, 2 * WORKER_KEPT_MS / 1_000)
+        await other.work()
+        await push(peer, b"0", b"1")
+        (job,) = await idle.take()
+        assert await idle.settle(job) == native.SettledResponse(101, [])
+
+    with_core(test)
+
+
+def test_a_queue_keeps_the_order_of_keys_though_its_first_record_was_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_state = QueueActor._write  # pyright: ignore[reportPrivateUsage]
+    failures = [StoreError("store.failed", "no disk")]
+
+    async def failing(self: QueueActor, state: QueueState) -> RillnodeError | None:
+        return failures.pop() if failures else await write_state(self, state)
+
+    monkeypatch.setattr(QueueActor, "_write", failing)
+
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"0", b"1")
+        worker = Worker(core)
+        await worker.work(by_key=True)
+        assert [one.code for one in worker.failures] == ["store.failed"]
+        await pass_time(core, 3.0)
+        await push(peer, b"2")
+        assert texts(await worker.work(by_key=True)) == [b"0", b"1", b"2"]
+        assert len(worker.failures) == 1
+
+    with_core(test)
+
+
 def test_what_was_not_begun_costs_no_attempt() -> None:
     async def test(core: Core) -> None:
         await opened(core, b"x")
@@ -234,7 +276,7 @@ def test_a_settlement_that_is_asked_again_is_answered_as_it_was() -> None:
         await opened(core, b"x", b"y")
         worker = Worker(core)
         jobs = await worker.work()
-        wrong = native.JobItem(0, 9, 1, 0, 0, b"", None, b"")
+        wrong = JobItem(0, 9, 1, 0, b"")
         assert await worker.settle(jobs[0], wrong) == native.SettledResponse(101, [1])
         core.system.exit(_cell(core))
         await core.settle()
@@ -403,21 +445,35 @@ def test_a_consumers_name_is_no_queues() -> None:
         await worker.work()
         (failure,) = worker.failures
         assert failure.code == "queue.name"
-        assert failure.text.startswith("q is a consumer of s already, at 1")
+        assert failure.text == "q is a consumer of s already: choose another name"
+        (gone,) = await (await opened(core)).ask(ADDRESS, native.DescribeQueueRequest(4))
+        assert gone.code == "queue.unknown"
 
     with_core(test)
 
 
 def test_a_queues_name_is_no_consumers() -> None:
     async def test(core: Core) -> None:
-        peer = await opened(core, b"x")
+        peer = await opened(core, b"x", partitions=2)
         await Worker(core).work()
-        (failure,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 0, 1))
+        core.system.exit(_cell(core))  # nobody works on it any more
+        await core.settle()
+        (failure,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 1, 1))
         assert (failure.code, failure.text) == (
             "queue.name",
             "q is a work queue of s: choose another name",
         )
+        for request in (
+            native.JoinGroupRequest(2, b"m" * 16, True),
+            native.BeatGroupRequest(2, b""),
+        ):
+            (failure,) = await peer.ask(group_address("s", "q"), request)
+            assert failure.code == "queue.name"
         (saved,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "c", "s", 0, 1))
+        assert saved == native.SavedIndexResponse(1, 1)
+        await peer.ask(b"stream", native.RemoveRequest(3, "s"))
+        await opened(core, b"x")
+        (saved,) = await peer.ask(b"stream_index", native.SaveIndexRequest(1, "q", "s", 0, 1))
         assert saved == native.SavedIndexResponse(1, 1)
 
     with_core(test)

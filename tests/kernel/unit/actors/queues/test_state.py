@@ -226,6 +226,7 @@ def test_workers_are_known_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.join(b"c", 5) is None
     assert state.join(b"a" * 16, 5) == 1
     later = WORKER_KEPT_MS + 10
+    assert state.join(b"c", later, {TOKENS[1]: 0}) is None  # b may be idle, but is connected
     assert state.join(b"c", later) == 2  # b is forgotten, and a has a job
     assert state.worker_of(TOKENS[1]) is None
     assert list(state.workers) == [(1, TOKENS[0])]

@@ -9,7 +9,7 @@ TEXT = Page().html({})
 
 
 def test_it_is_one_small_document() -> None:
-    assert len(TEXT.encode()) < 80_000
+    assert len(TEXT.encode()) < 90_000
     assert "page.css" not in TEXT  # its parts are in it
     assert "/*script" not in TEXT
     assert not re.findall(r"<(?:script|img|iframe|style)\s", TEXT)  # no attribute, so no source
