@@ -8,7 +8,7 @@ DATA ?=
 CASES ?=
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup demo test test-long check format docs man bench bench-check clean
+.PHONY: setup demo test test-long check format docs man sbom bench bench-check clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,13 @@ MAN ?= build/man
 man: setup
 	$(BIN)/python docs/manual.py $(MAN)/man1
 	@echo "man -M $(MAN) rillnode"
+
+# EXTRAS=streamr,nextgraph adds what these plug-ins need.
+SBOM ?= build/rillnode.cdx.json
+EXTRAS ?=
+
+sbom:
+	PYTHON=$(PYTHON) .ci/sbom $(SBOM) $(EXTRAS)
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --group bench

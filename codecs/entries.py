@@ -53,7 +53,13 @@ _FLAGS_MAX: Final = sum(_COLUMNS)
 
 
 class EntryKind(IntEnum):
-    """The protocol that an entry's bytes belong to."""
+    """The protocol that an entry's bytes belong to.
+
+    Attributes:
+        BYTES: of none: bytes of rillnode's own clients, HTTP and Ockam.
+        STREAMR: a message of Streamr.
+        NEXTGRAPH: an event of NextGraph.
+    """
 
     BYTES = 0
     STREAMR = 1

@@ -165,7 +165,7 @@ def _from_hex(text: str, what: str) -> bytes:
     if len(raw) != PUBLIC_KEY_BYTES or len(digits) != 2 * PUBLIC_KEY_BYTES:
         raise ConfigError(
             "key.hex",
-            f"{what} is written as {2 * PUBLIC_KEY_BYTES} hex digits, "
-            f"this text has {len(digits)} characters that do not say one",
+            f"{what} is {2 * PUBLIC_KEY_BYTES} hex digits, not these {len(digits)} "
+            f"character{'' if len(digits) == 1 else 's'}",
         )
     return raw

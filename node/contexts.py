@@ -108,7 +108,9 @@ def named(environ: Mapping[str, str]) -> Found | None:
         return Found(Context(url=url, node_identity=identity, key_file=key), URL)
     for variable, value in values.items():
         if value is None and any(values.values()):
-            raise ConfigError("context.environment", f"{variable} is not set, and has to be")
+            other = next(name for name in values if name != variable)
+            text = f"{variable} is not set, and has to be beside {other}"
+            raise ConfigError("context.environment", text)
     return None
 
 
@@ -173,16 +175,20 @@ def write_contexts(environ: Mapping[str, str], saved: Contexts) -> None:
         raise ConfigError("context.file", f"{path}: cannot be written: {error}") from None
 
 
-def dev_node_file(environ: Mapping[str, str]) -> Path:
-    """Where a `--dev` node says that it runs."""
+def dev_node_file(environ: Mapping[str, str], pid: int) -> Path:
+    """Where a `--dev` node of a process says that it runs."""
+    return _dev_directory(environ) / f"dev-{pid}.json"
+
+
+def _dev_directory(environ: Mapping[str, str]) -> Path:
     if runtime := environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "rillnode" / "dev.json"
-    return Path(tempfile.gettempdir()) / f"rillnode-{os.getuid()}" / "dev.json"
+        return Path(runtime) / "rillnode"
+    return Path(tempfile.gettempdir()) / f"rillnode-{os.getuid()}"
 
 
 def write_dev_node(environ: Mapping[str, str], node: DevNode) -> bool:
     """Say that a `--dev` node runs; False where there is no safe place to say so."""
-    path = dev_node_file(environ)
+    path = dev_node_file(environ, node.pid)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(path.parent):
@@ -195,22 +201,36 @@ def write_dev_node(environ: Mapping[str, str], node: DevNode) -> bool:
 
 def read_dev_node(environ: Mapping[str, str]) -> DevNode | None:
     """The `--dev` node that this user runs, if one does; of several, the one started last."""
-    path = dev_node_file(environ)
+    directory = _dev_directory(environ)
     try:
-        if not _is_ours(path.parent):
+        if not _is_ours(directory):
             return None
-        node = msgspec.json.decode(path.read_bytes(), type=DevNode)
+        files = sorted(directory.glob("dev-*.json"), key=_changed_at, reverse=True)
+    except OSError:
+        return None
+    return next(filter(None, map(_running, files)), None)
+
+
+def _changed_at(file: Path) -> int:
+    return file.stat().st_mtime_ns
+
+
+def _running(file: Path) -> DevNode | None:
+    """What a file says of a node, if that still runs; what a killed one has left is removed."""
+    try:
+        node = msgspec.json.decode(file.read_bytes(), type=DevNode)
         os.kill(node.pid, 0)
+    except ProcessLookupError:
+        file.unlink(missing_ok=True)
+        return None
     except (OSError, msgspec.DecodeError, OverflowError):
         return None
     return node
 
 
 def remove_dev_node(environ: Mapping[str, str]) -> None:
-    """Take back what this process said; what a later node has said stays."""
-    node = read_dev_node(environ)
-    if node is not None and node.pid == os.getpid():
-        dev_node_file(environ).unlink(missing_ok=True)
+    """Take back what this process said."""
+    dev_node_file(environ, os.getpid()).unlink(missing_ok=True)
 
 
 def _is_ours(directory: Path) -> bool:

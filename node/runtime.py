@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from thespian.actors import Actor as StockActor
 from thespian.actors import ActorSystem
@@ -135,6 +135,13 @@ class Node:
     """
 
     client: Client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say of the client, which there is from the start on, how a node is started."""
+            text = "the node has not started: use it within `async with`"
+            raise AttributeError(text if name == "client" else f"a node has no attribute {name!r}")
 
     def __init__(
         self,

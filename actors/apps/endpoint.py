@@ -59,6 +59,8 @@ class Ended:
     """An actor has ended; the `value` of a message to whoever watches it.
 
     Attributes:
+        ref: which actor.
+        reason: why it has ended.
         error: what it has failed with, last.
     """
 

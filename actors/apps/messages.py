@@ -36,6 +36,8 @@ class Answer:
     """An answer; `return_route` leads to its sender, as a route for whoever asked.
 
     Attributes:
+        return_route: where its sender is reached.
+        payload: the bytes of the answer.
         value: the object that an actor of this node has answered with.
     """
 

@@ -15,14 +15,14 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "completion", completion,
         summary="print a script that lets a shell complete commands and options",
-        usage="{bash,zsh,fish} [options]",
+        usage="SHELL [options]",
         examples=[
             "rillnode completion bash > ~/.local/share/bash-completion/completions/rillnode",
             'rillnode completion zsh > "${fpath[1]}/_rillnode"',
             "rillnode completion fish > ~/.config/fish/completions/rillnode.fish",
         ],
     )  # fmt: skip
-    parser.add_argument("shell", choices=list(_SCRIPTS), help="bash, zsh or fish")
+    parser.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
 
 
 def completion(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -132,9 +132,13 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         )
         raise ConfigError("config.connection", text)
     if missing:
-        raise ConfigError("config.connection", f"{' and '.join(missing)} missing")
+        text = f"{missing[0]} missing: the node's banner shows its address and its identity"
+        raise ConfigError("config.connection", text)
     _check_url(url)
     parse_identities(identity)
+    if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
+        text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"
+        raise ConfigError("key.file", text)
     return Target(url, identity, key)
 
 

@@ -23,7 +23,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-_GRANT: Final = "grant your key: `rillnode key show FILE` prints it, a [[grant]] names it"
+_GRANT: Final = "grant your key: `rillnode key grant FILE` prints the [[grant]] for node.toml"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
 _PEER: Final = "the other side sent what cannot be read: compare the versions of both"
 
@@ -87,8 +87,9 @@ NEXT_STEPS: Final = {
     "input": "correct the line, or see `--format` and `--key-field` in the help",
     "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
+    "landing": "let only one job land entries in a table: `rillnode sink ls` lists the node's",
     "link": "`rillnode run` starts a node; its banner says where it listens",
-    "listen": "choose another address: `--set LISTENER.listen=HOST:PORT`, or in node.toml",
+    "listen": "`--set LISTENER.listen=127.0.0.1:0` takes a free port; or change node.toml",
     "login": "check that the address is the server's: what it asks to be signed is no login",
     "message": _ROUTE,
     "message.size": "send a smaller payload",

@@ -51,6 +51,8 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         saved = await client.indexes(args.stream)
         groups = await _groups(client, args.stream)
+        if args.stream and not (saved or groups):
+            await client.describe(args.stream)  # which refuses one that is not there
     members = {
         (group.stream, group.name, partition): member
         for group in groups
@@ -110,6 +112,13 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
     """Move a position; exit code 1 when it stands further on already."""
     async with connected(args, terminal) as client:
         await move(client, args.stream, args.client, args.partition, args.index)
+        saved = await client.indexes(args.stream)
+    for one in saved:
+        at = one.client_id, one.partition
+        end = one.next_index
+        if at == (args.client, args.partition) and end is not None and end < args.index:
+            text = f"the partition ends at {end}: what comes before {args.index} is left out"
+            terminal.message(text)
     _show(args, terminal, args.index)
     return Exit.OK
 

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
@@ -66,5 +67,5 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
             "nextgraph_key": str(broker_key),
         }
     )
-    terminal.message(f"next: rillnode run -c {config}")
+    terminal.message(f"next: rillnode run -c {quote(str(config))}")
     return Exit.OK

@@ -1,12 +1,15 @@
 """`rillnode key`: identities. The secret part is never printed."""
 
 import argparse
+import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, add_noun, add_verb
+from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "key", "key files: make one, show its public part, replace it")
+    verbs = add_noun(commands, "key", "key files: make, show, grant, replace one")
     for name, verb, summary in (
         ("new", new, "make a key file; an existing file is never overwritten"),
         ("show", show, "show the public part of a key file"),
@@ -31,11 +34,27 @@ def add(commands: Commands) -> None:
                 f"rillnode key {name} --channel device.key",
             ],
         )  # fmt: skip
-        parser.add_argument("file", type=Path, metavar="FILE", help="the key file, mode 0600")
-        parser.add_argument(
-            "--channel", action="store_true",
-            help="a static key for Ockam secure channels, such as a node's ockam.key",
-        )  # fmt: skip
+        _add_file(parser)
+
+    parser = add_verb(
+        verbs, "grant", grant,
+        summary="print the [[grant]] that lets a key do something, for node.toml",
+        usage="FILE (--streams PATTERN | --addresses PATTERN) --may VERB [VERB ...] [options]",
+        text="A PATTERN has * for any characters and ? for one. For streams a VERB is create,\n"
+        "push, pull, subscribe or admin, for addresses send, serve or admin. A node reads its\n"
+        "grants when it starts, and on SIGHUP.",
+        examples=[
+            "rillnode key grant me.key --streams 'sensors*' --may create push >> edge/node.toml",
+            "rillnode key grant me.key --addresses greeter --may send >> edge/node.toml",
+        ],
+    )  # fmt: skip
+    _add_file(parser)
+    names = parser.add_mutually_exclusive_group(required=True)
+    names.add_argument("--streams", metavar="PATTERN", help="which streams")
+    names.add_argument("--addresses", metavar="PATTERN", help="which addresses")
+    parser.add_argument(
+        "--may", nargs="+", required=True, metavar="VERB", help="what is allowed with them"
+    )
 
     parser = add_verb(
         verbs, "rotate", rotate,
@@ -53,6 +72,14 @@ def add(commands: Commands) -> None:
     parser.add_argument("--finish", action="store_true", help="put the next key in place")
 
 
+def _add_file(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the key file, mode 0600")
+    parser.add_argument(
+        "--channel", action="store_true",
+        help="a static key for Ockam secure channels, such as a node's ockam.key",
+    )  # fmt: skip
+
+
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make a key file."""
     from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
@@ -67,10 +94,32 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show a key file's public part."""
-    from rillnode.node.keys.files import read_channel_key, read_key
+    _show(terminal, args.file, _read(args))
+    return Exit.OK
 
-    read = read_channel_key if args.channel else read_key
-    _show(terminal, args.file, read(args.file))
+
+def grant(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Print a grant, which is checked as the one in a file is."""
+    from rillnode.node.config import parse_config
+
+    said = {
+        "who": _principal(_read(args)),
+        "streams": args.streams,
+        "addresses": args.addresses,
+        "may": args.may,
+    }
+    keys = {key: value for key, value in said.items() if value is not None}
+    lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
+    text = "".join(("\n[[grant]]\n", *lines))
+    try:
+        parse_config(f'name = "node"\n{text}', Path())
+    except ConfigError as error:
+        wrong = re.sub(r"^\S+ grant\[0\]\.", "--", error.text, flags=re.MULTILINE)
+        raise UsageError(args.command, wrong) from None
+    if terminal.as_json:
+        terminal.document(keys)
+    else:
+        terminal.write_text(text)
     return Exit.OK
 
 
@@ -94,9 +143,19 @@ def rotate(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _show(terminal: Terminal, file: Path, key: "Identity | ChannelKey") -> None:
+def _read(args: argparse.Namespace) -> "Identity | ChannelKey":
+    from rillnode.node.keys.files import read_channel_key, read_key
+
+    return read_channel_key(args.file) if args.channel else read_key(args.file)
+
+
+def _principal(key: "Identity | ChannelKey") -> str:
     from rillnode.codecs.keys import Identity
 
-    public = key.public_hex
-    name, kind = ("identity", "noise") if isinstance(key, Identity) else ("channel_key", "ockam")
-    terminal.record({"file": str(file), name: public, "principal": f"{kind}:{public}"})
+    return f"{'noise' if isinstance(key, Identity) else 'ockam'}:{key.public_hex}"
+
+
+def _show(terminal: Terminal, file: Path, key: "Identity | ChannelKey") -> None:
+    principal = _principal(key)
+    name = "identity" if principal.startswith("noise:") else "channel_key"
+    terminal.record({"file": str(file), name: key.public_hex, "principal": principal})

@@ -1,6 +1,7 @@
 """`rillnode stream pull` and `rillnode stream tail`: entries as lines."""
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Literal
@@ -51,13 +52,15 @@ _WHERE_TEXT: Final = (
     "A CONDITION compares fields of JSON entries with numbers, texts, true, false or null, as in\n"
     '\'mag > 5 and not (place.country = "CL" or tags[0] != "test")\'; a field alone holds where\n'
     "it is there and neither null nor false. $key is the entry's key, $headers.NAME a header. The\n"
-    "node looks for what meets it."
+    "node looks for what meets it. --entry-key K is short for --where '$key = \"K\"'; with both,\n"
+    "both have to hold."
 )
 
 _TAIL_EXAMPLES: Final = (
     "rillnode stream tail sensors",
     "rillnode stream tail sensors --from -10",
     "rillnode stream tail sensors --since 1h --where 'mag > 5'",
+    "rillnode stream tail sensors --from start --entry-key m7",
     "rillnode stream tail sensors --from start --count 5 --timeout 10",
     "rillnode stream tail sensors --consumer worker",
 )
@@ -74,14 +77,16 @@ def add(verbs: Commands) -> None:
             "rillnode stream pull sensors --last 10",
             "rillnode stream pull sensors --since 1h --until 30m",
             "rillnode stream pull sensors --where 'mag > 5 and not test' --count 10",
+            "rillnode stream pull sensors --entry-key m7 --last 1000",
             "rillnode stream pull sensors --from 1000 --count 10",
             "rillnode stream pull sensors --count 100000 | jq .json.temperature",
         ],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
     parser.add_argument(
-        "--partition", type=whole_number, default=0, metavar="N", help="which (default: 0)"
-    )
+        "--partition", type=whole_number, metavar="N",
+        help="which (default: that of --entry-key, or 0)",
+    )  # fmt: skip
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from", type=whole_number, dest="start", metavar="INDEX",
@@ -145,15 +150,18 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     if count is None and args.last is None and args.since is None:
         count = _COUNT
     printed = 0
+    where = _wanted(args)
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
+        if args.partition is None:
+            args.partition = stream.partition_of(args.entry_key)
         first, index, end = await _range(args, client, stream)
         while index < end and printed != count:
             limit = min(end - index, _PULL_ENTRIES)
             if count is not None:
                 limit = min(limit, count - printed)
             entries = await stream.pull(
-                index, limit, until=end, where=args.where or "", partition=args.partition
+                index, limit, until=end, where=where, partition=args.partition
             )
             terminal.write(b"".join(map(line, entries)))
             printed += len(entries)
@@ -161,10 +169,10 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
                 break
             index = entries[-1].index + 1
     if not printed:
-        which = "entry meets it" if args.where else "entries"
+        which = "entry meets it" if where else "entries"
         terminal.message(f"no {which} from index {first} on in partition {args.partition}")
     elif printed == count and index < end and args.count is None:
-        of = "that meet it" if args.where else f"of {end - first:,} entries"
+        of = "that meet it" if where else f"of {end - first:,} entries"
         terminal.message(f"the first {printed} {of}: see --count and --last")
     return Exit.OK
 
@@ -191,8 +199,10 @@ async def _range(
 
 async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what comes."""
-    if args.consumer is not None and args.where:
-        raise UsageError(args.command, "argument --where: not allowed with --consumer")
+    for option in ("where", "entry_key"):
+        if args.consumer is not None and getattr(args, option) is not None:
+            name = option.replace("_", "-")
+            raise UsageError(args.command, f"argument --{name}: not allowed with --consumer")
     line = line_formatter(_format(args, terminal))
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
@@ -214,7 +224,7 @@ async def _follow(
 
     left: int | None = args.count
     async with aclosing(
-        stream.batches(start=args.start, where=args.where or "", partitions=args.partitions)
+        stream.batches(start=args.start, where=_wanted(args), partitions=args.partitions)
     ) as batches:
         while left != 0:
             try:
@@ -255,7 +265,17 @@ async def _open(client: "Client", name: str) -> "Stream":
 
 
 def _add_where(parser: Parser) -> None:
+    parser.add_argument("--entry-key", metavar="TEXT", help="only entries with this key")
     parser.add_argument("--where", type=_condition, metavar="CONDITION", help="only what meets it")
+
+
+def _wanted(args: argparse.Namespace) -> str:
+    """The condition of both options; "" where there is none."""
+    where: str = args.where or ""
+    if args.entry_key is None:
+        return where
+    literal = re.sub(r'[\\"]', r"\\\g<0>", args.entry_key)
+    return f'$key = "{literal}"' + (f" and ({where})" if where else "")
 
 
 def _condition(text: str) -> str:

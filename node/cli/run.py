@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rillnode import __version__
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
@@ -165,6 +165,11 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> i
     try:
         with asyncio.Runner(loop_factory=loop_factory(args.loop)) as runner:
             return runner.run(_serve(config, args, terminal, ended, tried))
+    except TransportError as error:
+        for name, table in config.listeners().items():
+            if str(table.address) == error.context.get("address"):
+                raise TransportError(error.code, f"{name}.listen: {error.text}") from error
+        raise
     finally:
         ended.set()
 

@@ -9,7 +9,7 @@ from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.stream import totals
-from rillnode.node.cli.terminal import Terminal
+from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.cli.terminal import shown as text
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _STREAMS_SHOWN: Final = 20
 _STREAMS_LOOKED_AT: Final = 2_000
+_FACT_CHARS: Final = 24
+_FACTS_CHARS: Final = 60
+"""What is longer is for programs, and so is what does not fit into a line of 80 beside a name."""
 
 _COLUMNS: Final = {
     "listeners": ("address", "links", "errors"),
@@ -77,8 +80,7 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
     named = {key: shown.pop(key, {}) for key in ("listeners", "peers", "sinks")}
     shown["store"] = "takes writes" if store["writable"] else f"no writes: {store['reason']}"
     shown["pending_bytes"] = store.get("pending_bytes")
-    # In one line each: what stands before them all is as wide as the longest name.
-    shown = {key: text(one) if _is_record(one) else one for key, one in shown.items()}
+    plug_ins = {key: shown.pop(key) for key, one in [*shown.items()] if isinstance(one, dict)}
     if log is not None:
         shown["log"] = {key: value for key, value in log.items() if key != "views"}
     shown["streams"] = sorted(streams, key=lambda row: -row["bytes"])[:_STREAMS_SHOWN]
@@ -91,6 +93,11 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
         {key: row[key] for key in ("name", "stream", "members_count", "generation")}
         for row in shown.pop("groups", ())
     ]
+    shown["plug-ins"] = [
+        {"name": name, "facts": facts}
+        for name, values in plug_ins.items()
+        if (facts := _facts(values))
+    ]
     shown["actors"] = [
         {
             **_row(name.rpartition(".")[2], values, _COLUMNS["actors"]),
@@ -101,8 +108,15 @@ def _for_people(document: Mapping[str, Any], streams: list[dict[str, Any]]) -> d
     return {key: value for key, value in shown.items() if value not in ([], "-", None)}
 
 
-def _is_record(value: object) -> bool:
-    return isinstance(value, dict)
+def _facts(values: Mapping[str, Any]) -> str:
+    """As much of a plug-in's record as stands in one line."""
+    facts = ""
+    for key, value in values.items():
+        shown = text(value)
+        more = f"{', ' if facts else ''}{printable(key)} {shown}"
+        if shown != "-" and len(shown) <= _FACT_CHARS and len(facts + more) <= _FACTS_CHARS:
+            facts += more
+    return facts
 
 
 def _row(name: str, values: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:

@@ -117,6 +117,8 @@ async def create(args: argparse.Namespace, terminal: Terminal) -> int:
     """Create a stream."""
     async with connected(args, terminal) as client:
         stream = await client.stream(args.name, partitions=args.partitions)
+    if stream.partitions != args.partitions:
+        terminal.message(f"{stream.name} was there, with {stream.partitions} partitions")
     terminal.record({"name": stream.name, "partitions": stream.partitions})
     return Exit.OK
 

@@ -42,7 +42,11 @@ def add(commands: Commands) -> None:
         ],
     )  # fmt: skip
     parser.add_argument(
-        "--interval", type=seconds, default=1.0, metavar="S", help="between looks (default: 1)"
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between looks (default: 1)",
     )
     parser.add_argument(
         "--count", type=positive_number, metavar="N", help="so many looks (default: no end)"

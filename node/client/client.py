@@ -14,9 +14,9 @@ import msgspec
 
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.codecs import native
-from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
+from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, StreamError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import OPENS_MAX
+from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
@@ -59,7 +59,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
-    """A consumer's saved position, and the end of what it reads (None: no such stream)."""
+    """A consumer's saved position, and the end of what it reads (None: no such stream).
+
+    Attributes:
+        stream: the stream that it reads.
+        partition: the partition.
+        client_id: the consumer's name.
+        index: the next index that it reads.
+        next_index: the end of the partition; None: there is no such stream.
+    """
 
     stream: str
     partition: int
@@ -75,7 +83,12 @@ class SavedIndex:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What has become of dead letters: given to workers again, or gone from the stream."""
+    """What has become of dead letters: given to workers again, or gone from the stream.
+
+    Attributes:
+        taken: how many workers are given again.
+        gone: how many the stream has no more.
+    """
 
     taken: int
     gone: int
@@ -209,6 +222,9 @@ class Client(Correspondent):
         return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            text = f"a stream has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
+            raise StreamError("stream.invalid", text)
         request = native.OpenRequest(self._session.next_id(), name, partitions)
         response = await self._session.request(b"stream", request)
         if not isinstance(response, native.StreamResponse):

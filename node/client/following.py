@@ -29,7 +29,12 @@ FollowStart = Positions | Literal["start", "end"]
 
 
 class Followed(NamedTuple):
-    """An entry, and the name of its stream."""
+    """An entry, and the name of its stream.
+
+    Attributes:
+        stream: the stream's name.
+        entry: the entry.
+    """
 
     stream: str
     entry: Entry

@@ -196,6 +196,9 @@ def fresh_address(entropy: Entropy = os.urandom) -> bytes:
 
 
 def _frame(route: Route, return_route: Route, payload: bytes) -> bytes:
+    given: object = payload
+    if isinstance(given, str):
+        raise TypeError("a payload is bytes, not str: encode it")
     try:
         frame = encode_message(route, return_route, payload)
     except CodecError as error:

@@ -105,7 +105,12 @@ class Producer:
             _check(max(block, key=len))
             await self.has_room()
             size = sum(map(len, block))
-            await window.add(0, size, self._append(len(block), pack_body(block), 0))
+            try:
+                body = pack_body(block)
+            except TypeError:
+                list(map(_as_bytes, block))  # says which of them is no data
+                raise
+            await window.add(0, size, self._append(len(block), body, 0))
         return (await window.settled()).get(0, 0)
 
     async def has_room(self) -> None:

@@ -44,7 +44,15 @@ READ_BYTES: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its address and committed extent."""
+    """One partition: its address and committed extent.
+
+    Attributes:
+        partition: its number, from 0.
+        address: where messages for it go.
+        first_index: the lowest index that is kept.
+        next_index: the index that the next entry gets.
+        data_bytes: bytes of the entries that are kept.
+    """
 
     partition: int
     address: str
@@ -55,7 +63,15 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A node's description of a stream; `created_at` in milliseconds since 1970."""
+    """A node's description of a stream; `created_at` in milliseconds since 1970.
+
+    Attributes:
+        name: its name.
+        partitions: each partition, by number.
+        retention: what is kept of it.
+        created_at: when it was made, in milliseconds since 1970.
+        owner: the principal that has made it.
+    """
 
     name: str
     partitions: list[PartitionInfo]
@@ -505,6 +521,8 @@ class Stream:
         """What finds out where partitions begin."""
         if isinstance(start, datetime | timedelta):
             milliseconds_of(start)  # refuses at once what is no time
+        elif not isinstance(start, int) and start not in ("start", "end"):
+            raise ValueError(f'"start", "end", an index or a time, not {start!r}')
 
         async def starts(chosen: Sequence[int]) -> dict[int, int]:
             if start == "end":

@@ -10,7 +10,12 @@ WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
 class ListenAddress(NamedTuple):
-    """A host, without the brackets of IPv6, and a port."""
+    """A host, without the brackets of IPv6, and a port.
+
+    Attributes:
+        host: a name or an address.
+        port: 0 to 65535; 0 takes a free one.
+    """
 
     host: str
     port: int

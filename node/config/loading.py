@@ -31,6 +31,7 @@ from rillnode.node.config.paths import (
 )
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem, problem_of, type_problems, unknown_key
+from rillnode.node.config.readable import ReadablePart
 from rillnode.node.config.rules import problems
 from rillnode.node.config.tables import Config, KernelTables, default_data_dir
 from rillnode.node.installed import TABLES, installed
@@ -152,7 +153,14 @@ def check_config(config: Config) -> None:
 
     Raises:
         ConfigError: a value that cannot be; the text names the key.
+        TypeError: it is no `Config`, or its directory no `Path`.
     """
+    given: Any = config
+    if not isinstance(given, Config):
+        raise TypeError(f"a node takes a rillnode.node.config.Config, not {type(given).__name__}")
+    given = config.data_dir
+    if not isinstance(given, Path):
+        raise TypeError(f"data_dir is a pathlib.Path, not {type(given).__name__}")
     kinds = list(dict.fromkeys(type(one) for one in config.tables))
     named = [one.table for one in config.tables if not one.repeated]
     named += [*KernelTables.__struct_encode_fields__, *(one.table for one in kinds if one.repeated)]
@@ -170,6 +178,12 @@ def _file_text(path: Path) -> str:
         raise ConfigError(
             "config.file", f"{path}: no such file; `rillnode init` writes one", file=str(path)
         ) from None
+    except IsADirectoryError:
+        inside = path / "node.toml"
+        text = f"{path} is a directory; the configuration in it is {inside}"
+        if not inside.is_file():
+            text = f"{path} is a directory, and has no node.toml: `rillnode init {path}` writes one"
+        raise ConfigError("config.file", text, file=str(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             "config.file", f"{path}: cannot be read: {error}", file=str(path)
@@ -264,14 +278,27 @@ def _convert(settings: _Settings, kinds: Sequence[type[PlugInTable]]) -> Config:
         path = Path(os.path.normpath(base / Path(value).expanduser()))
         return path if kind is Path else Location(path)
 
-    tree = {"data_dir": str(default_data_dir()), **settings.tree}
     kind = file_type(tuple(kinds))
+
+    def read(tree: Mapping[str, Any]) -> Config:
+        tree = {"data_dir": str(default_data_dir()), **tree}
+        return _config(msgspec.convert(tree, kind, dec_hook=absolute), kinds)
+
     try:
-        read = msgspec.convert(tree, kind, dec_hook=absolute)
+        return read(settings.tree)
     except msgspec.ValidationError as error:
         root = inspect.type_info(kind)
         found = list(type_problems(settings.tree, kind, root, dec_hook=absolute))
-        raise settings.error(*found or [problem_of(error, settings.tree, root)]) from None
+        found = found or [problem_of(error, settings.tree, root)]
+        part = ReadablePart(settings.tree, found, root)
+        try:
+            rest = part.told(problems(read(part.tree)))
+        except msgspec.ValidationError:
+            rest = []
+        raise settings.error(*found, *rest) from None
+
+
+def _config(read: KernelTables, kinds: Sequence[type[PlugInTable]]) -> Config:
     tables: list[PlugInTable] = []
     for one in kinds:
         table = getattr(read, one.table)

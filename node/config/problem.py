@@ -102,7 +102,11 @@ def problem_of(
     for part in path:
         value = value[part]
     shown = f"{value!r}: " if isinstance(value, str | int | float | bool) else ""
-    return Problem(path, "config.value", f"{shown}expected {expected(type_at(path, root))}")
+    wanted = expected(type_at(path, root))
+    units = {"seconds", "bytes"} if isinstance(value, str) else set[str]()
+    for unit in units.intersection(str(path[-1]).split("_")):
+        wanted = re.sub(r"^(a|a whole) number", rf"\1 number of {unit}", wanted)
+    return Problem(path, "config.value", f"{shown}expected {wanted}")
 
 
 def unknown_key(table: KeyPath, key: str, root: inspect.Type) -> Problem:

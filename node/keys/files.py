@@ -56,7 +56,8 @@ def write_secret(path: Path, secret: str) -> None:
             os.fsync(descriptor)
     except FileExistsError as error:
         if error.filename != str(path):
-            raise _error("key.file", path, f"cannot be written: {error}") from None
+            text = f"cannot be written: {error.filename} is a file, not a directory"
+            raise _error("key.file", path, text) from None
         text = "exists; a key is never overwritten: choose another name or remove it yourself"
         raise _error("key.exists", path, text) from None
     except OSError as error:
@@ -105,14 +106,15 @@ def read_secret(path: Path, parse: Callable[[str], Key], maker: str) -> Key:
         raise _error("key.file", path, f"no such key file; `{maker} {path}` makes one") from None
     except OSError as error:
         raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
+    try:
+        key = parse(content.decode("ascii", "replace"))
+    except ConfigError as error:
+        raise _error(error.code, path, f"no key file: {error.text}") from None
     mode = stat.S_IMODE(info.st_mode)
     if mode & 0o077:
         text = f"others may read this key (mode {mode:04o}); run `chmod 600 {path}`"
         raise _error("key.mode", path, text)
-    try:
-        return parse(content.decode("ascii", "replace"))
-    except ConfigError as error:
-        raise _error(error.code, path, error.text) from None
+    return key
 
 
 def _error(code: str, path: Path, text: str) -> ConfigError:

@@ -335,7 +335,10 @@ def load_scenario(path: Path) -> Scenario:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        text = f"{path}: cannot be read: {error.strerror}"
+        raise ConfigError("scenario.file", text) from None
+    except UnicodeDecodeError as error:
         raise ConfigError("scenario.file", f"{path}: cannot be read: {error}") from None
     return parse_scenario(text, path)
 

@@ -158,6 +158,8 @@ def load_play(path: Path, name: str) -> Play:
         ConfigError: `scenario.file`, it cannot be imported; `scenario.function`, it has no such
             async function.
     """
+    if not path.is_file():
+        raise ConfigError("scenario.file", f"{path}: there is no such file")
     sys.path.insert(0, str(path.resolve().parent))
     # A file may be called as a module that others need.
     known_as = f"{path.stem}_scenario" if path.stem in sys.modules else path.stem

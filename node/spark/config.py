@@ -141,6 +141,10 @@ class PythonSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         "external": "its job runs beside the node, which starts it",
     }
 
+    # Examples of their own: a file with all examples is a valid one.
+    name: Annotated[Name, Meta(examples=["small"])]
+    table_dir: Annotated[TableLocation, Meta(examples=["data/small"])]
+
 
 class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job that writes streams to files, for a Spark cluster that cannot reach the node.
@@ -567,6 +571,19 @@ def sinks_of(config: Config) -> SinkTables:
 def tables_of(config: Config, sink: str) -> tuple[TypedTable, ...]:
     """The typed tables that a sink makes."""
     return tuple(one for one in config.each(TypedTable) if one.sink in (None, sink))
+
+
+def application_of(config: Config, sink: str) -> str:
+    """The name of the process that runs a sink's job, and of its log.
+
+    Spark sinks with the same settings share one, which is called as the first of them.
+    """
+    spark = {
+        one.name: (one.master, one.driver_memory)
+        for one in sinks_of(config).spark
+        if not one.external
+    }
+    return next((name for name in spark if spark[name] == spark.get(sink)), sink)
 
 
 def _spark_sinks(sinks: Sequence[SparkSink]) -> Iterator[Problem]:

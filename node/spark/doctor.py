@@ -11,7 +11,9 @@ from rillnode.node.spark.java import java_home
 
 
 def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """A Java that Spark can start, where there is a sink for it."""
+    """A Java that Spark can start, where there is a sink for it, and which sinks need none."""
+    for sink in sinks_of(config).python:
+        yield Finding("sink", "ok", f"{sink.name} runs without Spark and Java")
     if not sinks_of(config).spark:
         return
     try:

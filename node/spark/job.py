@@ -13,10 +13,12 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -43,7 +45,12 @@ from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = (0.25, 1.0)
+"""Least and most time between two looks at a query and its table: a fifth of that of batches."""
+_DRAIN_POLL_SECONDS: Final = 0.05
+_PROGRESS_SECONDS: Final = 5.0
+"""Time between two looks at what Spark tells of a query whose table has not changed. It is a long
+text where there are many streams, most of which say nothing for most of the time."""
 
 
 class _Made(NamedTuple):
@@ -76,43 +83,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.watch_stdin:
         watch_stdin(stop)
     stop_on_signals(stop)
+    with quiet_stderr(), ExitStack() as opened:
+
+        def spark(config: JobConfig) -> SparkSession:
+            session = open_session(
+                f"rillnode {config.sink}",
+                master=config.master,
+                work_dir=Path(config.work_dir),
+                settings={"spark.driver.memory": config.driver_memory, **config.settings},
+            )
+            opened.callback(session.stop)
+            stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+            return session
+
+        text, code = run(options.config, stop, spark, available_now=options.available_now)
+    if text:
+        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
+    return code
+
+
+def run(
+    config_file: Path,
+    stop: threading.Event,
+    spark: Callable[[JobConfig], SparkSession],
+    *,
+    available_now: bool = False,
+) -> tuple[str, int]:
+    """Run a sink's queries until they end or `stop` is set.
+
+    Args:
+        config_file: the job's configuration.
+        stop: set where the running batch is to be the last.
+        spark: gives the session to run them in, when all that needs none is well.
+        available_now: end where the streams end now.
+
+    Returns:
+        Why it has ended, empty where nothing was wrong, and the exit code that says so.
+    """
     places: tuple[str, ...] = ()
     try:
-        config = load_job_config(options.config)
+        config = load_job_config(config_file)
         places = config.places
         check_places(places)
-        owned = own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS)
-        with owned, quiet_stderr():
-            run(config, stop, available_now=options.available_now)
+        with own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS):
+            _run(config, stop, spark, available_now=available_now)
     except SPARK_FAILURES as error:
-        text, code = explain_end(error, places)
-        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
-        return code
-    return 0
+        return explain_end(error, places)
+    return "", 0
 
 
-def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> None:
+def _run(
+    config: JobConfig,
+    stop: threading.Event,
+    spark: Callable[[JobConfig], SparkSession],
+    *,
+    available_now: bool,
+) -> None:
     """Run the query from the node's sink to the table until it ends or `stop` is set.
 
     Raises:
         RillnodeError: the configuration is wrong, or the node refuses or is not reached.
         PySparkException: the query failed.
     """
-    work_dir = Path(config.work_dir).absolute()
-    drain_file = work_dir / "drain"
+    drain_file = Path(config.work_dir).absolute() / "drain"
+    drain_file.parent.mkdir(parents=True, exist_ok=True)
     drain_file.unlink(missing_ok=True)
     for text in check_stores(config.locations):
         print(text, file=sys.stderr, flush=True)
     upgrade_tables([config.table_dir])
     if done := leave_overtaken(absolute(config.table_dir), absolute(config.checkpoint_dir)):
         print(done, file=sys.stderr, flush=True)
-    session = open_session(
-        f"rillnode {config.sink}",
-        master=config.master,
-        work_dir=work_dir,
-        settings={"spark.driver.memory": config.driver_memory, **config.settings},
-    )
-    stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+    session = spark(config)
     try:
         if not stop.is_set():
             query = _start_query(session, config, drain_file, available_now=available_now)
@@ -137,7 +178,6 @@ def run(config: JobConfig, stop: threading.Event, *, available_now: bool) -> Non
                 views.run_once()
                 functions.run_once()
     finally:
-        session.stop()
         drain_file.unlink(missing_ok=True)
 
 
@@ -189,9 +229,12 @@ def _follow(
     for one in others:
         if one is not None:
             one.start()
-    while query.isActive and not stop.wait(_POLL_SECONDS):
-        reporter.step()
+    least, most = _POLL_SECONDS
+    poll = min(most, max(least, config.trigger_seconds / 5))
+    while query.isActive and not stop.wait(poll):
         present = reporter.table.open()
+        if reporter.look(present) and made is not None and made.typed is not None:
+            made.typed.tell()
         done = maintenance.step(present) if present is not None else None
         if done:
             _say(done)
@@ -220,7 +263,7 @@ def _say(text: str) -> None:
 def _drain(query: StreamingQuery, deadline: float) -> None:
     """Stop after the running batch; the drain file keeps another from beginning."""
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS / 5)
+        time.sleep(_DRAIN_POLL_SECONDS)
     query.stop()
 
 
@@ -237,16 +280,36 @@ class _Reporter:
         self._config = config
         self._made = made
         self._batch: Batch | None = None
-        self._lag_at = 0.0
+        self._lag_at = self._progress_at = self._news_until = 0.0
+        self._version: int | None = None
         self._parts: dict[str, dict[str, object]] = {}
 
-    def step(self) -> None:
-        """Look at the query's last batch, at the tables made of it, and at other consumers."""
+    def look(self, table: DeltaTable | None) -> bool:
+        """Look at what may have changed; returns whether the table has.
+
+        Args:
+            table: bronze, as of now.
+        """
         self._watch_lag()
+        version, now = None if table is None else table.version(), time.monotonic()
+        has_changed = version != self._version
+        if has_changed:
+            # Spark tells of a batch a little later than its table has it.
+            self._version, self._news_until = version, now + _PROGRESS_SECONDS
+        if now >= self._progress_at or now < self._news_until:
+            self.step()
+        elif self._batch is not None:
+            self._report(self._batch)
+        return has_changed
+
+    def step(self) -> None:
+        """Look at the query's last batch, and at the tables made of it."""
+        self._progress_at = time.monotonic() + _PROGRESS_SECONDS
         progress = self._query.lastProgress
-        if progress is None:
-            return
-        batch = read_progress(progress)
+        if progress is not None:
+            self._report(read_progress(progress))
+
+    def _report(self, batch: Batch) -> None:
         parts = self._made.report()
         if (batch, parts) == (self._batch, self._parts):
             return
@@ -262,6 +325,7 @@ class _Reporter:
 
     def _take(self, batch: Batch) -> None:
         if batch.executed:
+            self._news_until = 0.0
             sync_commits(absolute(self._config.checkpoint_dir))
             save(self._config.client_options, batch.end)
 

@@ -207,6 +207,38 @@ class PythonJobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, k
     """The configuration of a job without Spark."""
 
 
+class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The configuration of a Spark application that runs the jobs of several sinks.
+
+    Attributes:
+        name: what it is called: the first of the sinks.
+        work_dir: local directory for temporary files and log settings.
+        master: Spark's master.
+        driver_memory: heap of the driver, and of everything in local mode.
+    """
+
+    name: str
+    work_dir: str
+    master: str
+    driver_memory: str
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the node tells the application: to start a job, or to stop one; the other is 0."""
+
+    start: int = 0
+    stop: int = 0
+    config: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What the application tells the node: a job has ended."""
+
+    ended: int
+    code: int
+    words: str
+
+
 class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A Spark job's configuration.
 

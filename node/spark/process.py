@@ -1,6 +1,8 @@
-"""Starts the Spark job of a sink as a child process; satisfies `JobLauncher` and `JobProcess`.
+"""Starts the jobs of sinks as child processes; satisfies `JobLauncher` and `JobProcess`.
 
-The job is the leader of a session of its own, so that Ctrl-C in the node's terminal reaches the
+Spark jobs with the same settings share one process, a Spark application.
+
+The process is the leader of a session of its own, so that Ctrl-C in the node's terminal reaches the
 node alone and the end of the job is the end of its Java virtual machine and Python workers too.
 The node holds the other end of the job's standard input: when the node is gone, however it ended,
 the job reads the end of it and stops.
@@ -14,11 +16,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
+
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
-from rillnode.actors.ports import JobLauncher
+from rillnode.actors.ports import JobLauncher, JobProcess
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
 from rillnode.node.spark.catalog_config import Catalog
@@ -29,6 +34,7 @@ from rillnode.node.spark.config import (
     TableSink,
     TypedTable,
     ViewTable,
+    application_of,
     sinks_of,
     tables_of,
     views_of,
@@ -36,8 +42,11 @@ from rillnode.node.spark.config import (
 from rillnode.node.spark.export import ExportConfig
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import (
+    ApplicationConfig,
     CatalogConfig,
+    Command,
     DerivedConfig,
+    Ended,
     JobConfig,
     PythonJobConfig,
     TypedConfig,
@@ -52,6 +61,7 @@ COMMANDS: Final[dict[type, Sequence[str]]] = {
     ExportConfig: (sys.executable, "-m", "rillnode.node.spark.export"),
 }
 """What runs a job, by the type of its configuration."""
+APPLICATION_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.application")
 AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
@@ -84,10 +94,11 @@ def launcher(
     """
     tables = {table.name: table for table in sinks_of(config).all}
     directory = config.data_dir / "sinks"
+    applications: dict[str, Application] = {}
 
     def launch(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
-    ) -> SparkJob:
+    ) -> JobProcess:
         table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
         job: AnyJobConfig
         if isinstance(table, FilesSink):
@@ -100,12 +111,29 @@ def launcher(
                 job = job_config(table, *paths, typed, views)
             else:
                 job = python_config(table, *paths, typed, views)
+        name = application_of(config, sink)
+        log = directory / f"{name}.log"
         try:
-            return start_job(job, directory / f"{sink}.log", environment, on_exit, threads)
+            if not isinstance(job, JobConfig):
+                return start_job(job, log, environment, on_exit, threads)
+            if name not in applications:
+                shared = application_config(job, name, directory / name)
+                applications[name] = Application(shared, log, threads)
+            return applications[name].start(job, environment, on_exit)
         except OSError as error:
             raise no_start(directory, error) from error
 
     return launch
+
+
+def application_config(job: JobConfig, name: str, work_dir: Path) -> ApplicationConfig:
+    """The configuration of the application that runs a job, and others with the same settings."""
+    return ApplicationConfig(
+        name=name,
+        work_dir=str(work_dir.absolute()),
+        master=str(job.master),
+        driver_memory=job.driver_memory,
+    )
 
 
 def job_config(
@@ -256,22 +284,169 @@ def start_job(
     Raises:
         OSError: its files cannot be written, or no process can be made.
     """
+    command = [*COMMANDS[type(config)], str(_saved(config, "job.json")), "--watch-stdin"]
+    return _start(command, log, environment, on_exit, threads)
+
+
+def _saved(config: AnyJobConfig | ApplicationConfig, name: str) -> Path:
+    """Write a configuration where the job's files are."""
     work_dir = Path(config.work_dir)
     work_dir.mkdir(parents=True, exist_ok=True)
-    config_file = work_dir / "job.json"
-    save_job_config(config, config_file)
+    save_job_config(config, work_dir / name)
+    return work_dir / name
+
+
+def _start(
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    on_exit: Callable[[int], None],
+    threads: Threads,
+    pass_fds: Sequence[int] = (),
+) -> "SparkJob":
     _rotate(log)
     with log.open("ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            [*COMMANDS[type(config)], str(config_file), "--watch-stdin"],
+            command,
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**os.environ, **environment},
+            pass_fds=pass_fds,
         )
     return SparkJob(process, (log, log_start), asyncio.get_running_loop(), on_exit, threads)
+
+
+class Application:
+    """The Spark application of all sinks with the same Spark settings.
+
+    A process runs it while there are jobs. With the last of them it ends, and the next job has a
+    new one. All of it happens on the node's loop.
+
+    Args:
+        config: the application's.
+        log: where its output is appended.
+        threads: make those that wait for its process and for what it tells.
+    """
+
+    def __init__(self, config: ApplicationConfig, log: Path, threads: Threads) -> None:
+        self._config = config
+        self._log = log
+        self._threads = threads
+        self._host: _Host | None = None
+
+    def start(
+        self, config: JobConfig, environment: Mapping[str, str], on_exit: Callable[[int], None]
+    ) -> "HostedJob":
+        """Start a job, as `start_job` does.
+
+        Raises:
+            OSError: its files cannot be written, or no process can be made.
+        """
+        config_file = _saved(config, "job.json")
+        if self._host is None or self._host.is_ending:
+            saved = _saved(self._config, "application.json")
+            self._host = _Host(saved, self._log, environment, self._threads)
+        return self._host.run(config_file, on_exit)
+
+
+class _Host:
+    """A process of an application, from its start to its end."""
+
+    def __init__(
+        self, config_file: Path, log: Path, environment: Mapping[str, str], threads: Threads
+    ) -> None:
+        self.is_ending = False
+        self._jobs: dict[int, HostedJob] = {}
+        self._numbers = count(1)
+        self._loop = asyncio.get_running_loop()
+        reading, writing = os.pipe()
+        command = (*APPLICATION_COMMAND, str(config_file), "--report-to", str(writing))
+        try:
+            self.process = _start(command, log, environment, self._ended, threads, [writing])
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        threads.start(lambda: self._listen(reading), "rillnode-application")
+
+    def run(self, config_file: Path, on_exit: Callable[[int], None]) -> "HostedJob":
+        """Have a job run."""
+        number = next(self._numbers)
+        job = self._jobs[number] = HostedJob(self, number, on_exit)
+        self.tell(Command(start=number, config=str(config_file)))
+        return job
+
+    def tell(self, command: Command) -> None:
+        """Tell the process something; one that has ended tells of itself."""
+        self.process.tell(msgspec.json.encode(command) + b"\n")
+
+    def _listen(self, reading: int) -> None:
+        with os.fdopen(reading, "rb") as lines, suppress(RuntimeError):  # the loop is closed
+            for line in lines:
+                ended = msgspec.json.decode(line, type=Ended)
+                self._loop.call_soon_threadsafe(self._job_ended, ended)
+
+    def _job_ended(self, ended: Ended) -> None:
+        job = self._jobs.get(ended.ended)
+        if job is None:
+            return
+        job.outcome = ended
+        if all(one.outcome is not None for one in self._jobs.values()):
+            # Who is told of the last job's end is told when nothing of the process is left.
+            self.is_ending = True
+            self.process.let_end()
+        else:
+            del self._jobs[ended.ended]
+            job.end(ended.code, ended.words)
+
+    def _ended(self, code: int) -> None:
+        """The process has ended: so have all jobs that it still had."""
+        self.is_ending = True
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            if job.outcome is not None:
+                job.end(job.outcome.code, job.outcome.words)
+            else:
+                job.end(code, self.process.last_words)
+
+
+class HostedJob:
+    """A job that an application runs; satisfies `JobProcess`.
+
+    Attributes:
+        last_words: why it ended, in one line; set before `on_exit` is called.
+        outcome: how it has ended, as soon as the application has told.
+    """
+
+    def __init__(self, host: _Host, number: int, on_exit: Callable[[int], None]) -> None:
+        self._host = host
+        self._number = number
+        self._on_exit = on_exit
+        self.last_words = ""
+        self.outcome: Ended | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the application."""
+        return self._host.process.pid
+
+    def terminate(self) -> None:
+        """Let the running batch finish and end the job."""
+        self._host.tell(Command(stop=self._number))
+
+    def kill(self) -> None:
+        """End the application at once, with all of its jobs."""
+        self._host.process.kill()
+
+    def end(self, code: int, words: str) -> None:
+        """Tell who has started it that it has ended."""
+        self.last_words = words
+        self._on_exit(code)
 
 
 class SparkJob:
@@ -307,6 +482,17 @@ class SparkJob:
     def terminate(self) -> None:
         """Let the running batch finish and end the job."""
         self._process.terminate()
+
+    def tell(self, line: bytes) -> None:
+        """Write a line to its standard input; one that has ended reads nothing any more."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError, ValueError):
+                self._process.stdin.write(line)
+
+    def let_end(self) -> None:
+        """End its standard input: it ends with it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def kill(self) -> None:
         """End the job, its Java virtual machine and its Python workers at once."""

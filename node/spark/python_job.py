@@ -16,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ from rillnode.node.spark.reading import read_ranges
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process
-from rillnode.node.spark.views.running import typed_views
+from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
 _SCHEMA: Final = Schema.from_arrow(BRONZE_SCHEMA)
@@ -111,7 +111,7 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
     typed.start()
     views.start()
     try:
-        _follow(landing, lambda: {**typed.report(), **views.report()}, config, stop)
+        _follow(landing, typed, views, config, stop)
     finally:
         deadline = time.monotonic() + DRAIN_SECONDS
         typed.finish(deadline)
@@ -121,7 +121,8 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
 
 def _follow(
     landing: "Landing",
-    parts: Callable[[], Mapping[str, Mapping[str, object]]],
+    typed: TypedTables,
+    views: Duties,
     config: PythonJobConfig,
     stop: threading.Event,
 ) -> None:
@@ -131,11 +132,12 @@ def _follow(
     while not stop.is_set():
         if time.monotonic() >= due_at:
             due_at = time.monotonic() + config.trigger_seconds
-            landing.step()
+            if landing.step():
+                typed.tell()
         if (table := landing.table) is not None and (done := maintenance.step(table)):
             _say(done)
         sweeps.step(time.monotonic(), _say)
-        landing.report(parts())
+        landing.report({**typed.report(), **views.report()})
         stop.wait(min(_REPORT_SECONDS, max(0.0, due_at - time.monotonic())))
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -46,7 +46,8 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c{1}: %m%n%ex
 # Said at every start and harmless: no native Hadoop, a host name that means loopback, a trigger
 # that took longer than its interval, a table directory that is made later, a query that had
-# nothing running when it was stopped, plans that a query with a state cannot have.
+# nothing running when it was stopped, plans that a query with a state cannot have, pools of sinks
+# that no file describes.
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.utils.name = org.apache.spark.util.Utils
@@ -57,6 +58,8 @@ logger.batch.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchE
 logger.batch.level = error
 logger.resolve.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
 logger.resolve.level = error
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
 logger.scheduler.name = org.apache.spark.scheduler.DAGScheduler
 logger.scheduler.level = error
 """
@@ -104,6 +107,30 @@ def open_session(
     session.dataSource.register(DeltaSink)
     session.dataSource.register(Silver)
     return session
+
+
+def use_here(session: SparkSession, pool: str) -> None:
+    """Have a thread that has not opened a session start queries in it.
+
+    Args:
+        session: the session.
+        pool: what the application's cores are shared out by.
+    """
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    # Java looks formats up in the session of its thread, which PySpark sets where it is opened.
+    java: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
+    opened: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
+    java.org.apache.spark.sql.classic.SparkSession.setActiveSession(opened)
+
+
+def is_running(session: SparkSession) -> bool:
+    """Whether the application of a session goes on; once it does not, it never will."""
+    try:
+        # PySpark itself has no word for it.
+        context: Any = session.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
+        return context is not None and not context.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
 
 
 def on_spark(session: SparkSession) -> Engine:

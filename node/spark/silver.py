@@ -281,5 +281,5 @@ def start_silver(
     )
     remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"
     once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
-    writer = once.writeStream.format(FORMAT).option("bronze", bronze).queryName("silver")
+    writer = once.writeStream.format(FORMAT).option("bronze", bronze)
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)

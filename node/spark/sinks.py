@@ -26,6 +26,7 @@ from rillnode.node.spark.config import (
     SparkSink,
     TableSink,
     TypedTable,
+    application_of,
     sinks_of,
     tables_of,
     views_of,
@@ -122,7 +123,7 @@ class Sinks(PlugIn):
         """Sinks whose job does not run, or does not keep one of its tables, with the reason."""
         found = {name: _failure(status) for name, status in self._statuses.items()}
         return {
-            name: f"{reason}; see {self._dir / name}.log"
+            name: f"{reason}; see {self._dir / application_of(self.host.config, name)}.log"
             for name, reason in found.items()
             if reason
         }

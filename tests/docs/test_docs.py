@@ -61,7 +61,7 @@ RUNS = 3
 PROGRAMS: dict[str, tuple[Printed, ...]] = {
     "README.md": (
         # The page itself shows the second run as well.
-        lambda nth: f"stored at {nth}\n{nth} three pears\n",
+        lambda nth: f"order {nth} is taken\ncooking {nth} three pears\n",
         lambda nth: f"stored at {nth}\n",
     ),
     "docs/tutorials/embed.md": (

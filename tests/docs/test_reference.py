@@ -93,3 +93,22 @@ def test_troff_takes_every_man_page() -> None:
             input=page, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stderr == "", name
+
+
+PYTHON = generate.REFERENCE / "python.md"
+
+
+def test_each_field_of_the_public_classes_has_a_text() -> None:
+    """Those of configurations stand with their tables, in config.md; NextGraph's are its own."""
+    page = PYTHON.read_text(encoding="utf-8")
+    part = page[page.index("\n### rillnode.") : page.index("\n### rillnode.streamr.")]
+    rows = re.findall(r'^\| <a id="([\w.]+)"></a>.*\| (.*) \|$', part, re.MULTILINE)
+    assert len(rows) > 100
+    assert [field for field, text in rows if not text and not field.startswith("Config.")] == []
+
+
+def test_each_method_of_the_public_classes_has_a_text() -> None:
+    page = PYTHON.read_text(encoding="utf-8")
+    methods = re.findall(r"^#### ([\w.]+)\n\n```text\n(?:.+\n)*```\n\n(.*)$", page, re.MULTILINE)
+    assert len(methods) == page.count("\n#### ")
+    assert [name for name, text in methods if not re.match("[A-Z`]", text)] == []

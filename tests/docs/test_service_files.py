@@ -6,10 +6,14 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from doc_support import ROOT
+from rillnode import __version__
+from rillnode.actors.core.access import GRANT_VERBS
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.run import FAILED_SECONDS_MAX
@@ -151,3 +155,40 @@ def test_the_command_of_the_image_is_one() -> None:
     assert program == "rillnode"
     args = build_parser().parse_args(json.loads(stage["CMD"]))
     assert str(args.config) == f"{stage['VOLUME']}/node.toml"
+
+
+# Compose and Helm ------------------------------------------------------------------------------
+
+
+def document(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_compose_runs_the_image_as_the_how_to_does() -> None:
+    (service,) = document(ROOT / "configs" / "compose.yaml")["services"].values()
+    build = service["build"]
+    assert (ROOT / "configs" / build["context"] / build["dockerfile"]).resolve() == CONTAINER
+    assert service["volumes"] == [f"data:{last_stage()['VOLUME']}"]
+    assert service["ports"] == ["127.0.0.1:4100:4100"]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges"]
+    assert int(service["stop_grace_period"].removesuffix("s")) > 40
+
+
+def test_the_chart_is_of_this_version_and_runs_the_image() -> None:
+    chart = ROOT / "configs" / "chart"
+    about = document(chart / "Chart.yaml")
+    assert about["version"] == about["appVersion"] == __version__
+    values, schema = document(chart / "values.yaml"), document(chart / "values.schema.json")
+    assert values.keys() <= schema["properties"].keys()
+    verbs = schema["properties"]["grants"]["items"]["properties"]["may"]["items"]["enum"]
+    assert set(verbs) == set(GRANT_VERBS)
+    pod = (chart / "templates" / "statefulset.yaml").read_text(encoding="utf-8")
+    (command,) = re.findall(r"args: (\[.*\])", pod)
+    args = build_parser().parse_args(json.loads(command))
+    assert f"mountPath: {args.config.parent}\n" in pod
+    user = last_stage()["USER"].partition(":")[0]
+    assert f"runAsUser: {user}\n" in pod
+    assert f"mountPath: {last_stage()['VOLUME']}\n" in pod
+    assert int(re.findall(r"terminationGracePeriodSeconds: (\d+)", pod)[0]) > 40

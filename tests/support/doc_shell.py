@@ -41,6 +41,14 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/container.md",
         "podman build --format docker -f configs/Containerfile -t rillnode .",
     ): "it needs podman and a registry; test_service_files.py reads the container file",
+    (
+        "docs/how-to/container.md",
+        "docker compose -f configs/compose.yaml run --rm node init /data --name edge",
+    ): "it needs a container engine; .ci/lint-deployment reads the file",
+    (
+        "docs/how-to/container.md",
+        "helm install edge configs/chart -f values.yaml",
+    ): "it needs a cluster; .ci/lint-deployment renders the chart",
     ("docs/how-to/monitoring.md", "pip install '.[telemetry]'"): _INSTALLS,
     ("docs/how-to/notebook.md", "pip install '.[spark,spark-jre,plots]' jupyterlab"): (_INSTALLS),
     (
@@ -73,6 +81,10 @@ NOT_RUN: Final[dict[Name, str]] = {
         "docs/how-to/simulate.md",
         "rillnode sim run configs/sim-partition.toml --seed 1 --http 127.0.0.1:8090 --speed 1",
     ): "it stays until Ctrl-C; test_site.py and test_status_browser.py watch runs",
+    (
+        "docs/how-to/sizing.md",
+        "pip install --no-compile --target build/core . && du -sm build/core",
+    ): "it needs an index of packages; test_packaging.py adds the sizes up",
     ("docs/how-to/spark-application.md", "pip install '.[spark]'"): _INSTALLS,
     (
         "docs/how-to/spark-application.md",
@@ -81,10 +93,11 @@ NOT_RUN: Final[dict[Name, str]] = {
     ("docs/how-to/spark-cluster.md", "pip install '.[spark]'"): _INSTALLS,
     ("docs/how-to/spark-cluster.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     ("docs/how-to/spark.md", "pip install '.[spark,spark-jre]'"): _INSTALLS,
+    ("docs/how-to/spark.md", "pip install '.[tables]'"): _INSTALLS,
     ("docs/how-to/spark.md", "spark-submit --master spark://cluster:7077 \\"): _CLUSTER,
     (
         "docs/how-to/systemd.md",
-        "python3 -m venv /opt/rillnode && /opt/rillnode/bin/pip install '.[streamr,nextgraph]'",
+        "python3 -m venv /opt/rillnode",
     ): "it changes the machine as root; test_service_files.py has systemd read the unit",
 }
 

@@ -49,7 +49,13 @@ WINDOW_BYTES: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class HubEntry:
-    """One entry: where it stands, and exactly the bytes given."""
+    """One entry: where it stands, and exactly the bytes given.
+
+    Attributes:
+        partition: the partition that it is in.
+        index: its place there, from 0.
+        data: what was pushed.
+    """
 
     partition: int
     index: int

@@ -117,9 +117,10 @@ class TypedTables:
         self._erasures = Erasures(bronze)
         self._behind, self._look_at = Behind(self._log), 0.0
         self._seen: Position | None = None
+        self._found_in: int | None = None
         self._queries: dict[tuple[str, str], _Query] = {}
         self._figures: dict[tuple[str, str], dict[str, object]] = {}
-        self._stop = threading.Event()
+        self._stop, self._news = threading.Event(), threading.Event()
         self._thread: Running | None = None
         for config in configs:
             if not config.of_each_stream:
@@ -141,9 +142,14 @@ class TypedTables:
         if self._configs:
             self._thread = SystemThreads(self._ended).start(self._run, "tables")
 
+    def tell(self) -> None:
+        """Tell that bronze has changed: it is looked at now, and not when it is time to."""
+        self._news.set()
+
     def finish(self, deadline: float) -> None:
         """Let the running step end, and stop; not later than `deadline`, by the monotonic clock."""
         self._stop.set()
+        self._news.set()
         if self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -184,22 +190,28 @@ class TypedTables:
         self._queries[config.name, stream] = _Query(query, part)
 
     def _run(self) -> None:
-        found_at = 0.0
-        while not self._stop.wait(_POLL_SECONDS):
-            if time.monotonic() >= found_at:
-                found_at = time.monotonic() + self._trigger_seconds
+        pause = 0.0
+        while not self._stop.is_set():
+            self._news.wait(pause)
+            self._news.clear()
+            version = self._version()
+            if version is None or version != self._found_in:
                 with suppress(*FAILURES):  # what is wrong with bronze, the queries meet and tell
                     self._find_streams()
-            version = self._version()
-            for key, one in list(self._queries.items()):
-                # Of hundreds of tables most have nothing to do, and are not even looked at.
-                is_done = version is not None and one.query.caught_up_with == version
-                is_done = is_done and not one.is_to_keep()
-                if not (is_done or self._stop.is_set() or time.monotonic() < one.due_at):
+                    self._found_in = version
+            # Of hundreds of tables most have nothing to do, and are not even looked at.
+            waiting = {
+                key: one
+                for key, one in self._queries.items()
+                if version is None or one.query.caught_up_with != version or one.is_to_keep()
+            }
+            for key, one in waiting.items():
+                if not self._stop.is_set() and time.monotonic() >= one.due_at:
                     one.due_at = time.monotonic() + self._attempt(key, one)
             if time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + LOOK_SECONDS
                 self._look()
+            pause = _POLL_SECONDS if waiting else max(_POLL_SECONDS, self._trigger_seconds)
 
     def _version(self) -> int | None:
         """The version that bronze has now; None where nobody knows."""

@@ -318,8 +318,10 @@ def test_a_node_for_a_try_needs_nothing_and_is_found(
     os.kill(second.process.pid, signal.SIGHUP)  # there is nothing that it could read again
     assert second.stop() == 0
     assert not directory.exists()
-    assert call("stream", "ls").returncode == 2
+    with connect_blocking() as client:
+        assert client.status()["identity"] == first.ports["identity"]  # which still runs
     assert first.stop() == 0
+    assert call("stream", "ls").returncode == 2
 
 
 def test_nobody_there_is_exit_code_3(home: Path) -> None:
@@ -339,8 +341,8 @@ def test_a_port_in_use_ends_run_with_a_way_out(home: Path, tmp_path: Path) -> No
                 "--set", f"{name}.listen={listen}", "--set", f"{other}.listen=127.0.0.1:0",
             )  # fmt: skip
             assert answer.returncode == 1, answer.stderr.decode()
-            assert listen.encode() in answer.stderr
-            assert b"next: choose another address" in answer.stderr
+            assert f"{name}.listen: {listen} is in use: stop".encode() in answer.stderr
+            assert b"next: `--set LISTENER.listen=127.0.0.1:0` takes" in answer.stderr
             assert not (tmp_path / "ports").exists()
 
 

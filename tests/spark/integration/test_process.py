@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.core.threads import SystemThreads
+from rillnode.actors.core.threads import SYSTEM_THREADS, SystemThreads
 from rillnode.node.config import Location
 from rillnode.node.spark import process
 from rillnode.node.spark.config import SparkSink
 from rillnode.node.spark.job_config import JobConfig, load_job_config
-from rillnode.node.spark.process import SparkJob, job_config, session_members, start_job
+from rillnode.node.spark.process import (
+    Application,
+    SparkJob,
+    application_config,
+    job_config,
+    session_members,
+    start_job,
+)
 from store_support import wait_until
 
 
@@ -25,6 +32,20 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
 def sample_config(tmp_path: Path) -> JobConfig:
     table = SparkSink(name="bronze", streams=("s*",), table_dir=Location(tmp_path / "table"))
     return job_config(table, "ab" * 32, "0.0.0.0:4100", tmp_path / "key", tmp_path / "work")
+
+
+HOST = """
+import json, os, sys
+tell = int(sys.argv[sys.argv.index("--report-to") + 1])
+for line in sys.stdin:
+    print(line.strip(), flush=True)
+    command = json.loads(line)
+    if "{dies}":
+        os.kill(os.getpid(), 9)
+    if "stop" in command:
+        ended = {{"ended": command["stop"], "code": 3, "words": "no room"}}
+        os.write(tell, json.dumps(ended).encode() + b"\\n")
+"""
 
 
 class Exit:
@@ -218,3 +239,49 @@ def test_the_end_of_the_thread_that_waits_for_a_job_is_told_and_the_sink_goes_on
 
     asyncio.run(scenario())
     wait_until(lambda: ended == ["rillnode-job"])
+
+
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dies: str = "") -> Application:
+    path = tmp_path / "host.py"
+    path.write_text(HOST.format(dies=dies))
+    monkeypatch.setattr(process, "APPLICATION_COMMAND", (sys.executable, str(path)))
+    config = application_config(sample_config(tmp_path), "bronze", tmp_path / "app")
+    return Application(config, tmp_path / "app.log", SYSTEM_THREADS)
+
+
+def test_jobs_share_a_process_that_ends_with_the_last_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        shared, exits = application(tmp_path, monkeypatch), [Exit() for _ in range(3)]
+        config = sample_config(tmp_path)
+        first, second = (shared.start(config, {}, one) for one in exits[:2])
+        assert first.pid == second.pid
+        first.terminate()
+        assert await exits[0].wait() == [3]
+        assert first.last_words == "no room"
+        assert session_members(second.pid)
+        second.terminate()
+        await wait_for_text(tmp_path / "app.log", '"stop":2')
+        assert await exits[1].wait() == [3]
+        assert not session_members(second.pid)
+        third = shared.start(config, {}, exits[2])
+        assert third.pid != second.pid
+        third.kill()
+        assert await exits[2].wait() == [-signal.SIGKILL]
+        assert "killed by SIGKILL" in third.last_words
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_an_application_is_that_of_all_its_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        shared, exits = application(tmp_path, monkeypatch, dies="yes"), [Exit(), Exit()]
+        jobs = [shared.start(sample_config(tmp_path), {}, one) for one in exits]
+        for one, job in zip(exits, jobs, strict=True):
+            assert await one.wait() == [-signal.SIGKILL]
+            assert "killed by SIGKILL" in job.last_words
+
+    asyncio.run(scenario())

@@ -1,5 +1,6 @@
 """The command line as a whole: help, usage errors, exit codes, the way to the node."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,10 +59,12 @@ def test_every_command_has_examples_that_parse() -> None:
         if command.get_default("verb"):
             assert examples, command.prog
         for example in examples:
-            line = example.split("|")[-1] if "| rillnode" in example else example.split("|")[0]
-            words = line.split(" <")[0].split(" >")[0].replace("'", "").split()
-            start = words.index("rillnode")
-            args = build_parser().parse_args(words[start + 1 :])
+            tokens = shlex.shlex(example, posix=True, punctuation_chars=True)
+            tokens.whitespace_split = True
+            words = list(tokens)
+            words = words[words.index("rillnode") + 1 :]
+            end = next((at for at, word in enumerate(words) if word[0] in "|<>&"), None)
+            args = build_parser().parse_args(words[:end])
             assert args.command == command.prog or command.prog == "rillnode init"
 
 

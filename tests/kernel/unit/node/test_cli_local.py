@@ -11,7 +11,7 @@ import pytest
 from fake_client import Screen
 from rillnode.node.cli import main
 from rillnode.node.cli.run import on_signal
-from rillnode.node.config import load_config
+from rillnode.node.config import load_config, parse_config
 from rillnode.node.keys.files import read_key
 
 
@@ -74,6 +74,31 @@ def test_keys_are_made_and_shown_without_their_secret(tmp_path: Path) -> None:
     }
     assert run("key", "show", str(path))[1] == out
     assert identity.seed_hex not in out + run("key", "show", str(path), "-v", tty=True)[1]
+
+
+def test_a_grant_is_printed_as_a_file_takes_it(tmp_path: Path) -> None:
+    file = tmp_path / "p.key"
+    run("key", "new", str(file))
+    principal = json.loads(run("key", "show", str(file))[1])["principal"]
+    code, out, _ = run("key", "grant", str(file), "--streams", 'a"*', "--may", "create", "push")
+    assert code == 0
+    config = parse_config(f'name = "x"\n{out}', tmp_path / "node.toml")
+    (grant,) = config.grants
+    assert (grant.who, grant.streams, grant.may) == (principal, 'a"*', ("create", "push"))
+    serving = ("--addresses", "greeter", "--may", "send")
+    keys = json.loads(run("key", "grant", str(file), *serving, "--json")[1])
+    assert keys == {"who": principal, "addresses": "greeter", "may": ["send"]}
+    channel = tmp_path / "c.key"
+    run("key", "new", "--channel", str(channel))
+    assert 'who = "ockam:' in run("key", "grant", "--channel", str(channel), *serving)[1]
+    for wrong, said in (
+        (("--streams", "s", "--may", "pusch"), "--may[0]: 'pusch': expected one of"),
+        (("--addresses", "s", "--may", "push"), "--addresses: nothing in may is for addresses"),
+        (("--streams", "s[a]", "--may", "push"), "--streams: 's[a]': a pattern has *"),
+    ):
+        code, out, err = run("key", "grant", str(file), *wrong)
+        assert (code, out) == (2, "")
+        assert f"rillnode: {said}" in err.replace("\n--", "\nrillnode: --")
 
 
 def test_a_key_is_not_made_twice(tmp_path: Path) -> None:

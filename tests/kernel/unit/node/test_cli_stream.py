@@ -193,6 +193,32 @@ def test_pull_and_tail_print_what_meets_a_condition(client: FakeClient) -> None:
         assert "--where: condition, character 4: expected a number" in err
 
 
+def test_pull_and_tail_print_the_entries_of_a_key(client: FakeClient) -> None:
+    stream = client.add("s", [b"a", b"b"], [b"c"], [b"a", b"b"], [])
+    odd = 'm\\"7'
+    stream.beside.update({b"a": ("m7", None), b"c": (odd, None)})
+    assert stream.partition_of("m7") == 2
+    pull = ("stream", "pull", "s", "--format", "raw", "--entry-key")
+    assert run(*pull, "m7") == (0, "a\n", "")
+    assert run(*pull, "m7", "--partition", "0", "--where", "$key != 'm8'") == (0, "a\n", "")
+    assert run(*pull, odd, "--partition", "1") == (0, "c\n", "")
+    _, out, err = run(*pull, "m7", "--where", "n > 1 or $key = 'b'")
+    assert (out, err) == ("", "no entry meets it from index 0 on in partition 2\n")
+    tail = ("stream", "tail", "s", "--format", "raw", "--from", "start", "--entry-key")
+    assert run(*tail, "m7", "--count", "2") == (0, "a\na\n", "")
+    code, _, err = run(*tail[:5], "--entry-key", "m7", "--consumer", "c")
+    assert code == 2
+    assert "argument --entry-key: not allowed with --consumer" in err
+
+
+def test_a_key_that_is_no_file_may_be_meant_as_that_of_an_entry(client: FakeClient) -> None:
+    client.add("s", [b"x"])
+    for verb in ("pull", "tail", "push"):
+        code, _, err = run("stream", verb, "s", "--key", "m7", stdin=b"a\n")
+        assert code == 2
+        assert "m7: no such file; --key is your key file, --entry-key the key of an entry" in err
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -456,6 +482,7 @@ def test_status_at_80_columns_shows_streams_first_and_folds_nothing(
         "actors": {f"rillnode.actors.{name}": figures for name in actors},
         "peers": {"core": {"state": "connected", "round_trip_seconds": 0.0123, "last_error": ""}},
         "channels": None,
+        "nextgraph": {"peer_id": "9" * 64, "clients": 3, "counters": {}, "topics": 2},
     }
 
     async def status() -> dict[str, Any]:
@@ -472,6 +499,7 @@ def test_status_at_80_columns_shows_streams_first_and_folds_nothing(
     assert ["devices/0004/temperature", "1", "5", "5,000"] not in rows  # the smallest of 25
     for name in actors:
         assert [name, "100,000", "12,345,678", "0", "0", "12.345"] in rows
+    assert ["nextgraph", "clients", "3,", "topics", "2"] in rows
     assert "the largest of 25 streams: `rillnode stream ls` lists all" in screen.err
     assert lines(run("status")[1]) == [document]
 
@@ -578,3 +606,25 @@ def test_an_output_that_takes_no_more_is_told_of(
     assert "rillnode: cannot write to stdout: No space left on device [output.failed]" in told
     assert "next: make room where stdout goes, or send it elsewhere" in told
     full.close()  # nothing is left in it that could fail again
+
+
+def test_positions_of_a_misspelt_stream_are_refused(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    code, out, err = run("index", "ls", "t")
+    assert (code, out) == (1, "")
+    assert "[stream.unknown]" in err
+    assert run("index", "ls", "s") == (0, "", "")
+
+
+def test_a_position_beyond_the_end_is_told(client: FakeClient) -> None:
+    client.add("s", [b"a"])
+    code, _, err = run("index", "set", "s", "c", "19")
+    assert (code, err) == (0, "the partition ends at 10: what comes before 19 is left out\n")
+    assert run("index", "set", "s", "d", "10")[2] == ""
+
+
+def test_create_says_that_a_stream_was_there_otherwise(client: FakeClient) -> None:
+    client.add("s", [], [])
+    code, out, err = run("stream", "create", "s")
+    assert (code, lines(out)) == (0, [{"name": "s", "partitions": 2}])
+    assert err == "s was there, with 2 partitions\n"

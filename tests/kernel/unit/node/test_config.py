@@ -502,3 +502,62 @@ idle_seconds = -1
         [":12", "ockam.channel.idle_seconds"],
         ["", "name"],
     ]
+
+
+def test_what_rules_find_is_told_beside_wrong_values(tmp_path: Path) -> None:
+    text = """name = "x"
+data_dir = 5
+[noise]
+listen = "0.0.0.0:99999"
+[http]
+listen = "0.0.0.0:8080"
+port = 3
+[[stream]]
+name = "a"
+retain_seconds = "7d"
+[[stream]]
+name = "b"
+[[stream]]
+name = "b"
+[[peer]]
+name = "x y"
+noise = "host"
+[[grant]]
+who = "noise:abc"
+streams = "*"
+may = ["push"]
+"""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, tmp_path / "node.toml")
+    told = caught.value.text.splitlines()
+    assert [line.removeprefix(f"{tmp_path}/node.toml:").split(": ", 2)[:2] for line in told] == [
+        ["2", "data_dir"],
+        ["7", "http.port"],
+        ["10", "stream[0].retain_seconds"],
+        ["17", "peer[0].noise"],
+        ["4", "noise.listen"],
+        ["6", "http.listen"],
+        ["19", "grant[0].who"],
+        ["14", "stream[2].name"],
+    ]
+    assert "'7d': expected a number of seconds over 0" in told[2]
+    assert told[-1].endswith("'b' is the name of stream[1] already")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Nothing is said of a table by way of another that cannot be read.
+        'name = "x"\n[noise]\nlisten = 5\n[overlay]\nadvertise = "a:1"\n',
+        'name = "x"\n[http]\nallow_plain = 1\n[streamr]\nlisten = "127.0.0.1:8080"\n',
+        'name = "x"\nnoise = 3\n',
+        "name = 3\ngrant = [1]\n",
+    ],
+)
+def test_a_table_that_cannot_be_read_is_no_reason_for_further_problems(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, tmp_path / "node.toml")
+    wrong = 1 + text.startswith("name = 3")
+    assert len(caught.value.text.splitlines()) == wrong

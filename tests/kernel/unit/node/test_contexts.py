@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_node_that_has_ended_or_that_another_may_have_named_is_not_found(
     node = DevNode(url="noise://dev:1", node_identity=NODE, pid=os.getpid())
     assert write_dev_node(environ, node)
     assert read_dev_node(environ) == node
-    path = dev_node_file(environ)
+    path = dev_node_file(environ, os.getpid())
     path.parent.chmod(0o777)
     assert read_dev_node(environ) is None
     assert not write_dev_node(environ, node)
@@ -109,12 +110,21 @@ def test_a_node_that_has_ended_or_that_another_may_have_named_is_not_found(
     for spoilt in ("", "{", '{"url": 1}', '{"url":"a","node_identity":"b","pid":99999999999}'):
         path.write_text(spoilt)
         assert read_dev_node(environ) is None
-    write_dev_node(environ, DevNode(url="noise://dev:1", node_identity=NODE, pid=os.getppid()))
-    remove_dev_node(environ)
-    assert path.exists()  # it is another's
     write_dev_node(environ, node)
+    later = DevNode(url="noise://dev:2", node_identity=NODE, pid=os.getppid())
+    write_dev_node(environ, later)
+    os.utime(path, (1, 1))
+    assert read_dev_node(environ) == later
+    os.utime(dev_node_file(environ, later.pid), (0, 0))
+    assert read_dev_node(environ) == node
     remove_dev_node(environ)
     assert not path.exists()
+    assert read_dev_node(environ) == later  # which still runs
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    write_dev_node(environ, DevNode(url="noise://dev:3", node_identity=NODE, pid=ended.pid))
+    assert read_dev_node(environ) == later
+    assert not dev_node_file(environ, ended.pid).exists()
 
 
 def test_contexts_are_added_selected_and_removed(environ: dict[str, str], tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from fake_client import Screen
 from nodes import CLIENT
 from rillnode.node.cli import main
-from rillnode.node.config import Config, HttpListener, NoiseListener
+from rillnode.node.config import Config, HttpListener, Location, NoiseListener
 from rillnode.node.doctor import Finding, files, machine, software
 from rillnode.node.installed import install_command
 from rillnode.node.keys.files import write_key
-from rillnode.node.spark.config import FilesSink, SinkTables
+from rillnode.node.spark.config import FilesSink, PythonSink, SinkTables
 from rillnode.node.spark.doctor import java
 
 
@@ -66,6 +66,9 @@ def test_a_missing_package_is_named(config: Config, monkeypatch: pytest.MonkeyPa
 
 def test_java_matters_to_spark_only(config: Config) -> None:
     assert list(java(config, {})) == []
+    sink = PythonSink(name="small", streams=("*",), table_dir=Location("t"))
+    found = only(java(config.having(SinkTables(python=(sink,))), {}))
+    assert (found.state, found.text) == ("ok", "small runs without Spark and Java")
 
 
 @pytest.mark.parametrize(

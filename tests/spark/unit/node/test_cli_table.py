@@ -29,10 +29,11 @@ SINK = 'name = "a"\n[[sink.spark]]\nname = "lake"\nstreams = ["*"]\ntable_dir = 
 TABLE = '[[table]]\nstreams = ["*"]\ndir = "t"\ncolumns = { id = "int", at = "timestamp" }\n'
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+@pytest.fixture(params=["spark", "python"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A bronze table in an initialised node's directory, which is the working directory."""
-    (tmp_path / "node.toml").write_text(SINK + TABLE)
+    sink = SINK.replace("sink.spark", f"sink.{request.param}")
+    (tmp_path / "node.toml").write_text(sink + TABLE)
     for at, name in enumerate(("identity", "admin"), start=1):
         write_key(tmp_path / "data" / f"{name}.key", Identity.from_seed(bytes([at]) * 32))
     monkeypatch.chdir(tmp_path)

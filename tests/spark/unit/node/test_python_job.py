@@ -287,7 +287,8 @@ def test_files_of_a_batch_that_fails_are_removed(
 ) -> None:
     sink = sink_of(s=40)
     config = config_of(tmp_path, sink)
-    real = parquet._OpenFile.write  # pyright: ignore[reportPrivateUsage]
+    open_file = parquet._OpenFile  # pyright: ignore[reportPrivateUsage]
+    real = open_file.write
     written = 0
 
     def full(file: Any, batches: Sequence[Any]) -> None:
@@ -297,7 +298,7 @@ def test_files_of_a_batch_that_fails_are_removed(
         if written == 1:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parquet._OpenFile, "write", full)
+    monkeypatch.setattr(open_file, "write", full)
     with pytest.raises(OSError, match="No space"):
         run(config)
     assert not list(Path(config.table_dir).glob("*.parquet"))
