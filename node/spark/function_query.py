@@ -224,7 +224,9 @@ def _duty(session: SparkSession, config: JobConfig, declared: TableFunction) -> 
 
 def _typed_of(tables: Sequence[TypedConfig], declared: TableFunction) -> TypedConfig | None:
     """The typed table that a function gets rows of; None for bronze."""
-    for one in tables:
+    # Its log is what tells a function which rows are new.
+    delta = [one for one in tables if one.catalog is None]
+    for one in delta:
         is_meant = (
             one.name == declared.of
             if declared.of
@@ -235,7 +237,7 @@ def _typed_of(tables: Sequence[TypedConfig], declared: TableFunction) -> TypedCo
     if not declared.of:
         return None
     text = f"the function {declared.name} is of {declared.of!r}, and no typed table has that name"
-    raise ConfigError("table.function", text)
+    raise ConfigError("table.function", f"{text}, or it is one of Iceberg's")
 
 
 def _failing(name: str, error: ConfigError) -> Duty:

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import StringType
-from pyiceberg.utils.config import Config as Settings
 
 from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
-from rillnode.node.spark import parts as deriving
+from rillnode.node.spark import parts
 from rillnode.node.spark.erasing import Lake as Tables
 from rillnode.node.spark.erasing import find, sweep_all
 from rillnode.node.spark.erasure import Erasures
@@ -536,7 +535,7 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_made_twice(
 def test_a_table_waits_for_a_catalog_that_is_away_and_goes_on_by_itself(
     lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deriving, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     service = RestCatalogServer(tmp_path)
     with service.serving():
         pass  # so that its port is known
@@ -585,17 +584,12 @@ def test_credentials_come_from_the_environment_and_wrong_ones_are_told_of(
 ) -> None:
     service.token = "right"
     lake.push(GOOD)
-    environment: dict[str, str] = {"token": "wrong"}
-
-    def said(_settings: Settings, _name: str) -> dict[str, str]:
-        return environment
-
-    monkeypatch.setattr(Settings, "get_catalog_config", said)
+    monkeypatch.setenv("PYICEBERG_CATALOG__ONE__TOKEN", "wrong")
+    monkeypatch.setenv("PYICEBERG_CATALOG__TWO__TOKEN", "right")
     with pytest.raises(ConfigError, match=r"refuses the credentials: .*no such token") as failed:
         lake.table(catalog=service.config("one")).step()
     assert failed.value.code == "table.catalog"
     assert "PYICEBERG_CATALOG__NAME__TOKEN" in str(failed.value)
-    environment["token"] = "right"
     run(lake.table(catalog=service.config("two")))
     assert len(service.sql.load_table("lake.t").snapshots()) == 1
 
