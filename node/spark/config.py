@@ -42,9 +42,8 @@ from rillnode.node.spark.typed.schemas import (
     load_schema,
     place_of,
 )
+from rillnode.node.spark.views import SILVER
 
-SILVER: Final = "silver"
-"""The name of silver in the SQL of views."""
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
 ]

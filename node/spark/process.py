@@ -28,7 +28,6 @@ from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
 from rillnode.node.spark.catalog_config import Catalog
 from rillnode.node.spark.config import (
-    SILVER,
     FilesSink,
     SparkSink,
     TableSink,
@@ -54,6 +53,7 @@ from rillnode.node.spark.job_config import (
     save_job_config,
 )
 from rillnode.node.spark.job_log import FAILURE_PREFIX
+from rillnode.node.spark.views import SILVER
 
 COMMANDS: Final[dict[type, Sequence[str]]] = {
     JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),

@@ -191,8 +191,9 @@ def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConf
 
     sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.config import SILVER, views_of
+    from rillnode.node.spark.config import views_of
     from rillnode.node.spark.process import derived_config, view_config
+    from rillnode.node.spark.views import SILVER
 
     views = [view_config(one) for one in views_of(loaded, sink.name) if one.of == SILVER]
     config = derived_config(sink, views)

@@ -6,3 +6,8 @@ rows of the source and put in the place of the old ones, so a slot may be calcul
 one likes. `definition` says what a view is and has the gold tables, `planning` finds out how little
 of the source a slot needs, `source` follows what a view is made of, `query` does a step.
 """
+
+from typing import Final
+
+SILVER: Final = "silver"
+"""As what a view says that it is made of the silver table."""

@@ -12,7 +12,8 @@ from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.schemas import SchemaSource, load_schema
-from rillnode.node.spark.views.definition import REPEATS, SILVER, View
+from rillnode.node.spark.views import SILVER
+from rillnode.node.spark.views.definition import REPEATS, View
 from rillnode.node.spark.views.planning import check_syntax, plan
 
 SILVER_RELATIONS: Final = {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}

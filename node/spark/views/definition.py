@@ -7,11 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from rillnode.node.spark.config import SILVER
 from rillnode.node.spark.gold_tables import DERIVED, GoldTable
 from rillnode.node.spark.job_config import ViewConfig
 
-__all__ = ["BEFORE", "MEMORY", "REPEATS", "SILVER", "View", "gold_views", "view_of"]
+__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views", "view_of"]
 
 REPEATS: Final = "repeats"
 """In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""

@@ -18,7 +18,8 @@ from deltalake.exceptions import DeltaError
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.typed.columns import unfit_name
-from rillnode.node.spark.views.definition import BEFORE, SILVER, View
+from rillnode.node.spark.views import SILVER
+from rillnode.node.spark.views.definition import BEFORE, View
 
 UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 _TIME: Final = pa.timestamp("us", tz="UTC")

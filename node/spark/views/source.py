@@ -13,8 +13,9 @@ from rillnode.node.spark.delta_log import PLACE, Position, TableLog, saved_posit
 from rillnode.node.spark.erasure import Erasures, applied
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.statistics import arrow_schema_of
+from rillnode.node.spark.views import SILVER
 from rillnode.node.spark.views.checking import SILVER_RELATIONS
-from rillnode.node.spark.views.definition import REPEATS, SILVER
+from rillnode.node.spark.views.definition import REPEATS
 from rillnode.node.spark.views.planning import quoted
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
