@@ -19,7 +19,7 @@ def upgrade_table(table: DeltaTable, wanted: Schema) -> bool:
     Raises:
         ConfigError: neither schema begins with the other, so that it is another table.
     """
-    present, asked = _columns(table.schema()), _columns(wanted)
+    present, asked = described(table.schema()), described(wanted)
     common = min(len(present), len(asked))
     if present[:common] != asked[:common]:
         raise ConfigError(
@@ -48,5 +48,6 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _columns(schema: Schema) -> list[str]:
+def described(schema: Schema) -> list[str]:
+    """Names and types of columns, as text."""
     return [f"{field.name} {json.loads(field.type.to_json())}" for field in schema.fields]

@@ -17,11 +17,16 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from rillnode.node.spark.delta import commit_unless_changed, committing, open_to_write
+from rillnode.node.spark.delta import (
+    commit_unless_changed,
+    committing,
+    open_to_write,
+    sync_log,
+)
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import sync_files
 from rillnode.node.spark.parquet import filesystem
@@ -117,6 +122,31 @@ def upsert(
             )
 
 
+def make_anew(
+    location: str, table: Slots, rows: pa.Table, positions: Sequence[Transaction]
+) -> None:
+    """Replace all rows of a table, and its columns; durable when it returns.
+
+    Args:
+        location: the table's directory or URI.
+        table: its columns and its slots from now on.
+        rows: all of its rows, with exactly these columns, in this order.
+        positions: what the transaction says beside.
+    """
+    order = [(name, "ascending") for name in _order(table)]
+    with committing(location):
+        present = DeltaTable(location)
+        before = present.version()
+        present.create_write_transaction(
+            _write(location, rows.cast(table.schema).sort_by(order)),
+            "overwrite",
+            Schema.from_arrow(table.schema),
+            commit_properties=CommitProperties(app_transactions=list(positions)),
+        )
+        present.update_incremental()
+        sync_log(location, before, present.version())
+
+
 def read_rows(
     location: str, table: Slots, low: datetime | None = None, high: datetime | None = None
 ) -> pa.Table:
@@ -182,10 +212,10 @@ def _read(location: str, table: Slots, paths: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(batches, schema=table.schema)
 
 
-def _write(location: str, rows: pa.Table) -> list[AddAction | RemoveAction]:
+def _write(location: str, rows: pa.Table) -> list[AddAction]:
     system, root = filesystem(location)
     system.create_dir(root, recursive=True)
-    actions: list[AddAction | RemoveAction] = []
+    actions: list[AddAction] = []
     for first in range(0, rows.num_rows, FILE_ROWS_MAX):
         part = rows.slice(first, FILE_ROWS_MAX)
         name = f"part-{uuid.uuid4()}.zstd.parquet"

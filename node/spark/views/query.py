@@ -19,7 +19,8 @@ from deltalake import DeltaTable, QueryBuilder, Schema, Transaction
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta import open_to_write
 from rillnode.node.spark.delta_log import Position, mark, open_table, sizes
-from rillnode.node.spark.upsert import Replaced, upsert, values_of
+from rillnode.node.spark.schema_upgrade import described
+from rillnode.node.spark.upsert import Replaced, make_anew, upsert, values_of
 from rillnode.node.spark.views.definition import BEFORE, MEMORY, View
 from rillnode.node.spark.views.planning import (
     Plan,
@@ -111,9 +112,10 @@ class ViewQuery:
         positions = change.end.transactions()
         if self.view.gold is None:
             positions.append(self._made_by(change, target))
-        rows, replaced = self._calculated(change, planned)
-        table = _Table(self.view.slot, planned.schema)
-        upsert(self.view.dir, table, shaped(rows, planned.schema), positions, replaced)
+        if self._has_other_columns(target, planned):
+            self._make_anew(planned, positions)
+        else:
+            self._replace(planned, *self._calculated(change, planned), positions)
         self.position = change.end
         return True
 
@@ -133,21 +135,35 @@ class ViewQuery:
         self._source.change(target)
         planned = plan(self.view, relations, self._source.stream)
         tick = planned.tick
-        if tick is None or tick.source != self._source.received_at:
+        if self._has_other_columns(target, planned):
+            self._make_anew(planned, positions)
+        elif tick is None or tick.source != self._source.received_at:
             # In which slots the entries were nobody can tell any more.
-            rows, replaced = self._of_all(QueryBuilder())
-        else:
-            ticks = _ticks([places], tick)
-            if ticks is None:
-                return
-            rows, replaced = self._of_ticks(QueryBuilder(), tick, ticks)
-        table = _Table(self.view.slot, planned.schema)
-        upsert(self.view.dir, table, shaped(rows, planned.schema), positions, replaced)
+            self._replace(planned, *self._of_all(QueryBuilder()), positions)
+        elif (ticks := _ticks([places], tick)) is not None:
+            self._replace(planned, *self._of_ticks(QueryBuilder(), tick, ticks), positions)
 
     def figures(self) -> dict[str, object]:
         """How many rows the view has, and how large it is."""
         table = open_table(self.view.dir)
         return {} if table is None else {"rows": table.count(), **sizes(table)}
+
+    def _has_other_columns(self, target: DeltaTable | None, planned: Plan) -> bool:
+        """Whether the same SQL has other columns than before, as what it selects from has."""
+        if target is None or self.view.gold is not None:
+            return False
+        return described(target.schema()) != described(Schema.from_arrow(planned.schema))
+
+    def _replace(
+        self, planned: Plan, rows: pa.Table, replaced: Replaced, positions: Sequence[Transaction]
+    ) -> None:
+        table = _Table(self.view.slot, planned.schema)
+        upsert(self.view.dir, table, shaped(rows, planned.schema), positions, replaced)
+
+    def _make_anew(self, planned: Plan, positions: Sequence[Transaction]) -> None:
+        rows, _ = self._of_all(QueryBuilder())
+        table = _Table(self.view.slot, planned.schema)
+        make_anew(self.view.dir, table, shaped(rows, planned.schema), positions)
 
     def _calculated(self, change: Change, planned: Plan) -> tuple[pa.Table, Replaced]:
         builder, tick = QueryBuilder(), planned.tick

@@ -127,6 +127,33 @@ def test_rows_whose_files_are_gone_are_no_longer_counted(lake: Lake, sql: str) -
     assert sum(row["n"] for row in rows(lake)) == 5
 
 
+@pytest.mark.parametrize(
+    ("sql", "slot"),
+    [
+        ("select id % 2 as odd, sum(n) as n from t group by 1", ("odd",)),
+        ("select date_trunc('hour', at) as hour, max(n) as n from t group by 1", ("hour",)),
+        ("select * from t", ("_index",)),
+    ],
+)
+def test_a_view_takes_the_columns_that_its_table_takes(
+    lake: Lake, sql: str, slot: tuple[str, ...]
+) -> None:
+    table = lake.table(evolve="widen", columns={"id": "int", "at": "timestamp", "n": "int"})
+    query = view_of(lake, sql, slot)
+    at = START.isoformat()
+    for number, more in enumerate(({"n": 1}, {"n": 2}, {"n": 2.5}, {"n": 3, "site": "roof"})):
+        lake.push(json.dumps({"id": number, "at": at, **more}).encode())
+        run(table)
+        assert run_view(query) == 1
+    run_view(view_of(lake, sql, slot, "w"))
+    assert rows(lake) == rows(lake, "w")
+    kept_up, made_at_once = (plain_rows(str(lake.directory / name)) for name in "vw")
+    assert kept_up.schema == made_at_once.schema
+    assert wrong_answers(str(lake.directory / "v")) == []
+    # Readers of old versions go on.
+    assert DeltaTable(lake.directory / "v", version=1).to_pyarrow_table().num_rows == 1
+
+
 def test_a_view_takes_in_rows_without_a_time(lake: Lake) -> None:
     columns = {"id": "int", "at": "timestamp?"}
     sql = "select date_trunc('day', at) as day, count(*) as n from t group by 1"
