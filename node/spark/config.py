@@ -334,7 +334,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     def problems(cls, config: Config) -> Iterator[Problem]:
         """What is wrong with typed tables, each by itself and beside the others."""
         sinks = sinks_of(config).of_tables
-        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
+        taken = _taken(sinks_of(config))
         names: dict[str, int] = {}
         identifiers: dict[str, int] = {}
         for at, one in enumerate(config.each(cls)):
@@ -350,6 +350,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                     yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
+                yield Problem((*path, "name"), "config.conflict", text)
+            if one.called == SILVER:
+                text = f"{SILVER!r} is what views call silver: give this one another `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
             for name in one.catalog.identifiers if one.catalog is not None else ():
                 if (other := identifiers.setdefault(name, at)) != at:
@@ -489,7 +492,7 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """What is wrong with views, each by itself and beside the others."""
         views = config.each(cls)
         tables = {one.called: one for one in config.each(TypedTable)}
-        taken = {format_path((*path, key)): place for path, key, place in _places(sinks_of(config))}
+        taken = _taken(sinks_of(config))
         for at, table in enumerate(config.each(TypedTable)):
             taken |= table.places(at)
         names: dict[str, int] = {}
@@ -523,6 +526,9 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             elif STREAM in table.dir:
                 text = f"{self.of!r} is a table for each stream, and a view is of one table"
                 yield Problem((*path, "of"), "config.conflict", text)
+            elif self.sink not in (None, table.sink or self.sink):
+                text = f"{self.of!r} is made by {table.sink!r}, which makes its views: leave it out"
+                yield Problem((*path, "sink"), "config.conflict", text)
             return
         names = [one.name for one in sinks]
         if not names:
@@ -555,10 +561,12 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def views_of(config: Config, sink: str) -> tuple[ViewTable, ...]:
     """The views that a sink makes."""
     tables = {one.called for one in tables_of(config, sink)}
+    if sink in (one.name for one in sinks_of(config).spark):
+        tables.add(SILVER)  # of several sinks with Spark, a view of silver names its own
     return tuple(
         one
         for one in config.each(ViewTable)
-        if (one.of in tables if one.of != SILVER else one.sink in (None, sink))
+        if one.of in tables and (one.of != SILVER or one.sink in (None, sink))
     )
 
 
@@ -644,6 +652,16 @@ def _places(table: SinkTables) -> Iterator[tuple[KeyPath, str, Location]]:
         for key in ("table_dir", "silver_dir", "gold_dir"):
             if (place := getattr(sink, key)) is not None:
                 yield ("sink", "spark", at), key, place
+
+
+def _taken(table: SinkTables) -> dict[str, Location]:
+    """Where nothing else may lie, by what says so: tables of sinks, and what is beside them."""
+    taken = {format_path((*path, key)): place for path, key, place in _places(table)}
+    return taken | {
+        f"{said}'s erasures": Location(f"{place}_erasures")
+        for said, place in taken.items()
+        if said.endswith(".table_dir")
+    }
 
 
 def _table_urls(table: SinkTables) -> Iterator[Problem]:

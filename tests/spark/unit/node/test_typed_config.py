@@ -84,6 +84,10 @@ PROBLEMS: list[tuple[str, str]] = [
     ('\n[[table]]\nstreams = ["s"]\ndir = "typed_rejects"\n' + GOOD + TABLE + GOOD,
      "must lie apart from table[0].dir"),
     ('\n[[table]]\nstreams = ["s"]\ndir = "silver"\n' + GOOD, "from sink.spark[0].silver_dir"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "x/silver"\n' + GOOD,
+     "table[0].name: 'silver' is what views call silver"),
+    ('\n[[table]]\nstreams = ["s"]\ndir = "bronze_erasures"\n' + GOOD,
+     "table[0].dir: must lie apart from sink.spark[0].table_dir's erasures"),
     ('\n[[table]]\nstreams = ["s"]\ndir = "bronze/t"\n' + GOOD, "from sink.spark[0].table_dir"),
     ('\n[[table]]\nstreams = ["s"]\ndir = "l/{stream}"\n' + GOOD +
      '\n[[table]]\nstreams = ["s"]\ndir = "l/t"\n' + GOOD, "must lie apart from table[0].dir"),

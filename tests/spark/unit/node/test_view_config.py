@@ -70,6 +70,7 @@ PROBLEMS: list[tuple[str, str]] = [
      "view[0].of: there is no typed table 'none'; there is silver, typed"),
     (view(MINUTES, dir="gold/x"), "view[0].dir: must lie apart from sink.spark[0].gold_dir"),
     (view(MINUTES, dir="typed_rejects"), "must lie apart from table[0].dir's rejects"),
+    (view(MINUTES, dir="bronze_erasures"), "apart from sink.spark[0].table_dir's erasures"),
     (view(MINUTES) + view(MINUTES, name="b"), "view[1].dir: must lie apart from view[0].dir"),
     (view(MINUTES) + view(MINUTES, dir="a/v"), "'v' is the name of view[0]"),
     (view(MINUTES, sink="none"), "view[0].sink: no [[sink.spark]] is named 'none'"),
@@ -86,6 +87,28 @@ def test_what_cannot_be_is_one_clear_error(text: str, said: str, tmp_path: Path)
     with pytest.raises(ConfigError) as failed:
         parse_config(SINK + TABLE + text, tmp_path / "node.toml")
     assert said in str(failed.value)
+
+
+PYTHON = """
+[[sink.python]]
+name = "small"
+streams = ["s*"]
+table_dir = "small"
+"""
+
+
+def test_a_view_of_silver_is_made_by_the_sink_that_has_silver(tmp_path: Path) -> None:
+    table = TABLE + 'sink = "small"\n'
+    text = SINK + PYTHON + table + view(MINUTES) + view(OF_TYPED, '["hour"]', of="typed", dir="w")
+    config = parse_config(text, tmp_path / "node.toml")
+    assert typed_names(config, "lake") == ("view/v",)
+    assert typed_names(config, "small") == ("table/typed", "view/w")
+
+
+def test_a_view_of_a_table_is_made_by_its_tables_sink(tmp_path: Path) -> None:
+    table, made = TABLE + 'sink = "small"\n', view(OF_TYPED, '["hour"]', of="typed", sink="lake")
+    with pytest.raises(ConfigError, match=r"view\[0\]\.sink: 'typed' is made by 'small'"):
+        parse_config(SINK + PYTHON + table + made, tmp_path / "node.toml")
 
 
 def test_a_view_of_silver_needs_silver(tmp_path: Path) -> None:
