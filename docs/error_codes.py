@@ -163,6 +163,7 @@ _MEANINGS: Final = {
     "table.deletes": "another writer has deleted rows of an Iceberg table beside its files",
     "table.expect": "an expectation of a typed table is no condition on its columns",
     "table.install": "what a table's format needs is not installed; the text says how",
+    "table.key": "a typed table has several rows of a key, since another writer has added some",
     "table.layout": "a key, a time or a partition that a typed table of its columns cannot have",
     "table.function": "a function cannot make a table, or returns none",
     "table.module": "an application's module cannot be imported, or declares no table",

@@ -163,7 +163,8 @@ class Keyed:
 
         Raises:
             Conflict: another writer was first, and nothing was done.
-            StoreError: `table.pair`, one of the files is gone.
+            StoreError: `table.pair`, one of the files is gone; `table.key`, another writer has
+                added rows of keys that there are.
         """
         schema = arrow_schema_of(table)
         latest, superseded = self._latest(table, files, schema)
@@ -228,8 +229,11 @@ class Keyed:
         asked = {key for rows in read for key in self._keys(rows)}
         latest: dict[_Key, _Entry] = {}
         present = (conform(rows, wanted) for rows in read_rows(self._location, table, wanted.names))
+        held: set[_Key] = set()
         for rows in self._with_times(present):
-            self._take(latest, _among(rows, among), asked)
+            found = _among(rows, among)
+            self._refuse_doubles(held, found, asked)
+            self._take(latest, found, asked)
         for rows in self._deletes.read():
             self._take(latest, _among(rows, among), asked, deletes=True)
         superseded = at = 0
@@ -251,8 +255,32 @@ class Keyed:
         deletes: bool = False,
     ) -> None:
         for key, one in self._entries(rows, None, deletes=deletes):
-            if key in asked and ((other := latest.get(key)) is None or other.is_before(one)):
+            # What another writer has added is no entry: whatever comes is later.
+            is_entry = None not in (*one.log, one.number, one.time)
+            if key not in asked or not is_entry:
+                continue
+            if (other := latest.get(key)) is None or other.is_before(one):
                 latest[key] = one
+
+    def _refuse_doubles(self, held: set[_Key], rows: pa.RecordBatch, asked: set[_Key]) -> None:
+        """Refuse a second row of a key, which a merge would make like the first one.
+
+        Raises:
+            StoreError: `table.key`.
+        """
+        for key in self._keys(rows):
+            if key in held:
+                said = ", ".join(
+                    f"{name} = {value!r:.80}"
+                    for name, value in zip(self._layout.key, key, strict=True)
+                )
+                raise StoreError(
+                    "table.key",
+                    f"{self._location} has two rows of the key {said}, of which another writer "
+                    "has added one: delete it, and the table goes on",
+                )
+            if key in asked:
+                held.add(key)
 
     def _keys(self, rows: pa.RecordBatch) -> Iterator[_Key]:
         return zip(*(rows.column(name).to_pylist() for name in self._layout.key), strict=True)

@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
+import pyarrow as pa
 from deltalake import Transaction
 
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.arrays import REJECTS
@@ -69,6 +70,7 @@ class Pairs:
         end: Sequence[Transaction] = (),
         retried: Sequence[str] | None = None,
         unexpected: Unexpected | None = None,
+        columns: pa.Schema | None = None,
     ) -> bool:
         """Commit files that are written, and how far the table has come.
 
@@ -79,15 +81,22 @@ class Pairs:
             end: where it is then.
             retried: files of the rejects that these ones are made of, and that go.
             unexpected: how many rows did not meet an expectation.
+            columns: those that the table had when its files were written.
 
         Returns:
             Whether it was done; where it was not the files are removed.
+
+        Raises:
+            ConfigError: `table.schema`, another writer has changed or removed columns; the files
+                are removed.
         """
         for _ in range(_ATTEMPTS):
             with suppress(Conflict), self.table.committing():
                 # Files that hold what was erased are gone then, also for the next attempt.
                 files = self.table.allowed(files, self._erasures)
                 rejects = self.rejects.allowed(rejects, self._erasures)
+                if files and columns is not None:
+                    self._refuse_others(columns, files, rejects)
                 return self._commit(files, rejects, start, end, retried, unexpected)
         raise self._busy()
 
@@ -122,6 +131,22 @@ class Pairs:
         except Conflict:
             self._recover()
         return True
+
+    def _refuse_others(
+        self, columns: pa.Schema, files: Sequence[TableFile], rejects: Sequence[TableFile]
+    ) -> None:
+        """Keep files out of a table that has no longer the columns that they have."""
+        table = self.table.open()
+        present = None if table is None else table.arrow_schema
+        if present is None:
+            return
+        kinds = dict(zip(present.names, present.types, strict=True))
+        other = [one.name for one in columns if kinds.get(one.name) != one.type]
+        if other:
+            self.table.remove([one.name for one in files])
+            self.rejects.remove([one.name for one in rejects])
+            text = f"another writer has changed or removed columns of {self.table.name}"
+            raise ConfigError("table.schema", f"{text}: {', '.join(other)}"[:500])
 
     def _recover(self) -> OpenTable | None:
         for _ in range(_ATTEMPTS):

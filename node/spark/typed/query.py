@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
@@ -83,6 +84,7 @@ class TypedQuery:
             layout=config.layout,
         )
         self._plan: Plan | None = None
+        self._columns: pa.Schema | None = None
         self._ahead: Position | None = None
 
     def step(self) -> bool:
@@ -131,6 +133,7 @@ class TypedQuery:
                 start=[*saved.transactions(), *before],
                 end=[*until, *after],
                 unexpected=unexpected,
+                columns=self._columns,
             )
             self._ahead = None
         else:
@@ -206,7 +209,8 @@ class TypedQuery:
 
     def _planned(self, columns: Columns) -> Plan:
         table = self._table.open()
-        names = [] if table is None else table.arrow_schema.names
+        self._columns = None if table is None else table.arrow_schema
+        names = [] if self._columns is None else self._columns.names
         return Plan(
             source=self.config.source,
             table=written_columns(columns),
@@ -239,7 +243,13 @@ class TypedQuery:
             unexpected = {name: unexpected[name] for name in self._warned & unexpected.keys()}
             before, after = self._totals(table, unexpected, _counts(outcomes))
             if self._pairs.commit(
-                written, rejected, start=before, end=after, retried=files, unexpected=unexpected
+                written,
+                rejected,
+                start=before,
+                end=after,
+                retried=files,
+                unexpected=unexpected,
+                columns=self._columns,
             ):
                 return sum(one.rows for one in written), sum(one.rows for one in rejected)
         raise StoreError("table.busy", f"the rejects of {self.config.name} change all the time")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import parts
@@ -374,3 +375,49 @@ def test_what_is_inferred_of_bronze_is_a_table_that_loads(lake: Lake) -> None:
     run(lake.table(columns=table["columns"], streams=("sensors/*",)))
     assert lake.places() == [0, 1]
     assert infer_table(str(lake.bronze.table), ["none"], 100) == ((), 0)
+
+
+@pytest.mark.parametrize("more", [GOOD, BAD])
+def test_columns_that_another_writer_has_removed_are_made_anew(lake: Lake, more: bytes) -> None:
+    query = lake.table()
+    lake.push(GOOD)
+    run(query)
+    table = lake.directory / "t"
+    kept = DeltaTable(table).to_pyarrow_table(columns=["_stream", "_index", "id"])
+    write_deltalake(table, kept, mode="overwrite", schema_mode="overwrite")
+    lake.push(GOOD, more)
+    said = "another writer has changed or removed columns of .*: _partition, .*, at"
+    with pytest.raises(ConfigError, match=said) as failed:
+        query.step()
+    assert failed.value.code == "table.schema"
+    run(query)
+    lake.push(GOOD)
+    run(query)
+    rows = lake.rows()
+    assert [row["_index"] for row in rows] == ([0, 1, 3] if more == BAD else [0, 1, 2, 3])
+    assert [row["at"] is None for row in rows] == [True, *[False] * (len(rows) - 1)]
+    assert len(rejected(lake)) == (more == BAD)
+
+
+def test_a_column_that_another_writer_has_made_another_leaves_the_table_waiting(
+    lake: Lake,
+) -> None:
+    query, table = lake.table(), lake.directory / "t"
+    lake.push(GOOD)
+    run(query)
+    before = DeltaTable(table).to_pyarrow_table()
+    texts = before.set_column(before.column_names.index("id"), "id", pa.array(["1"]))
+    write_deltalake(table, texts, mode="overwrite", schema_mode="overwrite")
+    lake.push(GOOD)
+    for said in (
+        "another writer has changed or removed columns of .*: id",
+        "string in the table",
+        "string in",
+    ):
+        with pytest.raises(ConfigError, match=said) as failed:
+            query.step()
+        assert failed.value.code == "table.schema"
+    assert DeltaTable(table).count() == 1
+    write_deltalake(table, before, mode="overwrite", schema_mode="overwrite")
+    run(query)
+    assert lake.places() == [0, 1]
