@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.nextgraph.events import EVENT
 from rillnode.codecs.streamr.message import EncryptionType, decode_message
 from rillnode.node.spark.schema_upgrade import conform
@@ -29,6 +29,7 @@ from rillnode.node.spark.typed.arrays import (
     value_array,
 )
 from rillnode.node.spark.typed.columns import (
+    COLUMNS_MAX,
     Column,
     Columns,
     attribute,
@@ -228,10 +229,26 @@ class Lander:
             raise _Misfit(_reason(other)) from other
         if not fields:
             return one
-        if self._plan.settled and self._plan.evolve in ("add", "widen"):
-            text = f"{_reason(error)}: it could not become a column of the table"
-            raise _Misfit(text) from error
+        if self._plan.evolve in ("add", "widen"):
+            if (count := self._would_have(fields)) > COLUMNS_MAX:
+                # Some of them would fill the table for nothing: the entry does not fit anyway.
+                text = f"the table would have {count:,} columns, more than the {COLUMNS_MAX:,}"
+                raise _Misfit(f"{_reason(error)}: {text} that it may have") from error
+            if self._plan.settled:
+                text = f"{_reason(error)}: it could not become a column of the table"
+                raise _Misfit(text) from error
         return _Unsettled(fields, frozenset(), one)
+
+    def _would_have(self, fields: dict[str, Any]) -> int:
+        """How many columns a table would have that took in all fields of an entry."""
+        new, present = new_columns([fields]), sum(one.count() for one in self.columns)
+        most = present + sum(one.count() for one in new)
+        if most <= COLUMNS_MAX:
+            return most
+        try:
+            return sum(one.count() for one in merge_columns(self.columns, new, widen=False))
+        except ConfigError:
+            return present  # what cannot be is told when the others have been taken in
 
     def _change(self, rows: pa.RecordBatch, at: int, change: _Unsettled) -> str:
         names = ", ".join(sorted(change.fields))[:REASON_MAX]

@@ -421,3 +421,27 @@ def test_a_column_that_another_writer_has_made_another_leaves_the_table_waiting(
     write_deltalake(table, before, mode="overwrite", schema_mode="overwrite")
     run(query)
     assert lake.places() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        {f"f{at}": at for at in range(5_000)},
+        {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)},
+        {"pos": {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)}},
+    ],
+)
+@pytest.mark.parametrize("evolve", ["add", "widen"])
+def test_an_entry_with_too_many_fields_does_not_fill_the_table(
+    lake: Lake, evolve: str, many: dict[str, Any]
+) -> None:
+    columns = {**COLUMNS, "pos?": {"lat": "float?"}}
+    entry = json.loads(GOOD)
+    some = {f"s{at}": at for at in range(500)}
+    lake.push(*(json.dumps({**entry, **more}).encode() for more in (many, some, {"site": "x"})))
+    run(lake.table(columns=columns, evolve=evolve))
+    assert lake.places() == [1, 2]
+    ((index, reason, _),) = rejected(lake)
+    assert (index, "more than the 1,000 that it may have" in reason) == (0, True)
+    assert {"s0", "s499", "site"} <= set(lake.rows()[0])
+    assert len(DeltaTable(lake.directory / "t").schema().fields) == 5 + 4 + 501
