@@ -7,6 +7,7 @@ same outcome, and there is no other state that could be lost. `docs/decisions/00
 no Spark query, and why DataFusion runs the SQL.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,11 @@ TICKS_MAX: Final = 10_000
 _SQL: Final = "rillnode.view"
 """As what a view's transactions say by which SQL, and of what, its rows were calculated."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OUT_OF_RANGE: Final = re.compile(r"Timestamp (-?\d+) out of range")
+_RANGE_REMEDY: Final = (
+    "and date_trunc takes those of the years 1678 to 2261: leave others out, such as with "
+    "`where at between '1970-01-01' and '2262-01-01'`"
+)
 _EVER: Final = (-(2**62), 2**62)
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -97,6 +103,16 @@ class ViewQuery:
                 where the view is to be.
             StoreError: the source's log does not reach back to where the view has come.
         """
+        try:
+            return self._step()
+        except Exception as error:
+            # The reader of rows raises nothing more special.
+            if (found := _OUT_OF_RANGE.search(str(error))) is None:
+                raise
+            text = f"the sql of view {self.view.name}: a row has the time {found[1]} us since 1970"
+            raise ConfigError("view.sql", f"{text}, {_RANGE_REMEDY}") from error
+
+    def _step(self) -> bool:
         relations = self._source.relations()
         if not relations:
             return False

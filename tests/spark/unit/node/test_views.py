@@ -127,6 +127,26 @@ def test_rows_whose_files_are_gone_are_no_longer_counted(lake: Lake, sql: str) -
     assert sum(row["n"] for row in rows(lake)) == 5
 
 
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize("column", ["date_trunc('day', at)", "date_trunc('day', at)::date"])
+def test_a_time_that_sql_cannot_cut_off_is_told_with_its_remedy(
+    lake: Lake, time: str, column: str
+) -> None:
+    sql = f"select {column} as day, count(*) as n from t WHERE group by 1"
+    bare = view_of(lake, sql.replace("WHERE", ""), ("day",))
+    between = "where at between '1970-01-01' and '2262-01-01'"
+    limited = view_of(lake, sql.replace("WHERE", between), ("day",), "limited")
+    lake.push(reading(1))
+    run(lake.table())
+    assert (run_view(bare), run_view(limited)) == (1, 1)
+    lake.push(json.dumps({"id": 2, "at": time}).encode(), reading(3))
+    run(lake.table())
+    with pytest.raises(ConfigError, match=r"of view v: a row has the time .*`where at between"):
+        run_view(bare)
+    assert run_view(limited) == 1
+    assert [row["n"] for row in rows(lake, "limited")] == [2]
+
+
 @pytest.mark.parametrize(
     ("sql", "slot"),
     [
