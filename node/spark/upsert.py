@@ -212,10 +212,10 @@ def _read(location: str, table: Slots, paths: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(batches, schema=table.schema)
 
 
-def _write(location: str, rows: pa.Table) -> list[AddAction]:
+def _write(location: str, rows: pa.Table) -> list[AddAction | RemoveAction]:
     system, root = filesystem(location)
     system.create_dir(root, recursive=True)
-    actions: list[AddAction] = []
+    actions: list[AddAction | RemoveAction] = []
     for first in range(0, rows.num_rows, FILE_ROWS_MAX):
         part = rows.slice(first, FILE_ROWS_MAX)
         name = f"part-{uuid.uuid4()}.zstd.parquet"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
@@ -132,6 +132,17 @@ class Lake:
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         """The rows of a table, by the place of their entries."""
         return sorted(self.read(name), key=lambda row: (row["_stream"], row["_index"]))
+
+    def write(self, rows: pa.Table, *, anew: bool = False) -> None:
+        """Write to the table as somebody else would: append rows, or replace them and its columns.
+
+        The stubs of pyarrow do not know that its tables are what `write_deltalake` takes.
+        """
+        data: Any = rows
+        if anew:
+            write_deltalake(self.directory / "t", data, mode="overwrite", schema_mode="overwrite")
+        else:
+            write_deltalake(self.directory / "t", data, mode="append", schema_mode="merge")
 
     def places(self, name: str = "t") -> list[int]:
         """The indexes of the entries in a table."""

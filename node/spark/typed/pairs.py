@@ -140,7 +140,7 @@ class Pairs:
         present = None if table is None else table.arrow_schema
         if present is None:
             return
-        kinds = dict(zip(present.names, present.types, strict=True))
+        kinds = {one.name: one.type for one in present}
         other = [one.name for one in columns if kinds.get(one.name) != one.type]
         if other:
             self.table.remove([one.name for one in files])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from pipeline_samples import TIME
@@ -369,10 +369,7 @@ def test_what_comes_after_a_merge_is_merged_at_once(
 def test_a_row_of_another_writer_is_older_than_any_entry(lake: Lake) -> None:
     lake.push(entry(1, 1, at=9), entry(2, 2, at=9))
     run(keyed(lake, TIMED))
-    write_deltalake(
-        lake.directory / "t", pa.table({"id": [3, None], "n": [30, 31]}), mode="append",
-        schema_mode="merge",
-    )  # fmt: skip
+    lake.write(pa.table({"id": [3, None], "n": [30, 31]}))
     lake.push(entry(3, 3, at=1), entry(4, 4), entry(1, 5))
     run(keyed(lake, TIMED))
     found = sorted((row["n"], row["id"]) for row in lake.read("t"))
@@ -382,8 +379,7 @@ def test_a_row_of_another_writer_is_older_than_any_entry(lake: Lake) -> None:
 def test_a_second_row_of_a_key_is_one_clear_error_until_it_is_deleted(lake: Lake) -> None:
     lake.push(entry(1, 1), entry(2, 2))
     run(keyed(lake))
-    table = lake.directory / "t"
-    write_deltalake(table, pa.table({"id": [1], "n": [9]}), mode="append", schema_mode="merge")
+    lake.write(pa.table({"id": [1], "n": [9]}))
     lake.push(entry(2, 3))
     run(keyed(lake))  # other keys go on
     lake.push(entry(1, 4))
@@ -392,6 +388,6 @@ def test_a_second_row_of_a_key_is_one_clear_error_until_it_is_deleted(lake: Lake
         with pytest.raises(StoreError, match=r"two rows of the key id = 1, .* delete it") as failed:
             query.step()
         assert failed.value.code == "table.key"
-    DeltaTable(table).delete("n = 9")
+    DeltaTable(lake.directory / "t").delete("n = 9")
     run(query)
     assert state(lake) == {1: 4, 2: 3}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import parts
@@ -19,7 +19,7 @@ from rillnode.node.spark.typed.query import EMPTY_VERSIONS_MAX
 from rillnode.node.spark.typed.schemas import SchemaSource
 from rillnode.node.spark.typed.tables import TypedTables, directory_of
 from rillnode.node.spark.typed.work import in_process
-from table_readers import rows_of, wrong_answers
+from table_readers import plain_rows, rows_of, wrong_answers
 from typed_samples import COLUMNS, CREATED_AT, Lake, die_after, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'
@@ -382,9 +382,8 @@ def test_columns_that_another_writer_has_removed_are_made_anew(lake: Lake, more:
     query = lake.table()
     lake.push(GOOD)
     run(query)
-    table = lake.directory / "t"
-    kept = DeltaTable(table).to_pyarrow_table(columns=["_stream", "_index", "id"])
-    write_deltalake(table, kept, mode="overwrite", schema_mode="overwrite")
+    kept = plain_rows(str(lake.directory / "t")).select(["_stream", "_index", "id"])
+    lake.write(kept, anew=True)
     lake.push(GOOD, more)
     said = "another writer has changed or removed columns of .*: _partition, .*, at"
     with pytest.raises(ConfigError, match=said) as failed:
@@ -402,12 +401,13 @@ def test_columns_that_another_writer_has_removed_are_made_anew(lake: Lake, more:
 def test_a_column_that_another_writer_has_made_another_leaves_the_table_waiting(
     lake: Lake,
 ) -> None:
-    query, table = lake.table(), lake.directory / "t"
+    query = lake.table()
     lake.push(GOOD)
     run(query)
-    before = DeltaTable(table).to_pyarrow_table()
-    texts = before.set_column(before.column_names.index("id"), "id", pa.array(["1"]))
-    write_deltalake(table, texts, mode="overwrite", schema_mode="overwrite")
+    before = plain_rows(str(lake.directory / "t"))
+    fields = [pa.field(one.name, pa.string()) if one.name == "id" else one for one in before.schema]
+    texts = before.cast(pa.schema(fields))
+    lake.write(texts, anew=True)
     lake.push(GOOD)
     for said in (
         "another writer has changed or removed columns of .*: id",
@@ -417,8 +417,8 @@ def test_a_column_that_another_writer_has_made_another_leaves_the_table_waiting(
         with pytest.raises(ConfigError, match=said) as failed:
             query.step()
         assert failed.value.code == "table.schema"
-    assert DeltaTable(table).count() == 1
-    write_deltalake(table, before, mode="overwrite", schema_mode="overwrite")
+    assert DeltaTable(lake.directory / "t").count() == 1
+    lake.write(before, anew=True)
     run(query)
     assert lake.places() == [0, 1]
 
