@@ -70,6 +70,11 @@ class OpenDeltaTable:
         """Its columns."""
         return arrow_schema_of(self.table)
 
+    @property
+    def id(self) -> str:
+        """What no other table has, one that is made anew in its place included."""
+        return str(self.table.metadata().id)
+
     def transaction_version(self, app_id: str) -> int | None:
         """A number that a commit has left; None where none has."""
         return self.table.transaction_version(app_id)

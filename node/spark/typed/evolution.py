@@ -120,6 +120,8 @@ class TableSchema:
 
     def _become(self, wanted: Columns, why: str) -> tuple[OpenTable, Columns]:
         table = self._store.open()
+        if table is None:
+            self._history = None  # of one that was removed
         merged = merge_columns(present_columns(table, self._store.name), wanted, widen=self._widen)
         # What is declared says which columns every entry has; the table itself does not know.
         merged = merge_columns(merged, self._declared, widen=self._widen)

@@ -85,6 +85,11 @@ class OpenIcebergTable:
         """Its columns."""
         return arrow_of(self.table.schema())
 
+    @property
+    def id(self) -> str:
+        """What no other table has, one that is made anew in its place included."""
+        return str(self.table.metadata.table_uuid)
+
     def transaction_version(self, app_id: str) -> int | None:
         """A number that a commit has left; None where none has."""
         return self._numbers.get(app_id)

@@ -45,7 +45,8 @@ class Pairs:
         """Commit the half that a killed process has left.
 
         Raises:
-            StoreError: `table.pair`, the log of the rejects no longer tells it.
+            StoreError: `table.pair`, the log of the rejects no longer tells it, or the table is
+                another than theirs.
         """
         with self.table.committing():
             self._recover()
@@ -118,9 +119,11 @@ class Pairs:
             table.commit(files, end, noted=_told(unexpected))
             return True
         log = self.rejects.become(REJECTS, None)
-        number = (log.transaction_version(_PAIR) or 0) + 1
+        # Of the rejects, too, somebody may have removed what there was.
+        number = max(one.transaction_version(_PAIR) or 0 for one in (table, log)) + 1
         pair = {
             "number": number,
+            "table": table.id,
             "files": [asdict(one) for one in files],
             "positions": [[one.app_id, one.version] for one in end],
             METADATA: unexpected or {},
@@ -151,13 +154,14 @@ class Pairs:
     def _recover(self) -> OpenTable | None:
         for _ in range(_ATTEMPTS):
             table, rejects = self.table.open(), self.rejects.open()
-            if table is None or rejects is None:
-                return table
-            number = rejects.transaction_version(_PAIR) or 0
-            if number <= (table.transaction_version(_PAIR) or 0):
+            number = 0 if rejects is None else rejects.transaction_version(_PAIR) or 0
+            if number <= (0 if table is None else table.transaction_version(_PAIR) or 0):
                 return table
             if not (pair := self.rejects.pair(number)):
                 text = f"{self.rejects.name} no longer tells what {self.table.name} was to get"
+                raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
+            if table is None or pair["table"] != table.id:
+                text = f"{self.table.name} was removed, and {self.rejects.name} was not"
                 raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
             with suppress(Conflict):
                 _finish(table, pair)

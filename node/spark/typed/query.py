@@ -201,7 +201,7 @@ class TypedQuery:
 
     def _prepared(self) -> Plan:
         """How entries are landed; the table is there then, and as it was declared."""
-        if self._plan is None:
+        if self._plan is None or self._table.open() is None:  # somebody may have removed it
             self._pairs.recover()
             _, columns = self._typed.declare(load_schema(self.config.source), "declared")
             self._plan = self._planned(columns)

@@ -60,6 +60,11 @@ class OpenTable(Protocol):
         """Its columns."""
         ...
 
+    @property
+    def id(self) -> str:
+        """What no other table has, one that is made anew in its place included."""
+        ...
+
     def transaction_version(self, app_id: str) -> int | None:
         """A number that a commit has left; None where none has."""
         ...

@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.typed import pairs
+from rillnode.node.spark.typed.delta_store import DeltaStore
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
 from rillnode.node.spark.typed.query import EMPTY_VERSIONS_MAX
 from rillnode.node.spark.typed.schemas import SchemaSource
@@ -30,6 +32,14 @@ NEW = b'{"id":1,"at":"2026-01-01T12:00:00Z","site":"x","pos":{"lat":1.5}}'
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
+
+
+class KilledError(BaseException):
+    """Ends a step as the end of its process would."""
+
+
+def kill(*_: object) -> None:
+    raise KilledError
 
 
 def rejected(lake: Lake, name: str = "t") -> list[tuple[int, str, int]]:
@@ -445,3 +455,45 @@ def test_an_entry_with_too_many_fields_does_not_fill_the_table(
     assert (index, "more than the 1,000 that it may have" in reason) == (0, True)
     assert {"s0", "s499", "site"} <= set(lake.rows()[0])
     assert len(DeltaTable(lake.directory / "t").schema().fields) == 5 + 4 + 501
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("items", [(GOOD, BAD), (BAD,), (GOOD,)])
+def test_a_table_that_is_removed_is_made_anew_and_never_half(
+    lake: Lake, items: tuple[bytes, ...], is_running: bool
+) -> None:
+    query = lake.table()
+    for _ in range(2):
+        lake.push(*items)
+        run(query)
+    run(query)
+    shutil.rmtree(lake.directory / "t")
+    if not is_running:
+        query = lake.table()
+    lake.push(GOOD, BAD)
+    if BAD in items:
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"was removed, and .* remove both") as failed:
+                query.step()
+            assert failed.value.code == "table.pair"
+        shutil.rmtree(lake.directory / "t_rejects")
+    run(query)
+    landed = [*lake.places(), *(index for index, _, _ in rejected(lake))]
+    assert sorted(landed) == list(range(2 * len(items) + 2))
+    assert [one.version for one in DeltaStore(str(lake.directory / "t")).history()] == [1]
+
+
+def test_rejects_that_are_removed_begin_anew(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = lake.table()
+    for _ in range(2):
+        lake.push(GOOD, BAD)
+        run(query)
+    shutil.rmtree(lake.directory / "t_rejects")
+    lake.push(GOOD, BAD)
+    with monkeypatch.context() as patched:
+        patched.setattr(pairs, "_finish", kill)
+        with pytest.raises(KilledError):
+            query.step()
+    run(lake.table())
+    assert lake.places() == [0, 2, 4]
+    assert [index for index, _, _ in rejected(lake)] == [5]
