@@ -202,7 +202,12 @@ class TableLog:
         if self._table is None:
             self._table = open_table(self.location)
         else:
-            self._table.update_incremental()
+            try:
+                self._table.update_incremental()
+            except DeltaError:
+                # It may have been removed: the next look begins anew.
+                self._table = self._base = None
+                raise
         return self._table
 
     def plan(

@@ -2,11 +2,13 @@
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import upsert as upserting
@@ -125,6 +127,23 @@ def test_rows_whose_files_are_gone_are_no_longer_counted(lake: Lake, sql: str) -
     run_view(query)
     assert rows(lake) == made_at_once(lake, sql)
     assert sum(row["n"] for row in rows(lake)) == 5
+
+
+def test_a_running_view_tells_that_its_table_was_made_anew(lake: Lake) -> None:
+    query = view_of(lake, BY_SITE)
+    for number in range(3):
+        lake.push(reading(number))
+        run(lake.table())
+        run_view(query)
+    shutil.rmtree(lake.directory / "t")
+    run(lake.table())
+    with pytest.raises(DeltaError):
+        query.step()
+    with pytest.raises(ConfigError, match="was made anew: remove"):
+        query.step()
+    shutil.rmtree(lake.directory / "v")
+    run_view(query)
+    assert sum(row["n"] for row in rows(lake)) == 3
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
