@@ -317,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", default=PARTS)
     parser.add_argument("--quick", action="store_true", help="small and short: does it work?")
-    parser.add_argument("--rows", type=int, default=800_000)
+    parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--dir", type=Path, default=None, help="a directory on a disk")
     options = parser.parse_args(arguments)
