@@ -64,6 +64,7 @@ _PARTS: Final = {
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "simulation": "seeds and copies a second, beside other simulators",
     "spark": "node to Delta table, beside Spark's own file source",
+    "spark_typed": "typed tables with Spark and without it, beside plain PySpark and delta-rs",
     "store": "the store alone",
     "store_copy": "a large store moved to JetStream and back",
     "streamr_resend": "resends from a stream of a million messages to a Streamr client",

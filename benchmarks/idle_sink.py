@@ -40,10 +40,10 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="a typed table for each stream")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        print(json.dumps(asyncio.run(_measure(Path(directory), options))))
+        print(json.dumps(asyncio.run(measure(Path(directory), **vars(options)))))
 
 
-def _config(directory: Path, options: argparse.Namespace) -> Config:
+def _config(directory: Path, kind: str, trigger: float, *, tables: bool) -> Config:
     config = Config(
         name="idle",
         data_dir=directory / "data",
@@ -53,38 +53,47 @@ def _config(directory: Path, options: argparse.Namespace) -> Config:
     )
     place = Location(directory / "table")
     common: dict[str, Any] = {"name": "all", "streams": ("*",), "table_dir": place}
-    common["trigger_seconds"] = options.trigger
-    match options.kind:
+    common["trigger_seconds"] = trigger
+    match kind:
         case "none":
             return config
         case "spark":
             sinks = SinkTables(spark=(SparkSink(**common),))
         case _:
             sinks = SinkTables(python=(PythonSink(**common),))
-    typed = directory / "typed" / "{stream}" if options.tables else directory / "typed"
+    typed = directory / "typed" / "{stream}" if tables else directory / "typed"
     table = TypedTable(name="typed", streams=("*",), dir=Location(typed), columns={"id": "int"})
     return config.having(sinks).having(table)
 
 
-async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
-    async with Node(_config(directory, options)) as node:
-        names = [f"s{number}" for number in range(options.streams)]
+async def measure(
+    directory: Path,
+    *,
+    kind: str,
+    streams: int,
+    seconds: float,
+    trigger: float = 5.0,
+    tables: bool = False,
+) -> dict[str, Any]:
+    """What a sink of some kind costs, once all has landed: see the module's arguments."""
+    async with Node(_config(directory, kind, trigger, tables=tables)) as node:
+        names = [f"s{number}" for number in range(streams)]
         for stream in await node.client.open_streams(names):
             await stream.push_many([b'{"id": %d}' % at for at in range(_ENTRIES)])
-        total = _ENTRIES * options.streams
+        total = _ENTRIES * streams
         deadline = time.monotonic() + _LANDED_SECONDS
-        while options.kind != "none" and await _landed(node) < total:
+        while kind != "none" and await _landed(node) < total:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not landed: {await node.client.status()}")
             await asyncio.sleep(1)
         await asyncio.sleep(_SETTLED_SECONDS)
         pid = None
-        if options.kind != "none":
+        if kind != "none":
             pid = (await node.client.status())["sinks"]["all"]["pid"]
         node_cpu, job_cpu, seen = -time.process_time(), 0.0, _taken(pid)
         started = time.monotonic()
         # Each second, because Spark's Python workers come and go.
-        while (seconds := time.monotonic() - started) < options.seconds:
+        while (passed := time.monotonic() - started) < seconds:
             await asyncio.sleep(1)
             before, seen = seen, _taken(pid)
             job_cpu += sum(taken - before.get(one, 0.0) for one, taken in seen.items())
@@ -93,10 +102,13 @@ async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, An
         if pid is not None:
             state = (await node.client.status())["sinks"]["all"]["state"]
         return {
-            **vars(options),
+            "kind": kind,
+            "streams": streams,
+            "trigger": trigger,
+            "tables": tables,
             "state": state,
-            "node_percent": round(100 * node_cpu / seconds, 2),
-            "job_percent": round(100 * job_cpu / seconds, 2),
+            "node_percent": round(100 * node_cpu / passed, 2),
+            "job_percent": round(100 * job_cpu / passed, 2),
             "job_mib": round(_resident(pid) / 2**20),
             "load": round(os.getloadavg()[0], 1),
         }

@@ -75,7 +75,7 @@ class Figure:
     cpu_seconds_per_million: float
 
 
-def sample_blocks(seed: int = 7) -> list[bytes]:
+def sample_blocks(blocks: int = BLOCKS, seed: int = 7) -> list[bytes]:
     """Blocks of JSON entries, each of exactly ENTRY_BYTES."""
     source = random.Random(seed)
     numbers = itertools.count()
@@ -87,7 +87,7 @@ def sample_blocks(seed: int = 7) -> list[bytes]:
             position=0,
             body=pack_body([_entry(source, next(numbers)) for _ in range(BLOCK_ROWS)]),
         )
-        for at in range(BLOCKS)
+        for at in range(blocks)
     ]
 
 

@@ -1,15 +1,17 @@
-"""From bronze to silver, and from an event to its row of silver.
+"""From bronze to silver, and from an event to its row of silver and of a typed table.
 
     python -m benchmarks.spark_tables rate [--rows N] [--rounds R] [--dir DIRECTORY]
-    python -m benchmarks.spark_tables latency [--per-second N] [--seconds S] [--dir DIRECTORY]
+    python -m benchmarks.spark_tables latency [--kind KIND] [--per-second N] [--seconds S]
+                                              [--dir DIRECTORY]
 
 `rate` lands 1 KiB JSON entries in a bronze table and makes silver of them, beside what Spark does
 by itself with the same files: its file source, JSON parsed, duplicates left out with the same state
 store, its Parquet sink. The first batches of a case are not counted.
 
-`latency` runs a node with a sink, pushes events over the encrypted link at a steady rate and looks
-at the silver table afterwards: from the time that an event says it was made at to the commit that
-holds it. The memory is that of the job's Java virtual machine and of all its processes together,
+`latency` runs a node with a sink of either kind, pushes events over the encrypted link at a steady
+rate and looks at a typed table afterwards, and with Spark at silver: from the time that an event
+says it was made at to the commit that holds it, and from the start of the node to the first commit.
+The memory is that of the job's Java virtual machine and of all its processes together,
 each process's share of what they share, at its highest.
 """
 
@@ -25,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
@@ -50,7 +53,7 @@ from rillnode.node.config import Config, GrantTable, HttpListener, Location, Noi
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.runtime import Node
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.config import SinkTables, SparkSink
+from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink, TypedTable
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import live_files, open_table
 from rillnode.node.spark.parquet import TableFile, write_files
@@ -63,8 +66,8 @@ from rillnode.node.spark.tables import BRONZE_SCHEMA
 DUPLICATE_SECONDS: Final = 600.0
 STREAM: Final = "sensors"
 PUSHES_PER_SECOND: Final = 20
-WARM_SECONDS: Final = 25.0
-"""Events before then are not counted: Spark's code is compiled and its workers are started."""
+WARM_SECONDS: Final = 10.0
+"""Time after the first rows whose events are not counted: Spark's code is compiled meanwhile."""
 LAND_SECONDS_MAX: Final = 300.0
 
 
@@ -155,13 +158,23 @@ def measure_rate(rows: int, rounds: int, directory: Path) -> None:
     show(figures)
 
 
-def _config(directory: Path, client: str) -> Config:
-    sink = SparkSink(
-        name="bronze",
+def _config(directory: Path, client: str, kind: str, *, silver: bool) -> Config:
+    common: dict[str, Any] = {
+        "name": "bronze",
+        "streams": (STREAM,),
+        "table_dir": Location(directory / "bronze"),
+        "trigger_seconds": 1.0,
+    }
+    if kind == "python":
+        sinks = SinkTables(python=(PythonSink(**common),))
+    else:
+        place = Location(directory / "silver") if silver else None
+        sinks = SinkTables(spark=(SparkSink(**common, silver_dir=place),))
+    typed = TypedTable(
+        name="typed",
         streams=(STREAM,),
-        table_dir=Location(directory / "bronze"),
-        silver_dir=Location(directory / "silver"),
-        trigger_seconds=1.0,
+        dir=Location(directory / "typed"),
+        columns={"at": "timestamp_ms", "note": "string"},
     )
     return Config(
         name="bench",
@@ -169,44 +182,57 @@ def _config(directory: Path, client: str) -> Config:
         noise=NoiseListener(listen="127.0.0.1:0"),
         http=HttpListener(enabled=False),
         grants=(GrantTable(who=client, streams="*", may=("create", "push")),),
-        tables=[SinkTables(spark=(sink,))],
+        tables=[sinks, typed],
     )
 
 
-async def measure_latency(per_second: int, seconds: float, directory: Path) -> None:
-    """Push events, wait until silver has them, and show how long each took."""
+async def measure_latency(
+    kind: str, per_second: int, seconds: float, directory: Path, *, silver: bool = False
+) -> None:
+    """Push events, wait until the tables have them, and show how long each took."""
+    directory.mkdir(exist_ok=True)
     key = directory / "client.key"
     identity = read_or_make_key(key, os.urandom(32))
     memory = [(0, 0)]
-    async with Node(_config(directory, f"noise:{identity.public_hex}")) as node:
+    tables = [directory / "typed", *([directory / "silver"] if silver else [])]
+    started = time.time()
+    config = _config(directory, f"noise:{identity.public_hex}", kind, silver=silver)
+    async with Node(config) as node:
         url = f"noise://{node.addresses()['noise']}"
         async with await rillnode.connect(url, key_file=key, node_identity=node.identity) as client:
             stream = await client.stream(STREAM, partitions=4)
-            pushed, begin = 0, time.time()
-            total = round(per_second * (WARM_SECONDS + seconds))
-            while pushed < total:
-                due = min(total, round((time.time() - begin) * per_second))
+            pushed, begin, until = 0, time.time(), None
+            while until is None or time.time() < until:
+                due = round((time.time() - begin) * per_second)
                 if due > pushed:
                     await stream.push_many(_events(due - pushed))
                     pushed = due
-                if int(time.time() - begin) > len(memory):
+                if int(time.time() - begin) >= len(memory):
                     memory.append(_memory(node.status()["sinks"]["bronze"]["pid"]))
+                    if until is None and all(_rows(one) for one in tables):
+                        until = time.time() + WARM_SECONDS + seconds
+                    elif until is None and time.time() - begin > LAND_SECONDS_MAX:
+                        raise RuntimeError("nothing is landed")
                 await asyncio.sleep(1 / PUSHES_PER_SECOND)
         deadline = time.monotonic() + LAND_SECONDS_MAX
-        while _rows(directory / "silver") < total:
+        while any(_rows(one) < pushed for one in tables):
             if time.monotonic() > deadline:
-                raise RuntimeError("silver does not have every event")
+                raise RuntimeError("not every event is landed")
             await asyncio.sleep(0.5)
-    latencies = sorted(_latencies(directory / "silver", round((begin + WARM_SECONDS) * 1000)))
     java, everything = (max(sizes) / 2**20 for sizes in zip(*memory, strict=True))
-    table = Table("events", "p50 s", "p95 s", "max s", "Java MiB", "all processes MiB")
-    table.add_row(
-        f"{len(latencies):,}",
-        *(f"{latencies[min(len(latencies) - 1, int(len(latencies) * share))] / 1000:.2f}"
-          for share in (0.5, 0.95, 1.0)),
-        f"{java:,.0f}", f"{everything:,.0f}",
+    shown = Table(
+        "sink", "table", "first row s", "events", "p50 s", "p95 s", "max s", "Java MiB", "all MiB",
     )  # fmt: skip
-    Console().print(table)
+    for one in tables:
+        latencies = sorted(_latencies(one, round((until - seconds) * 1000)))
+        first = min(_commits(one).values()) / 1000 - started
+        shown.add_row(
+            f"sink.{kind}", one.name, f"{first:.1f}", f"{len(latencies):,}",
+            *(f"{latencies[min(len(latencies) - 1, int(len(latencies) * share))] / 1000:.2f}"
+              for share in (0.5, 0.95, 1.0)),
+            f"{java:,.0f}", f"{everything:,.0f}",
+        )  # fmt: skip
+    Console().print(shown)
 
 
 def _events(count: int) -> list[bytes]:
@@ -223,12 +249,15 @@ def _latencies(table: Path, since_ms: int) -> Iterator[int]:
     """Milliseconds from each event's time to the commit of its file."""
     commits = _commits(table)
     for file in live_files(DeltaTable(table)):
-        rows = pq.read_table(str(table / file.path), columns=["content"])
-        content: list[str] = rows.column("content").to_pylist()
-        for text in content:
-            at: int = json.loads(text)["at"]
-            if at >= since_ms:
-                yield commits[file.path] - at
+        rows = pq.read_table(str(table / file.path))
+        times: list[int]
+        if "at" in rows.column_names:
+            times = (
+                rows.column("at").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+            )
+        else:
+            times = [json.loads(text)["at"] for text in rows.column("content").to_pylist()]
+        yield from (commits[file.path] - at for at in times if at >= since_ms)
 
 
 def _commits(table: Path) -> dict[str, int]:
@@ -262,6 +291,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--per-second", type=int, default=5_000)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--kind", choices=("spark", "python"), default="spark")
     parser.add_argument("--dir", type=Path, default=None, help="a directory on a disk")
     arguments = parser.parse_args()
     rows = max(arguments.rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
@@ -274,7 +304,11 @@ def main() -> int:
         if arguments.case == "rate":
             measure_rate(rows, arguments.rounds, directory)
         else:
-            asyncio.run(measure_latency(arguments.per_second, arguments.seconds, directory))
+            kind, seconds = arguments.kind, arguments.seconds
+            silver = kind == "spark"
+            asyncio.run(
+                measure_latency(kind, arguments.per_second, seconds, directory, silver=silver)
+            )
     return 0
 
 

@@ -6,6 +6,9 @@ Java and a shuffle they would cost more than all the rest. A file all of whose k
 added to the table as it is. Of another, the rows whose keys came back are written anew: in the
 driver, because the keys of one file come back through several tasks.
 
+Entries of kind `bytes` have no name but their index, and bronze has each once. Those that follow
+one another share a key, that of the first: it only tells that their file is not to be forgotten.
+
 A key that comes back from a task that Spark has run twice may name either one's file: each row is
 in exactly one of them, whichever it is. A file that no key names is in no transaction; the table's
 maintenance removes it.
@@ -16,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +45,10 @@ _KEY_COLUMNS: Final = (
     *(_SILVER[name] for name in ("stream", "partition", "event_id")),
     Column("_said", pa.int64()),
     _SILVER["landed_at"],
-    # Where the row lies: name of the file, number of the row in it.
+    # Where the rows lie: name of the file, number of the first in it, how many share the key.
     Column("file", pa.string()),
     Column("row", pa.int32()),
+    Column("rows", pa.int32()),
 )
 KEY_SCHEMA: Final = arrow_schema(_KEY_COLUMNS)
 KEY_STRUCT: Final = spark_schema(_KEY_COLUMNS)
@@ -69,22 +73,21 @@ def write_candidates(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[
         table: the table's directory or URI.
         batches: rows of the silver schema.
     """
-    held: list[list[pa.Array]] = []
+    held: list[_Keys] = []
 
     def noted() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                held.append(_events(batch))
+                held.append(_keys(batch))
                 yield batch
 
     for file in write_files(table, noted()):
         first = 0
-        for events in held:
-            until = first + len(events[0])
-            names = pa.array([file.name] * (until - first), pa.string())
-            numbers = pa.array(np.arange(first, until, dtype=np.int32))
-            yield pa.RecordBatch.from_arrays([*events, names, numbers], schema=KEY_SCHEMA)
-            first = until
+        for events, starts, counts in held:
+            names = pa.array([file.name] * len(starts), pa.string())
+            where = [names, pa.array(first + starts), pa.array(counts)]
+            yield pa.RecordBatch.from_arrays([*events, *where], schema=KEY_SCHEMA)
+            first += int(counts.sum())
         held.clear()
 
 
@@ -92,9 +95,9 @@ def kept_rows(batches: Iterable[pa.RecordBatch]) -> KeptRows:
     """Keys that came back, as numbers of rows."""
     found: dict[str, list[int]] = defaultdict(list)
     for batch in batches:
-        names, rows = (batch.column(name).to_pylist() for name in ("file", "row"))
-        for name, row in zip(names, rows, strict=True):
-            found[name].append(row)
+        columns = (batch.column(name).to_pylist() for name in ("file", "row", "rows"))
+        for name, first, count in zip(*columns, strict=True):
+            found[name].extend(range(first, first + count))
     return KeptRows({name: np.array(rows, np.int32) for name, rows in found.items()})
 
 
@@ -124,6 +127,28 @@ def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa
         chosen = pa.array(mask[first : first + batch.num_rows])
         yield from pa.Table.from_batches([batch]).filter(chosen).to_batches()
         first += batch.num_rows
+
+
+class _Keys(NamedTuple):
+    """Keys of the rows of a batch: the events, and which rows share each."""
+
+    events: list[pa.Array]
+    starts: Rows
+    counts: Rows
+
+
+def _keys(rows: pa.RecordBatch) -> _Keys:
+    """The keys of a batch: one of each row, but of rows that cannot repeat one of each run.
+
+    They depend on nothing but the rows: a task that Spark runs again makes the same.
+    """
+    once = np.array([kind == "bytes" for kind in rows.column("kind").to_pylist()], np.bool_)
+    begins = ~once
+    begins[0] = True
+    begins[1:] |= ~once[:-1]
+    starts = np.flatnonzero(begins).astype(np.int32)
+    counts = np.diff(starts, append=np.int32(rows.num_rows))
+    return _Keys(_events(rows.take(pa.array(starts))), starts, counts)
 
 
 def _events(rows: pa.RecordBatch) -> list[pa.Array]:

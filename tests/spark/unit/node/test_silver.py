@@ -10,14 +10,21 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pipeline_samples import rows
+from pipeline_samples import make_block, rows
+from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.bronze_files import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.silver import Silver
-from rillnode.node.spark.silver_files import KEY_SCHEMA, KEY_STRUCT, write_candidates
+from rillnode.node.spark.silver_files import (
+    KEY_SCHEMA,
+    KEY_STRUCT,
+    kept_rows,
+    settle,
+    write_candidates,
+)
 from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from rillnode.node.spark.structs import SILVER_STRUCT
 from silver_chain import Chain
@@ -129,7 +136,12 @@ def test_rows_are_written_in_order_and_with_when_they_landed(tmp_path: Path) -> 
 def test_rows_whose_keys_do_not_come_back_are_left_out(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     for batch in range(3):
-        chain.bronze.run(batch, rows(batch * 5, 5))
+        builder = BatchBuilder()
+        # None of them is a message, but each may come again.
+        texts = [b"%d" % at for at in range(batch * 5, batch * 5 + 5)]
+        block = make_block(batch * 5, texts, kind=EntryKind.STREAMR)
+        builder.add_block("s", 0, block, batch * 5, batch * 5 + 5)
+        chain.bronze.run(batch, builder.finish())
     reader, writer = chain.reader(), chain.writer()
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(100))
@@ -146,6 +158,24 @@ def test_rows_whose_keys_do_not_come_back_are_left_out(tmp_path: Path) -> None:
     (file,) = live_files(DeltaTable(chain.silver))
     assert file.rows == 8
     assert [path.name for path in chain.silver.glob("*.parquet")] == [file.path]
+
+
+def test_rows_that_cannot_repeat_share_a_key(tmp_path: Path) -> None:
+    kinds = ["bytes"] * 3 + ["streamr"] * 2 + ["bytes"] + ["gap"] + ["bytes"] * 2
+    documents = [{"kind": kind, "event_id": f"#{at}"} for at, kind in enumerate(kinds)]
+    batches = [
+        pa.RecordBatch.from_pylist(some, schema=SILVER_SCHEMA)
+        for some in (documents[:8], documents[8:])
+    ]
+    keys = pa.Table.from_batches(list(write_candidates(str(tmp_path), batches)))
+    assert list(zip(*(keys.column(one).to_pylist() for one in ("row", "rows")), strict=True)) == [
+        (0, 3), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1),
+    ]  # fmt: skip
+    assert keys.column("event_id").to_pylist() == ["#0", "#3", "#4", "#5", "#6", "#7", "#8"]
+    ((name, found),) = kept_rows(keys.slice(0, 2).to_batches()).rows.items()
+    assert found.tolist() == [0, 1, 2, 3]
+    (file,) = settle(str(tmp_path), [kept_rows(keys.to_batches())])
+    assert (file.name, file.rows) == (name, 9)
 
 
 def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
