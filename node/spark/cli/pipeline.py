@@ -32,7 +32,7 @@ _POLL_SECONDS: Final = 0.25
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "pipeline", "what is made of streams: run, report, replay, new")
+    verbs = add_noun(commands, "pipeline", "tables made from streams: run, report, replay, new")
     parser = add_verb(
         verbs, "run", run,
         summary="make silver and gold of a bronze table, without a node",
