@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         usage="[STREAM] [options]",
         examples=["rillnode queue ls", "rillnode queue ls jobs --json"],
     )  # fmt: skip
-    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="of this one only")
+    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="only this stream")
     add_connection_options(parser)
 
     parser = add_verb(
