@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "run", run,
         summary="make silver and gold from a bronze table, without a node",
-        text="A sink with a silver_dir does so by itself; use this for a copy of its bronze table,\n"
+        text="A sink with a silver_dir does so by itself; this is for a copy of its bronze table,\n"
         "or on another machine. Ctrl-C lets the running batch finish.",
         examples=["rillnode pipeline run --once", "rillnode pipeline run bronze -c node.toml"],
     )  # fmt: skip
