@@ -35,7 +35,7 @@ class Catalog(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         warehouse: Which of the service's warehouses. Default: its own.
     """
 
-    type: Literal["sql", "rest"]
+    type: Annotated[Literal["sql", "rest"], Meta(examples=["sql"])]
     table: Annotated[Name, Meta(examples=["sensors.readings"])]
     uri: Annotated[
         Location | None,
