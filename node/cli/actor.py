@@ -23,7 +23,7 @@ _KINDS: Final = (
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "actor", "actors and all else that has a route: list, show, stop")
+    verbs = add_noun(commands, "actor", "actors and everything else with a route: list, show, stop")
     add_ls(verbs, "actor")
 
     parser = add_verb(
@@ -31,22 +31,22 @@ def add(commands: Commands) -> None:
         summary="show what is at the end of a route",
         usage="ROUTE [options]",
         text="Figures of failures, restarts and the slowest turn are those of all actors of its\n"
-        "class. Nothing is woken by the look.",
+        "class. Looking wakes nothing.",
         examples=["rillnode actor show greeter", "rillnode actor show 'peer/core;ST_S_0_sensors'"],
     )  # fmt: skip
-    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="what is shown")
+    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="route to show")
     add_connection_options(parser)
 
     parser = add_verb(
         verbs, "stop", stop,
         summary="stop what is at the end of a route",
         usage="ROUTE [options]",
-        text="A link is closed, a subscription ends and its subscriber is told, an actor of an\n"
-        "application works off what waits for it. The actor of a stream goes, and is back with\n"
-        "the next message. It takes `admin`, or to be whose it is.",
+        text="A link is closed; a subscription ends and its subscriber is told; an application's\n"
+        "actor first handles its waiting messages; a stream's actor comes back with the next\n"
+        "message. You need `admin`, or must own it.",
         examples=["rillnode actor stop greeter", "rillnode actor stop NX_H_e35e92470b5994ba"],
     )  # fmt: skip
-    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="what is stopped")
+    parser.add_argument("route", type=route_argument, metavar="ROUTE", help="route to stop")
     add_connection_options(parser)
 
 

@@ -18,12 +18,12 @@ def add(commands: Commands) -> None:
     verbs = add_noun(commands, "apikey", "API keys, of clients over HTTP and of Streamr: make one")
     parser = add_verb(
         verbs, "new", new,
-        summary="make an API key and show it, this once",
+        summary="make an API key and show it, only this once",
         usage="NAME [options]",
         text="Put name and hash into a [[gateway.apikey]] or [[streamr.apikey]] table of\n"
-        "node.toml, and name the principal in a [[grant]]. To take a key back, remove its\n"
-        "table and have the node read its configuration again (SIGHUP): what goes on by\n"
-        "it ends, too.",
+        "node.toml, and name the principal in a [[grant]]. To revoke a key, remove its\n"
+        "table and reload the node's configuration (SIGHUP); whatever the key has open\n"
+        "ends, too.",
         examples=["rillnode apikey new dashboard"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the key's holder")

@@ -23,16 +23,18 @@ def add(commands: Commands) -> None:
         commands, "backup", backup,
         summary="copy a node's store, keys and configuration into a new directory",
         usage="DIR [options]",
-        text="Works while the node runs, on the machine that it runs on, and while it does not.\n"
-        "The copy is of one moment, every file has a checksum, and it is read back before it\n"
-        "gets its name. It holds the node's secret keys: keep it as you keep them. Tables of\n"
-        "Spark sinks are not part of it.",
+        text="Works whether or not the node runs; if it does, on its own machine. The copy is of\n"
+        "one moment; every file has a checksum, and the copy is read back before it gets its\n"
+        "name. It holds the node's secret keys: keep it as safe as them. Sinks' tables are not\n"
+        "part of it.",
         examples=[
             "rillnode backup /backup/edge-2026-11-22 -c edge/node.toml",
             "rillnode backup /backup/edge-today -c edge/node.toml --quiet",
         ],
     )  # fmt: skip
-    parser.add_argument("target", type=Path, metavar="DIR", help="a directory that is not there")
+    parser.add_argument(
+        "target", type=Path, metavar="DIR", help="a directory that does not exist yet"
+    )
     add_resting_options(parser)
 
 

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 _ABOUT = """rillnode: an actor-model node for event streams.
 
-  rillnode run --dev                                     a node for a try
-  rillnode init edge && rillnode run -c edge/node.toml   one to keep
+  rillnode run --dev                                     a node to try out
+  rillnode init edge && rillnode run -c edge/node.toml   a node to keep
 """
 
 _NOUNS = (
@@ -99,7 +99,7 @@ def build_parser() -> Parser:
     """The parser of every command."""
     parser = Parser(prog="rillnode", description=_ABOUT)
     parser.usage = "rillnode COMMAND ..."
-    parser.add_argument("--version", action=_Version, nargs=0, help="what is installed")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the installed versions")
     parser.set_defaults(root=parser)  # for who completes command lines
     commands = parser.add_commands(metavar="COMMAND", title="commands")
     for noun in _NOUNS:

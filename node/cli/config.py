@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     add_config_options(parser)
     parser.add_argument(
         "--defaults", action="store_true",
-        help="every key there is, with its default and what it is for, as TOML to copy from",
+        help="all keys with defaults and descriptions, as TOML to copy from",
     )  # fmt: skip
     add_verb(
         verbs, "schema", print_schema,

@@ -17,14 +17,16 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "console", console,
         summary="print a link to an admin session on the node's page",
-        text="The link is good once and for two minutes, the session for an hour: what is done on\n"
-        "the page is done as the key that asked, which must be granted `admin` on some stream.\n"
-        "The node has sessions with `console = true` in [http].",
+        text="The link can be used once, within two minutes; the session lasts an hour. The page\n"
+        "acts with the rights of your key, which must be granted `admin` on some stream. The\n"
+        "node needs `console = true` in [http].",
         examples=["rillnode console --open", "rillnode console --at https://edge.example.org:8080"],
     )  # fmt: skip
     parser.add_argument("--open", action="store_true", help="open it in this machine's browser")
     parser.add_argument(
-        "--at", metavar="URL", help="the page's address, where yours is another than the node's own"
+        "--at",
+        metavar="URL",
+        help="the page's address, if you reach it by another than the node's own",
     )
     add_connection_options(parser)
 

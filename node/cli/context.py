@@ -11,7 +11,7 @@ from rillnode.node.cli.terminal import Terminal
 _ORDER = (
     "A verb takes the first node of: its options, RILLNODE_CONTEXT or RILLNODE_URL with\n"
     "RILLNODE_IDENTITY and RILLNODE_KEY, ./node.toml, the selected context, the node of\n"
-    "`rillnode run --dev`. Programs find theirs likewise, but for ./node.toml."
+    "`rillnode run --dev`. Programs do the same, without ./node.toml."
 )
 
 
@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
         verbs, "add", add_context,
         summary="save a node under a name",
         usage="NAME [options]",
-        text="Saves address, identity and the path of the key, for this user; the first that is\n"
-        "saved is selected. What has the name already is replaced.\n\n" + _ORDER,
+        text="Saves address, identity and the path of the key, for this user; the first one\n"
+        "saved is selected. A node already saved under the name is replaced.\n\n" + _ORDER,
         examples=[
             "rillnode context add home -c ~/edge/node.toml",
             "rillnode context add hub --node noise://hub:4100 --node-identity HEX --key me.key",

@@ -19,9 +19,9 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "doctor", doctor,
         summary="check this machine and a configuration, and say what to do",
-        text="Looks at the versions of Python and packages, Java where Spark needs it, the clock,\n"
+        text="Looks at the versions of Python and packages, Java if Spark needs it, the clock,\n"
         "the limit of open files, ports, room and sync time of the disk, keys, and the servers\n"
-        "of a store on JetStream. Each is ok, warn or fail; the exit code is 1 where anything\n"
+        "of a store on JetStream. Each is ok, warn or fail; the exit code is 1 if anything\n"
         "fails.",
         examples=["rillnode doctor -c edge/node.toml", "rillnode doctor --json | jq .advice"],
     )  # fmt: skip

@@ -18,13 +18,13 @@ def add(commands: Commands) -> None:
     verbs = add_noun(commands, "index", "saved positions of consumers: list, get, set")
     parser = add_verb(
         verbs, "ls", ls,
-        summary="list consumers, their positions and what they have not processed yet",
+        summary="list consumers, their positions and their lag",
         usage="[STREAM] [options]",
-        text="The members of groups stand beside the partitions that they have at the moment;\n"
-        "without STREAM those of groups with members at this node.",
+        text="Members of groups are shown beside the partitions that they have at the moment;\n"
+        "without STREAM, only groups with members at this node.",
         examples=["rillnode index ls", "rillnode index ls sensors --json"],
     )  # fmt: skip
-    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="of this one only")
+    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="only this stream")
     add_connection_options(parser)
 
     parser = add_verb(

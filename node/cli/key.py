@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
             verbs, name, verb,
             summary=summary,
             usage="FILE [options]",
-            text="The principal is what a [[grant]] in node.toml names.",
+            text="Put the principal into a [[grant]] in node.toml.",
             examples=[
                 f"rillnode key {name} producer.key",
                 f"rillnode key {name} --channel device.key",
@@ -58,11 +58,11 @@ def add(commands: Commands) -> None:
 
     parser = add_verb(
         verbs, "rotate", rotate,
-        summary="replace a key in two steps; both are good in between",
+        summary="replace a key in two steps; both keys are valid in between",
         usage="FILE [options]",
-        text="The first step makes the next key beside the file and shows both identities: let\n"
-        "peers and clients know the new one beside the old. The second, --finish, puts it in\n"
-        "place of the old one, which is kept beside it; then restart the node.",
+        text="The first step makes the next key beside the file and shows both identities: tell\n"
+        "peers and clients the new one, too. The second step, --finish, replaces the old key,\n"
+        "which is kept beside the new one; then restart the node.",
         examples=[
             "rillnode key rotate edge/data/identity.key",
             "rillnode key rotate edge/data/identity.key --finish",

@@ -31,12 +31,12 @@ def add_verbs(verbs: Commands) -> None:
     """Add the verbs that send a message along a route."""
     asking = add_verb(
         verbs, "ask", ask,
-        summary="send a message along a route, and show what comes back",
+        summary="send a message along a route, and show the answer",
         usage="ROUTE [PAYLOAD] [options]",
         text="A route is a list of addresses, separated by `;` or `=>`: workers by name, nodes as\n"
         "`peer/NAME` (configured) or `1#HOST:PORT` (Ockam TCP; needs the `admin` grant). The\n"
-        "payload is stdin where none is given. What comes back is shown as text, or in\n"
-        "hexadecimal where it is none; the return route leads to its sender.",
+        "payload is read from stdin unless given. The answer is shown as text, or in\n"
+        "hexadecimal if it is not text; its return route leads to its sender.",
         examples=[
             "rillnode route ask echo hello",
             "rillnode route ask 'peer/core;printer' --wait 60 < page.txt",

@@ -15,8 +15,8 @@ def add(commands: Commands) -> None:
     verbs = add_noun(commands, "peer", "other nodes that a node sends to: list, ping")
     parser = add_verb(
         verbs, "ls", ls,
-        summary="list a node's peers, their links and what went wrong last",
-        text="Listed are the configured peers, and addresses that were dialled for a message. The\n"
+        summary="list a node's peers, their links and last errors",
+        text="Lists configured peers, and addresses that were dialled for a message. The\n"
         "key must be granted `admin` on some stream.",
         examples=["rillnode peer ls", "rillnode peer ls --json | jq -r .last_error"],
     )  # fmt: skip

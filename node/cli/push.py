@@ -46,13 +46,13 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
     """Add the verb, under this or its short name."""
     parser = add_verb(
         verbs, name, push,
-        summary="push what stdin brings, and wait until all of it is durable",
+        summary="push entries from stdin, and wait until all are durable",
         usage="NAME [options] < FILE",
-        text="Entries go out as they are read; at the end, one line per partition tells how many\n"
+        text="Entries go out as they are read; at the end, one line per partition says how many\n"
         "were stored and where. --format says what an entry is: `lines`, each line as it is;\n"
         "`json`, the same but refused unless it is JSON; `hex`, each line in hexadecimal;\n"
-        "`raw`, all of stdin is one entry. Entries with one key are in one partition, by the\n"
-        "key's CRC-32.",
+        "`raw`, all of stdin is one entry. Entries with the same key go to one partition, by\n"
+        "the key's CRC-32.",
         examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         usage="[STREAM] [options]",
         examples=["rillnode queue ls", "rillnode queue ls jobs --json"],
     )  # fmt: skip
-    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="of this one only")
+    parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="only this stream")
     add_connection_options(parser)
 
     parser = add_verb(
@@ -46,8 +46,8 @@ def add(commands: Commands) -> None:
         verbs, "retry", retry,
         summary="give dead letters of a queue to its workers again, each once",
         usage="STREAM QUEUE [options]",
-        text="The letters stay in the stream of dead letters; the queue keeps how far it has taken "
-        "them back. Entries that the stream does not keep any more are counted and left out.",
+        text="The letters stay in the stream of dead letters; the queue remembers how far it has\n"
+        "taken them back. Entries that the stream no longer keeps are counted and left out.",
         examples=["rillnode queue retry jobs prints", "rillnode queue retry jobs prints -n 1"],
     )  # fmt: skip
     _add_queue(parser)

@@ -36,24 +36,24 @@ Line = Callable[["Entry"], bytes]
 
 _TIMES_TEXT: Final = (
     "A TIME is how long ago (90s, 1h, 1d12h), by the node's clock, or a moment in ISO 8601 with\n"
-    "its zone (2027-01-15T08:00Z). One before all entries means the first that is kept, and one\n"
-    "in the future the end."
+    "its zone (2027-01-15T08:00Z). A time before all entries means the first one kept; a time in\n"
+    "the future means the end."
 )
 _FORMATS_TEXT: Final = (
-    "On a terminal an entry is shown as partition:index, time, [key] and {headers} where it has\n"
+    "On a terminal an entry is shown as partition:index, time, [key] and {headers} if it has\n"
     "any, and text; elsewhere, or with --format json, as a JSON object with its data under\n"
-    "`json` (an object or array), `text` or `base64`, its key under `key`, or `key_base64` where\n"
-    "it is no text, and its headers under `headers` and `headers_base64`. --format raw gives the\n"
+    "`json` (an object or array), `text` or `base64`, its key under `key`, or `key_base64` if it\n"
+    "is not text, and its headers under `headers` and `headers_base64`. --format raw prints the\n"
     "data and a newline, hex its hexadecimal digits."
 )
 
 
 _WHERE_TEXT: Final = (
     "A CONDITION compares fields of JSON entries with numbers, texts, true, false or null, as in\n"
-    '\'mag > 5 and not (place.country = "CL" or tags[0] != "test")\'; a field alone holds where\n'
-    "it is there and neither null nor false. $key is the entry's key, $headers.NAME a header. The\n"
-    "node looks for what meets it. --entry-key K is short for --where '$key = \"K\"'; with both,\n"
-    "both have to hold."
+    '\'mag > 5 and not (place.country = "CL" or tags[0] != "test")\'; a field alone holds if\n'
+    "it exists and is neither null nor false. $key is the entry's key, $headers.NAME a header.\n"
+    "The node does the filtering. --entry-key K is short for --where '$key = \"K\"'; with both,\n"
+    "both must hold."
 )
 
 _TAIL_EXAMPLES: Final = (
@@ -70,7 +70,7 @@ def add(verbs: Commands) -> None:
     """Add the verbs."""
     parser = add_verb(
         verbs, "pull", pull,
-        summary="print entries that are there",
+        summary="print stored entries",
         usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}",
         examples=[
@@ -93,13 +93,13 @@ def add(verbs: Commands) -> None:
         help="first index (default: the first that is kept)",
     )  # fmt: skip
     start.add_argument(
-        "--last", type=positive_number, metavar="N", help="the last N, of those before --until"
+        "--last", type=positive_number, metavar="N", help="the last N entries before --until"
     )
-    start.add_argument("--since", type=moment, metavar="TIME", help="what came then or later")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="what came before then")
+    start.add_argument("--since", type=moment, metavar="TIME", help="entries from this time on")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="entries before this time")
     parser.add_argument(
         "--count", type=positive_number, metavar="N",
-        help="at most so many entries (default: 100; all, with --last or --since)",
+        help="entries at most (default: 100; all, with --last or --since)",
     )  # fmt: skip
     _add_where(parser)
     _add_format(parser)
@@ -111,10 +111,10 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     """Add the verb that follows a stream, under this or its short name."""
     parser = add_verb(
         verbs, name, tail,
-        summary="print entries as they come",
+        summary="print entries as they arrive",
         usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
-        + "\n\nThe exit code is 1 when --timeout ends it before --count entries came.",
+        + "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
         examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -128,15 +128,15 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         help="start, end, an index, or -N for the last N of each partition (default: end)",
     )  # fmt: skip
     start.add_argument(
-        "--since", type=moment, dest="start", metavar="TIME", help="from what came then or later on"
+        "--since", type=moment, dest="start", metavar="TIME", help="entries from this time on"
     )
     start.add_argument(
         "--consumer", metavar="NAME",
-        help="go on where this consumer stopped; what is printed is acknowledged",
+        help="resume where this consumer stopped; printed entries are acknowledged",
     )  # fmt: skip
-    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after so many")
+    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after N entries")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="stop when none came for so long"
+        "--timeout", type=seconds, metavar="SECONDS", help="stop if none arrives for this long"
     )
     _add_where(parser)
     _add_format(parser)
@@ -266,7 +266,9 @@ async def _open(client: "Client", name: str) -> "Stream":
 
 def _add_where(parser: Parser) -> None:
     parser.add_argument("--entry-key", metavar="TEXT", help="only entries with this key")
-    parser.add_argument("--where", type=_condition, metavar="CONDITION", help="only what meets it")
+    parser.add_argument(
+        "--where", type=_condition, metavar="CONDITION", help="only matching entries"
+    )
 
 
 def _wanted(args: argparse.Namespace) -> str:

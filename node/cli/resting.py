@@ -28,7 +28,7 @@ def add_resting_options(parser: Parser) -> None:
     add_connection_options(parser)
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR",
-        help="the node's data directory, where it is not that of the configuration",
+        help="the node's data directory, if not the configured one",
     )  # fmt: skip
 
 

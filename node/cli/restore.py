@@ -15,16 +15,18 @@ def add(commands: Commands) -> None:
         commands, "restore", restore,
         summary="write a backup into a new directory, ready to run",
         usage="BACKUP DIR [options]",
-        text="DIR gets node.toml and data. Every file is compared with its checksum; a harmed\n"
-        "backup leaves nothing, and nothing is ever overwritten. What was confirmed after the\n"
-        "backup was made is not there: see the how-to on backups.",
+        text="DIR gets node.toml and data. Every file is compared with its checksum; a damaged\n"
+        "backup leaves nothing behind, and nothing is ever overwritten. Entries confirmed after\n"
+        "the backup was made are missing: see the how-to on backups.",
         examples=[
             "rillnode restore /backup/edge-2026-11-22 edge",
             "rillnode restore /backup/edge-2026-11-22 edge --json",
         ],
     )  # fmt: skip
-    parser.add_argument("backup", type=Path, metavar="BACKUP", help="what `backup` has made")
-    parser.add_argument("home", type=Path, metavar="DIR", help="a directory that is not there")
+    parser.add_argument("backup", type=Path, metavar="BACKUP", help="a directory made by `backup`")
+    parser.add_argument(
+        "home", type=Path, metavar="DIR", help="a directory that does not exist yet"
+    )
 
 
 def restore(args: argparse.Namespace, terminal: Terminal) -> int:

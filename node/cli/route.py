@@ -33,8 +33,8 @@ def add(commands: Commands) -> None:
         summary="ask each node along a route, and show how long its answer took",
         usage="ROUTE [options]",
         text="A route is written as for `route ask`. Its nodes are asked one by one, through\n"
-        "those before; the first that does not answer ends it. Of workers only `echo` is asked:\n"
-        "nobody knows what a message does to another.",
+        "those before; the first that does not answer ends it. Only the worker `echo` is\n"
+        "asked, as a message might have effects on others.",
         examples=[
             "rillnode route probe 'peer/core;peer/edge-2;echo'",
             "rillnode route probe 'peer/core;peer/edge-2' --wait 1 | jq -r .milliseconds",

@@ -55,14 +55,14 @@ def add(commands: Commands) -> None:
         "0. A second signal ends it at once. SIGHUP reads the configuration again: grants, API\n"
         "keys, quotas, streams and log levels change at once, the log names what needs a restart.\n"
         "\n"
-        "When an actor that all need has failed too often, the node drains for 5 seconds at most\n"
+        "When an essential actor has failed too often, the node drains for 5 seconds at most\n"
         "and ends with exit code 4: start it again. With `on_fatal = \"stay\"` it goes on without\n"
         "that actor, and /readyz answers 503.\n"
         "\n"
-        "With --dev and without a configuration, the node is for a try: it has every listener\n"
-        "whose packages are installed, at its usual port or a free one, and keeps its data in a\n"
-        "temporary directory that goes with it, unless --data-dir names one. Other verbs and\n"
-        "`rillnode.connect()` find it without options.",
+        "With --dev and without a configuration, the node is for trying things out: it has every\n"
+        "listener whose packages are installed, at its usual port or a free one, and keeps its\n"
+        "data in a temporary directory that is removed at the end, unless --data-dir names one.\n"
+        "Other verbs and `rillnode.connect()` find it without options.",
         examples=[
             "rillnode run",
             "rillnode run --dev",
@@ -87,7 +87,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--loop", choices=("asyncio", "uvloop"),
-        help="run on this event loop; default: uvloop, where it is installed",
+        help="run on this event loop; default: uvloop, if installed",
     )  # fmt: skip
     parser.add_argument(
         "--ports-file", type=Path, metavar="FILE",

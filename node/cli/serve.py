@@ -42,11 +42,11 @@ def add_serve(verbs: Commands) -> None:
         verbs, "serve", serve,
         summary="let a program answer messages to an address",
         usage="ADDRESS [options] -- PROGRAM [ARGUMENT ...]",
-        text="The program is run for each message: its stdin is the payload, what it prints the\n"
-        "answer. If it fails, the asker is told `program.failed`. RILLNODE_PRINCIPAL says\n"
-        "who asks. It goes on over lost links until Ctrl-C or SIGTERM, and then answers what it\n"
-        "has. At an Ockam hub the address is an alias, `forward_to_ADDRESS`, or for `-` one that\n"
-        "the hub makes up; whoever asks there is told nothing where the program fails.",
+        text="The program runs once for each message: its stdin is the payload, its output the\n"
+        "answer. If it fails, the asker gets `program.failed`. RILLNODE_PRINCIPAL says who\n"
+        "asks. Serving survives lost links, until Ctrl-C or SIGTERM; then open messages are still\n"
+        "answered. At an Ockam hub the address is an alias, `forward_to_ADDRESS`, or for `-` one\n"
+        "chosen by the hub; askers there get no answer if the program fails.",
         examples=[
             "rillnode route serve upper -- tr a-z A-Z",
             "rillnode route serve printer --group --calls-max 1 -- lp",
@@ -58,7 +58,9 @@ def add_serve(verbs: Commands) -> None:
         "program", nargs="+", metavar="PROGRAM", help="the program to run, with its arguments"
     )
     parser.add_argument(
-        "--group", action="store_true", help="others may serve it too: each message goes to one"
+        "--group",
+        action="store_true",
+        help="let others serve it too; each message goes to one of them",
     )
     parser.add_argument(
         "--calls-max", type=positive_number, default=_CALLS_MAX, metavar="N",
@@ -66,7 +68,7 @@ def add_serve(verbs: Commands) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--lease", type=seconds, default=_LEASE_SECONDS, metavar="SECONDS",
-        help="how long the address is kept while the link is lost "
+        help="how long the address is kept if the link is lost "
         f"(default: {_LEASE_SECONDS:g})",
     )  # fmt: skip
     parser.set_defaults(places=[place(parser) for place in added(SERVING)])

@@ -42,9 +42,9 @@ def add(commands: Commands) -> None:
         summary="copy a node's store into another engine, and compare the two",
         usage="--from ENGINE --to ENGINE -c FILE [options]",
         text="FILE has [store] for JetStream; the store on RocksDB is that of its data_dir. The\n"
-        "source stays as it is. Run it while the node runs, as often as you like: what was cut\n"
-        "off is gone on with, and each run copies only what is new. Then stop the nodes and run\n"
-        "it with --final, which takes as long as what came since the run before. No node starts\n"
+        "source is not changed. Run it while the node runs, as often as you like: each run\n"
+        "resumes where the last one stopped, and copies only what is new. Then stop the nodes and\n"
+        "run it with --final, which only has to copy what came since the last run. No node starts\n"
         "on the target before that. Every partition is read back and compared.",
         examples=[
             "rillnode store copy --from rocksdb --to jetstream -c edge/three.toml",
@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
     for option, target, what in (("from", "source", "from"), ("to", "target", "into")):
         parser.add_argument(
             f"--{option}", dest=target, choices=_ENGINES, required=True, metavar="ENGINE",
-            help=f"what is copied {what}: rocksdb or jetstream",
+            help=f"copy {what} this engine: rocksdb or jetstream",
         )  # fmt: skip
     parser.add_argument(
         "--final", action="store_true", help="the nodes are stopped: let them start on the target"

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
         verbs, "create", create,
         summary="create a stream, or more partitions of one",
         usage="NAME [options]",
-        text="Nothing happens to a stream that has as many partitions already.",
+        text="A stream that already has as many partitions is not changed.",
         examples=["rillnode stream create sensors --partitions 4"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -66,8 +66,8 @@ def add(commands: Commands) -> None:
         verbs, "trim", trim,
         summary="drop the oldest entries of a partition, for ever",
         usage="NAME --before INDEX --yes [options]",
-        text="Retention waits for sinks; this does not. What a sink\n"
-        "had not landed becomes a row of kind `gap` in its table, and is told here.",
+        text="Retention waits for sinks; this does not. Entries that a sink had not\n"
+        "landed become a row of kind `gap` in its table, and are reported here.",
         examples=["rillnode stream trim sensors --partition 2 --before 1000 --yes"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -84,7 +84,7 @@ def add(commands: Commands) -> None:
         verbs, "rm", rm,
         summary="remove a stream with all entries and saved positions, for ever",
         usage="NAME --yes [options]",
-        text="A stream created under the name later is another one and begins with index 0.",
+        text="A stream created under the same name later is a new one, and begins at index 0.",
         examples=["rillnode stream rm sensors --yes"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")

@@ -33,8 +33,8 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "top", top,
         summary="watch the streams, links and sinks of a running node",
-        text="On a terminal the screen is drawn anew each time, until Ctrl-C; elsewhere, or with\n"
-        "--json, each look is one line. Streams are in the order of their rates. The key must\n"
+        text="On a terminal the screen is redrawn each time, until Ctrl-C; elsewhere, or with\n"
+        "--json, each refresh is one line. Streams are sorted by rate. The key must\n"
         "be granted `admin` on some stream.",
         examples=[
             "rillnode top -c edge/node.toml",

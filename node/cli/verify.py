@@ -21,10 +21,10 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_verb(
         commands, "verify", verify,
-        summary="look at every row of a store, or of a backup",
+        summary="check every row of a store, or of a backup",
         usage="[BACKUP] [options]",
         text="Checks checksums, order, density, positions and secondary keys; changes nothing. A\n"
-        "running node is asked for a copy of its store first. The exit code is 1 where\n"
+        "running node is asked for a copy of its store first. The exit code is 1 if\n"
         "anything is wrong.",
         examples=[
             "rillnode verify -c edge/node.toml",

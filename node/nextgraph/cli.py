@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "invite", invite,
         summary="make an invitation to register, and show its link and code",
-        text="Who registers with an `admin` invitation may make others, with NextGraph's own\n"
+        text="Whoever registers with an `admin` invitation may make others, with NextGraph's own\n"
         "tools. Your key must be granted `admin` on some stream.",
         examples=[
             "rillnode nextgraph invite",
@@ -35,11 +35,11 @@ def add(commands: Commands) -> None:
         help="for one user, for any number, or for one administrator (default: unique)",
     )  # fmt: skip
     parser.add_argument(
-        "--days", type=float, metavar="N", help="how long it is good for (default: for ever)"
+        "--days", type=float, metavar="N", help="how long it is valid (default: for ever)"
     )
     parser.add_argument("--memo", metavar="TEXT", help="a note, shown in lists of invitations")
     parser.add_argument(
-        "--origin", default="", metavar="URL", help="of the web app that the link leads to"
+        "--origin", default="", metavar="URL", help="URL of the web app that the link opens"
     )
     add_connection_options(parser)
     parser = add_verb(

@@ -32,8 +32,8 @@ def add(commands: Commands) -> None:
         summary="run a scenario",
         usage="SCENARIO.toml | APP.py:FUNCTION [options]",
         text="The same scenario and seed give the same run, to the last event, and trace_hash.\n"
-        "Every run is held to the rules of delivery and durability; when one is broken, the exit\n"
-        "code is 1, and the list of faults is shortened for as long as the rule still breaks.\n"
+        "Every run is checked against the rules of delivery and durability. If one is broken, the\n"
+        "exit code is 1, and the list of faults is shortened while the rule still breaks.\n"
         "A function is a scenario of your own: `async def scenario(network: Network)`, with\n"
         "`Network` of rillnode.testing, which says what must hold.",
         examples=[
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
             "rillnode sim run configs/sim-partition.toml --http 127.0.0.1:8090 --speed 1",
         ],
     )  # fmt: skip
-    parser.add_argument("scenario", metavar="SCENARIO", type=Path, help="what is simulated")
+    parser.add_argument("scenario", metavar="SCENARIO", type=Path, help="scenario to run")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
     which.add_argument("--seeds", type=seeds, metavar="A..B", help="all seeds from A to B")
@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
         "--speed",
         type=speed_number,
         metavar="N",
-        help="with --http: virtual seconds that pass in a second at most; default: no limit",
+        help="with --http: virtual seconds per second, at most; default: no limit",
     )
 
 

@@ -32,8 +32,8 @@ def add(verbs: Commands) -> None:
         usage="NAME --where SQL [--yes] [--now] [options]",
         text="SQL is a condition on the table's columns. Entries are found in the table, in its\n"
         "rejects and in bronze. Without --yes they are only counted. The sink's job may run\n"
-        "meanwhile; what a kill leaves undone it finishes, or --resume does. What was erased is\n"
-        "written down, and does not come back from the log, from bronze or by a replay.",
+        "meanwhile; it finishes what a kill left undone, as does --resume. Erased entries are\n"
+        "written down, and do not come back from the log, from bronze or by a replay.",
         examples=[
             "rillnode table erase readings --where \"user = 'u17'\"",
             "rillnode table erase readings --where \"user = 'u17'\" --yes --now",
@@ -53,9 +53,9 @@ def add(verbs: Commands) -> None:
     )  # fmt: skip
     parser = add_verb(
         verbs, "erasures", erasures,
-        summary="list what was erased, and what still holds its bytes until when",
+        summary="list erasures, and what still holds the erased bytes and until when",
         usage="NAME [options]",
-        text="It reads the tables, and asks the node about its streams where it is reached.",
+        text="It reads the tables, and asks the node about its streams if it can be reached.",
         examples=["rillnode table erasures readings"],
     )  # fmt: skip
     _add_options(parser)

@@ -32,19 +32,21 @@ _POLL_SECONDS: Final = 0.25
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "pipeline", "what is made of streams: run, report, replay, new")
+    verbs = add_noun(commands, "pipeline", "tables made from streams: run, report, replay, new")
     parser = add_verb(
         verbs, "run", run,
-        summary="make silver and gold of a bronze table, without a node",
+        summary="make silver and gold from a bronze table, without a node",
         text="A sink with a silver_dir does so by itself; this is for a copy of its bronze table,\n"
-        "or for another machine than the node's. Ctrl-C lets the running batch finish.",
+        "or on another machine. Ctrl-C lets the running batch finish.",
         examples=["rillnode pipeline run --once", "rillnode pipeline run bronze -c node.toml"],
     )  # fmt: skip
     _add_options(parser)
-    parser.add_argument("--once", action="store_true", help="take in what bronze has now, and end")
+    parser.add_argument(
+        "--once", action="store_true", help="process what bronze has now, then exit"
+    )
     parser = add_verb(
         verbs, "report", report,
-        summary="tell what the gold tables hold, as tables and as an HTML page with plots",
+        summary="report on the gold tables, as tables and as an HTML page with plots",
         text="It needs neither the node nor Java. The page loads nothing from anywhere.",
         examples=[
             "rillnode pipeline report",
@@ -60,9 +62,9 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "replay", replay,
         summary="make silver and gold anew from bronze",
-        text="For tables that were damaged, or when an error tells you to. Readers see the old\n"
-        "tables until the new ones are whole. No job may be making them: stop the node, or pause\n"
-        "the sink.",
+        text="For damaged tables, or when an error tells you to. Readers see the old\n"
+        "tables until the new ones are complete. No job may be writing them: stop the node, or\n"
+        "pause the sink.",
         examples=["rillnode pipeline replay bronze"],
     )  # fmt: skip
     _add_options(parser)
@@ -71,11 +73,11 @@ def add(commands: Commands) -> None:
         summary="write a declarative pipeline over streams, for `spark-pipelines run`",
         usage="DIR [options]",
         text="DIR gets a specification and a module with a streaming table and a materialized\n"
-        "view, which run as they stand: change them as you like. What runs them reads with your\n"
-        "key, which must be granted `pull`, and keeps its own position.",
+        "view, which run as they are: change them as you like. They read with your\n"
+        "key, which must be granted `pull`, and keep their own position.",
         examples=["rillnode pipeline new lake --streams 'sensors/*'"],
     )  # fmt: skip
-    parser.add_argument("directory", type=Path, metavar="DIR", help="a directory that is made")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory to create")
     parser.add_argument(
         "--streams", default="*", metavar="PATTERN", help="streams to read (default: all)"
     )

@@ -23,14 +23,14 @@ def add(commands: Commands) -> None:
     verbs = add_noun(commands, "sink", "sinks: list, show, pause, resume, compact, verify")
     parser = add_verb(
         verbs, "ls", ls,
-        summary="list a node's sinks, their jobs and how far they are behind",
+        summary="list a node's sinks, their jobs and their lag",
         text="The key must be granted `admin` on some stream.",
         examples=["rillnode sink ls", "rillnode sink ls --json | jq .rows_behind"],
     )  # fmt: skip
     add_connection_options(parser)
     parser = add_verb(
         verbs, "show", show,
-        summary="show a sink, why its job ended last, and its job's own report",
+        summary="show a sink, why its job last ended, and the job's report",
         usage="NAME [options]",
         examples=["rillnode sink show bronze"],
     )  # fmt: skip
@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
     parser = add_verb(
         verbs, "resume", resume,
-        summary="start the job of a sink that was paused or has given up",
+        summary="start the job of a sink that was paused or gave up",
         usage="NAME [options]",
         examples=["rillnode sink resume bronze"],
     )  # fmt: skip
@@ -64,10 +64,10 @@ def add(commands: Commands) -> None:
     add_config_options(parser)
     parser = add_verb(
         verbs, "verify", verify,
-        summary="look through the log and the files of a sink's tables",
+        summary="check the log and the files of a sink's tables",
         usage="[NAME] [options]",
-        text="It needs neither the node nor Java, and changes nothing. What is wrong is told with\n"
-        "its file and with what helps.",
+        text="It needs neither the node nor Java, and changes nothing. Each fault is reported\n"
+        "with its file and a remedy.",
         examples=["rillnode sink verify bronze -c edge/node.toml"],
     )  # fmt: skip
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")

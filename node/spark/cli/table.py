@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
     parser = add_verb(
         verbs, "show", show,
-        summary="show a table's schema, the schemas that it had, its files and what was rejected",
+        summary="show a table's schema, its past schemas, its files and its rejects",
         usage="NAME [options]",
         text="It reads the table itself, and needs no node.",
         examples=["rillnode table show readings -c edge/node.toml"],
@@ -45,11 +45,11 @@ def add(commands: Commands) -> None:
     add_config_options(parser)
     parser = add_verb(
         verbs, "infer", infer,
-        summary="print a [[table]] for what entries have that a sink has landed",
+        summary="print a [[table]] that fits the entries a sink has landed",
         usage="NAME [options]",
-        text="NAME is a stream or a pattern of streams, or a table that is configured. Entries\n"
-        "in the newest files of bronze are looked at. Nothing is changed: look the columns over,\n"
-        "and put what is printed into node.toml.",
+        text="NAME is a stream or a pattern of streams, or a configured table. The newest files\n"
+        "of bronze are sampled. Nothing is changed: check the columns, and put the output into\n"
+        "node.toml.",
         examples=["rillnode table infer 'sensors/*'"],
     )  # fmt: skip
     _add_name(parser)
@@ -60,10 +60,10 @@ def add(commands: Commands) -> None:
     add_config_options(parser)
     parser = add_verb(
         verbs, "retry", retry,
-        summary="land the rejects of a table again, after its schema was mended",
+        summary="land the rejects of a table again, after its schema was corrected",
         usage="NAME [options]",
         text="The sink's job may run meanwhile. Each entry is in the table or in the rejects,\n"
-        "once, also where the verb is killed.",
+        "once, even if the verb is killed.",
         examples=["rillnode table retry readings"],
     )  # fmt: skip
     _add_name(parser)
