@@ -180,7 +180,8 @@ def test_a_view_takes_the_columns_that_its_table_takes(
     table = lake.table(evolve="widen", columns={"id": "int", "at": "timestamp", "n": "int"})
     query = view_of(lake, sql, slot)
     at = START.isoformat()
-    for number, more in enumerate(({"n": 1}, {"n": 2}, {"n": 2.5}, {"n": 3, "site": "roof"})):
+    entries: list[dict[str, object]] = [{"n": 1}, {"n": 2}, {"n": 2.5}, {"n": 3, "site": "roof"}]
+    for number, more in enumerate(entries):
         lake.push(json.dumps({"id": number, "at": at, **more}).encode())
         run(table)
         assert run_view(query) == 1
