@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import monotonic
 from typing import Final
 
 from rillnode.actors.log import (
@@ -63,9 +62,6 @@ class GroupCommit:
     """Carries out groups of writes on open tables; belongs to the writer thread.
 
     It lives until a write or sync fails: what it knows is then ahead of what is durable.
-
-    Attributes:
-        sync_seconds: how long the last group waited for its sync.
     """
 
     _first_id = _id_step = 1
@@ -86,7 +82,6 @@ class GroupCommit:
         self._slice_bytes = 0
         self._trimmed_bytes = 0
         self._written = False
-        self.sync_seconds = 0.0
         # What the group has planned and the database does not show yet.
         self._streams: dict[str, StreamRecord] = {}
         self._blocks: list[tuple[int, Block]] = []
@@ -108,11 +103,8 @@ class GroupCommit:
             if self._slice_bytes >= self._slice_bytes_max:
                 self._write_slice()
         self._write_slice()
-        self.sync_seconds = 0.0
         if self._written:
-            begun = monotonic()
             self._tables.sync()
-            self.sync_seconds = monotonic() - begun
             self._view.thaw()
             self._written = False
             self._free_space()

@@ -68,7 +68,7 @@ comes meanwhile had better gather behind the thread's commit and go out together
 BUSY_SECONDS: Final = 0.01
 """Time over which that share is taken."""
 
-OVERLAPS: Final = 256
+OVERLAPS: Final = 1_024
 """So many groups the thread makes after one during which the next was submitted: there is more to
 do than one commit at a time, and the submitter had better go on with it meanwhile."""
 
@@ -77,28 +77,24 @@ HERE_GROUPS: Final = 16
 
 
 class _Busy:
-    """The share of its time for which a thread is at work; all is called on that thread.
+    """The share of its time for which a thread is at work, which is asked on that thread.
 
-    What it waits for the disk is work, too, though it takes no processor time.
+    What it waits for the disk is none: one push after the other waits for little else.
     """
 
     def __init__(self) -> None:
         self._share = 0.0
         self._since = -inf
-        self._worked = self._waited = 0.0
+        self._worked = 0.0
 
     def share(self, now: float) -> float:
         """Its share of late; `now` is by the monotonic clock."""
         passed = now - self._since
         if passed >= BUSY_SECONDS:
             worked = thread_time()
-            self._share = (worked - self._worked + self._waited) / passed
-            self._since, self._worked, self._waited = now, worked, 0.0
+            self._share = (worked - self._worked) / passed
+            self._since, self._worked = now, worked
         return self._share
-
-    def waited(self, seconds: float) -> None:
-        """Count what it has waited for."""
-        self._waited += seconds
 
 
 class Writer:
@@ -231,7 +227,6 @@ class Writer:
                 if commit is not None and small and self.pending_bytes <= HERE_BYTES_MAX:
                     # The tables are the thread's to close and to open again.
                     failed = self._failed_here = self._run_commit(commit, self._take_group())
-                    self._busy.waited(commit.sync_seconds)
             finally:
                 self._committing.release()
         if self._writes or failed is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import Append, Operation
-from rillnode.actors.log.rocks import commit, writer
+from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.rocks.tables import Tables, Tuning
 from store_support import SMALL, RocksDriver, append, wait_until
 
@@ -56,8 +56,7 @@ class Driver(RocksDriver):
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     clock = Clock()
-    for module in (writer, commit):
-        monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(writer, "monotonic", lambda: clock.now)
     opened = Driver(tmp_path / "store", clock)
     assert not opened.push()  # the thread makes what commits
     clock.now += 1.0
@@ -108,14 +107,13 @@ def test_a_submitter_that_is_busy_leaves_commits_to_the_thread(
     assert [driver.push() for _ in range(9)][-8:].count(True) >= 7
 
 
-def test_waiting_for_the_disk_is_work_of_the_submitter(
+def test_waiting_for_the_disk_keeps_no_submitter_busy(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "thread_time", lambda: 0.0)
     sync = driver.clock.sync_seconds = writer.HERE_SECONDS_MAX * 0.9
     pushes = writer.HERE_GROUPS * 3
-    assert [driver.push(pause=sync) for _ in range(pushes)].count(False) <= 3
-    assert [driver.push(pause=sync / 10) for _ in range(pushes)].count(False) > pushes // 4
+    assert [driver.push(pause=sync / 10) for _ in range(pushes)].count(False) <= 3
 
 
 def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(driver: Driver) -> None:
