@@ -377,16 +377,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         return {f"table[{at}].dir": self.dir, f"table[{at}].dir's rejects": rejects}
 
     def _sink_problems(self, path: KeyPath, sinks: Sequence[TableSink]) -> Iterator[Problem]:
+        none = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
         names = [one.name for one in sinks]
-        if not names:
-            text = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
-            yield Problem((*path, "sink"), "config.missing", text)
-        elif not self.sink and len(names) > 1:
-            text = f"missing: name the sink that makes it: {', '.join(names)}"
-            yield Problem((*path, "sink"), "config.missing", text)
-        elif self.sink and self.sink not in names:
-            text = f"no sink of tables is named {self.sink!r}; there is {', '.join(names)}"
-            yield Problem((*path, "sink"), "config.value", text)
+        yield from _maker_problems(path, self.sink, names, "sink of tables", none)
 
     def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
         if (self.schema is None) == (not self.columns):
@@ -530,17 +523,13 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 text = f"{self.of!r} is made by {table.sink!r}, which makes its views: leave it out"
                 yield Problem((*path, "sink"), "config.conflict", text)
             return
+        none = "needs a [[sink.spark]] with silver_dir, of which it is made"
         names = [one.name for one in sinks]
-        if not names:
-            text = "needs a [[sink.spark]] with silver_dir, of which it is made"
-            yield Problem((*path, "sink"), "config.missing", text)
-        elif not self.sink and len(names) > 1:
-            text = f"missing: name the sink that makes it: {', '.join(names)}"
-            yield Problem((*path, "sink"), "config.missing", text)
-        elif self.sink and self.sink not in names:
-            text = f"no [[sink.spark]] is named {self.sink!r}; there is {', '.join(names)}"
-            yield Problem((*path, "sink"), "config.value", text)
-        elif next(one for one in sinks if self.sink in (None, one.name)).silver_dir is None:
+        problems = list(_maker_problems(path, self.sink, names, "[[sink.spark]]", none))
+        yield from problems
+        if problems:
+            return
+        if next(one for one in sinks if self.sink in (None, one.name)).silver_dir is None:
             text = "is made of silver: set silver_dir of its sink, too"
             yield Problem((*path, "of"), "config.conflict", text)
 
@@ -624,6 +613,20 @@ def _python_sinks(table: SinkTables) -> Iterator[Problem]:
             text = f"{sink.name!r} is the name of another sink"
             yield Problem((*path, "name"), "config.conflict", text)
         names.add(sink.name)
+
+
+def _maker_problems(
+    path: KeyPath, sink: str | None, names: Sequence[str], kind: str, none: str
+) -> Iterator[Problem]:
+    """What is wrong with the `sink` of a table or view, of those that could make it."""
+    if not names:
+        yield Problem((*path, "sink"), "config.missing", none)
+    elif not sink and len(names) > 1:
+        text = f"missing: name the sink that makes it: {', '.join(names)}"
+        yield Problem((*path, "sink"), "config.missing", text)
+    elif sink and sink not in names:
+        text = f"no {kind} is named {sink!r}; there is {', '.join(names)}"
+        yield Problem((*path, "sink"), "config.value", text)
 
 
 def _files_sinks(table: SinkTables) -> Iterator[Problem]:
