@@ -9,7 +9,7 @@ from rillnode.node.cli.parsing import Commands, UsageError, add_verb
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rillnode.node.client.documents import ConsoleTicket
+    from rillnode.node.client import ConsoleTicket
 
 
 def add(commands: Commands) -> None:

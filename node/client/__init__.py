@@ -16,6 +16,7 @@ from rillnode.node.client.blocking import (
 )
 from rillnode.node.client.client import (
     Client,
+    ConsoleTicket,
     GroupInfo,
     GroupMember,
     SavedIndex,
@@ -23,7 +24,6 @@ from rillnode.node.client.client import (
     connect,
 )
 from rillnode.node.client.consumer import Consumer
-from rillnode.node.client.documents import ConsoleTicket
 from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
 from rillnode.node.client.mailbox import Mailbox

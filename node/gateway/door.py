@@ -246,9 +246,9 @@ class Door:
         """Some entries, from the position on, which moves on."""
         session, index = self._core.session(asked.asker.principal), asked.position[partition]
         request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES)
-        response = await session.request(stream_address(asked.name, partition), request)
-        if not isinstance(response, native.BlocksResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
+        response = await session.request(
+            stream_address(asked.name, partition), request, native.BlocksResponse
+        )
         index, found = max(index, response.first_index), list[Entry]()
         for item in response.blocks:
             block, until = Block(item.first_index, item.value), index + limit - len(found)
