@@ -11,6 +11,7 @@ from rillnode.node.client.blocking import (
     BlockingPusher,
     BlockingService,
     BlockingStream,
+    BlockingTypedStream,
     BlockingWorkQueue,
     connect_blocking,
 )
@@ -32,7 +33,7 @@ from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import Handler, Service
 from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
-from rillnode.node.client.typed import BlockingTypedStream, TypedStream
+from rillnode.node.client.typed import TypedStream
 from rillnode.node.client.work import Job, QueueInfo, QueuePartition, QueueWorker, WorkQueue
 
 __all__ = [
