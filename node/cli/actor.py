@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import iso_time
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
@@ -81,7 +80,7 @@ def add_ls(verbs: Commands, noun: str) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List routes."""
     rows: list[dict[str, Any]] = []
     more = False
@@ -94,10 +93,9 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.rows(rows, empty="nothing has such a route, or none that your key may know of")
     if more:
         terminal.message(f"these are the first {args.limit:,}: --limit shows more")
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one."""
     async with connected(args, terminal) as client:
         about = await client.about(args.route)
@@ -113,16 +111,14 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             "stoppable": about.stoppable,
         }
     )
-    return Exit.OK
 
 
-async def stop(args: argparse.Namespace, terminal: Terminal) -> int:
+async def stop(args: argparse.Namespace, terminal: Terminal) -> None:
     """Stop one."""
     async with connected(args, terminal) as client:
         about = await client.about(args.route)
         await client.stop(args.route)
     terminal.record({"route": about.route, "kind": about.kind, "stopped": True})
-    return Exit.OK
 
 
 def _row(about: "About") -> dict[str, Any]:

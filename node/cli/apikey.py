@@ -5,7 +5,6 @@ import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -29,7 +28,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the key's holder")
 
 
-def new(args: argparse.Namespace, terminal: Terminal) -> int:
+def new(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make an API key."""
     from rillnode.codecs.api_keys import API_KEY, hash_of
     from rillnode.node.config.rules import NAME
@@ -41,4 +40,3 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.record(
         {"name": args.name, "key": key, "hash": hash_of(key), "principal": API_KEY + args.name}
     )
-    return Exit.OK

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode import __version__
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
@@ -38,7 +37,7 @@ def add(commands: Commands) -> None:
     add_resting_options(parser)
 
 
-async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
+async def backup(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make a backup."""
     from rillnode.node.backup import Source, make_backup, source_bytes
 
@@ -60,7 +59,6 @@ async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
     for path in _keys_elsewhere(config):
         terminal.message(f"not in the backup, because it is not in data_dir: {path}")
     terminal.message(f"next: rillnode verify {target}")
-    return Exit.OK
 
 
 def _about(config: "Config") -> "Manifest":

@@ -169,9 +169,9 @@ def _carry_out(args: argparse.Namespace, terminal: Terminal) -> int:
     if inspect.iscoroutine(result):
         import asyncio
 
-        result = asyncio.run(cast(Coroutine[Any, Any, int], result))
+        result = asyncio.run(cast(Coroutine[Any, Any, int | None], result))
     terminal.flush()
-    return cast(int, result)
+    return cast(int | None, result) or Exit.OK
 
 
 def _misused(terminal: Terminal, error: UsageError) -> int:

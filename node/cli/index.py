@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import RequestError, RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
 
@@ -46,7 +45,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("index", type=whole_number, metavar="INDEX", help="next index to read")
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List positions."""
     async with connected(args, terminal) as client:
         saved = await client.indexes(args.stream)
@@ -79,7 +78,6 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         for (stream, name, partition), member in members.items()
     ]  # fmt: skip
     terminal.rows(rows, empty="no consumer has saved a position yet")
-    return Exit.OK
 
 
 async def _groups(client: "Client", stream: str) -> "list[GroupInfo]":
@@ -95,7 +93,7 @@ def _name(member: "GroupMember | None") -> str | None:
     return None if member is None else f"{member.id} {member.principal}"
 
 
-async def get(args: argparse.Namespace, terminal: Terminal) -> int:
+async def get(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one position; exit code 1 when there is none."""
     async with connected(args, terminal) as client:
         index = await client.get_index(args.client, args.stream, partition=args.partition)
@@ -105,10 +103,9 @@ async def get(args: argparse.Namespace, terminal: Terminal) -> int:
             f"{args.client} has saved no position in {args.stream}, partition {args.partition}",
         )
     _show(args, terminal, index)
-    return Exit.OK
 
 
-async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
+async def set_(args: argparse.Namespace, terminal: Terminal) -> None:
     """Move a position; exit code 1 when it stands further on already."""
     async with connected(args, terminal) as client:
         await move(client, args.stream, args.client, args.partition, args.index)
@@ -120,7 +117,6 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
             text = f"the partition ends at {end}: what comes before {args.index} is left out"
             terminal.message(text)
     _show(args, terminal, args.index)
-    return Exit.OK
 
 
 async def move(client: "Client", stream: str, name: str, partition: int, index: int) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import input_chunks
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
 from rillnode.node.installed import WAYS, installed, load
@@ -72,7 +71,7 @@ def _add_message(parser: Parser) -> None:
     )
 
 
-async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ask(args: argparse.Namespace, terminal: Terminal) -> None:
     """Send one message, and show its answer."""
     opened = _opened(args)
     payload = await _payload(args, terminal)
@@ -80,17 +79,15 @@ async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
         way = await opened(client, args.wait)
         answer = await way.ask(args.to, payload, timeout_seconds=args.wait)
     _show(answer, terminal)
-    return Exit.OK
 
 
-async def send(args: argparse.Namespace, terminal: Terminal) -> int:
+async def send(args: argparse.Namespace, terminal: Terminal) -> None:
     """Send one message."""
     opened = _opened(args)
     payload = await _payload(args, terminal)
     async with connected(args, terminal) as client:
         way = await opened(client, _WAIT_SECONDS)
         await way.send(args.to, payload)
-    return Exit.OK
 
 
 async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:

@@ -9,8 +9,8 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.times import Time, parse_time
 from rillnode.node.cli.terminal import Terminal
 
-Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int]]
-"""Carries out a command; returns the exit code."""
+Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int | None] | None]
+"""Carries out a command; returns the exit code, or nothing where it is 0."""
 
 _COLUMNS: Final = 92
 

@@ -3,7 +3,6 @@
 import argparse
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal
 
@@ -36,18 +35,16 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List peers."""
     async with connected(args, terminal) as client:
         document = await client.status()
     rows = [{"name": name, **peer} for name, peer in document["peers"].items()]
     terminal.rows(rows, empty="no peers; a [[peer]] in node.toml names one")
-    return Exit.OK
 
 
-async def ping(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ping(args: argparse.Namespace, terminal: Terminal) -> None:
     """Ping one peer."""
     async with connected(args, terminal) as client:
         took = await client.ping(args.name, timeout_seconds=args.wait)
     terminal.record({"name": args.name, "milliseconds": round(1_000 * took, 3)})
-    return Exit.OK

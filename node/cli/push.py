@@ -14,7 +14,6 @@ import msgspec
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import InputReader, input_chunks
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
 
@@ -79,7 +78,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
     add_connection_options(parser)
 
 
-async def push(args: argparse.Namespace, terminal: Terminal) -> int:
+async def push(args: argparse.Namespace, terminal: Terminal) -> None:
     """Push stdin."""
     import asyncio
 
@@ -115,7 +114,6 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     if not pusher.pushed:
         terminal.message("nothing on stdin, nothing pushed")
     _show(terminal, pusher)
-    return Exit.OK
 
 
 async def _describe(client: "Client", name: str) -> None:

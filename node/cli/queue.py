@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
 
@@ -56,7 +55,7 @@ def add(commands: Commands) -> None:
     )
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List queues."""
     async with connected(args, terminal) as client:
         infos = [await client.queue(*one) for one in await client.queues(args.stream)]
@@ -76,10 +75,9 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         for one in infos
     ]
     terminal.rows(rows, empty="nobody has worked on a queue yet")
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one queue."""
     from msgspec.structs import asdict
 
@@ -115,10 +113,9 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             ],
         }
     )
-    return Exit.OK
 
 
-async def retry(args: argparse.Namespace, terminal: Terminal) -> int:
+async def retry(args: argparse.Namespace, terminal: Terminal) -> None:
     """Give dead letters again."""
     async with connected(args, terminal) as client:
         limit = 2**63 if args.limit is None else args.limit
@@ -126,7 +123,6 @@ async def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.record(
         {"stream": args.stream, "queue": args.queue, "taken": back.taken, "gone": back.gone}
     )
-    return Exit.OK
 
 
 def _add_queue(parser: Parser) -> None:

@@ -143,7 +143,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     add_connection_options(parser)
 
 
-async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
+async def pull(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print what is there."""
     line = line_formatter(_format(args, terminal))
     count: int | None = args.count
@@ -174,7 +174,6 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     elif printed == count and index < end and args.count is None:
         of = "that meet it" if where else f"of {end - first:,} entries"
         terminal.message(f"the first {printed} {of}: see --count and --last")
-    return Exit.OK
 
 
 async def _range(

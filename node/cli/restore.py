@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.terminal import Terminal
@@ -29,7 +28,7 @@ def add(commands: Commands) -> None:
     )
 
 
-def restore(args: argparse.Namespace, terminal: Terminal) -> int:
+def restore(args: argparse.Namespace, terminal: Terminal) -> None:
     """Restore a backup."""
     from rillnode.node.backup import read_manifest, restore_backup
 
@@ -47,4 +46,3 @@ def restore(args: argparse.Namespace, terminal: Terminal) -> int:
         }
     )
     terminal.message(f"next: rillnode run -c {args.home}/node.toml --data-dir {args.home}/data")
-    return Exit.OK

@@ -7,7 +7,6 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.entries import duration, iso_time
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
     add_noun,
@@ -92,7 +91,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List streams."""
     async with connected(args, terminal) as client:
         infos = await client.streams(args.prefix)
@@ -110,20 +109,18 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
             for row, info in zip(rows, infos, strict=True)
         ]
     terminal.rows(rows, empty="no streams; `rillnode stream create NAME` makes one")
-    return Exit.OK
 
 
-async def create(args: argparse.Namespace, terminal: Terminal) -> int:
+async def create(args: argparse.Namespace, terminal: Terminal) -> None:
     """Create a stream."""
     async with connected(args, terminal) as client:
         stream = await client.stream(args.name, partitions=args.partitions)
     if stream.partitions != args.partitions:
         terminal.message(f"{stream.name} was there, with {stream.partitions} partitions")
     terminal.record({"name": stream.name, "partitions": stream.partitions})
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one stream."""
     async with connected(args, terminal) as client:
         info = await client.describe(args.name)
@@ -146,10 +143,9 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             ],
         }
     )
-    return Exit.OK
 
 
-async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
+async def trim(args: argparse.Namespace, terminal: Terminal) -> None:
     """Drop old entries."""
     if not args.yes:
         text = f"entries below index {args.before} would be gone for ever: repeat with --yes"
@@ -162,10 +158,9 @@ async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
         is_sink = one.client_id.startswith(_SINK_PREFIX) and one.partition == args.partition
         if is_sink and one.index < first:
             terminal.message(f"{one.client_id} had landed only what is below index {one.index}")
-    return Exit.OK
 
 
-async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
+async def rm(args: argparse.Namespace, terminal: Terminal) -> None:
     """Remove a stream."""
     if not args.yes:
         text = f"{args.name} and all its entries would be gone for ever: repeat with --yes"
@@ -173,7 +168,6 @@ async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         await client.remove(args.name)
     terminal.record({"name": args.name, "removed": True})
-    return Exit.OK
 
 
 def totals(info: "StreamInfo") -> dict[str, Any]:
