@@ -62,272 +62,96 @@ from rillnode.codecs.entries import Block, Entry, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.native_messages import (
     AnswerRequest as AnswerRequest,
-)
-from rillnode.codecs.native_messages import (
     AppendItem as AppendItem,
-)
-from rillnode.codecs.native_messages import (
     AppendManyRequest as AppendManyRequest,
-)
-from rillnode.codecs.native_messages import (
     AppendRequest as AppendRequest,
-)
-from rillnode.codecs.native_messages import (
     BeatGroupRequest as BeatGroupRequest,
-)
-from rillnode.codecs.native_messages import (
     BlockItem as BlockItem,
-)
-from rillnode.codecs.native_messages import (
     BlocksResponse as BlocksResponse,
-)
-from rillnode.codecs.native_messages import (
     Call as Call,
-)
-from rillnode.codecs.native_messages import (
     CallsResponse as CallsResponse,
-)
-from rillnode.codecs.native_messages import (
     CheckpointRequest as CheckpointRequest,
-)
-from rillnode.codecs.native_messages import (
     ConsoleRequest as ConsoleRequest,
-)
-from rillnode.codecs.native_messages import (
     CreditRequest as CreditRequest,
-)
-from rillnode.codecs.native_messages import (
     DescribeQueueRequest as DescribeQueueRequest,
-)
-from rillnode.codecs.native_messages import (
     DescribeRequest as DescribeRequest,
-)
-from rillnode.codecs.native_messages import (
     DocumentResponse as DocumentResponse,
-)
-from rillnode.codecs.native_messages import (
     DoneResponse as DoneResponse,
-)
-from rillnode.codecs.native_messages import (
     Failure as Failure,
-)
-from rillnode.codecs.native_messages import (
     FollowRequest as FollowRequest,
-)
-from rillnode.codecs.native_messages import (
     FoundResponse as FoundResponse,
-)
-from rillnode.codecs.native_messages import (
     GroupInfo as GroupInfo,
-)
-from rillnode.codecs.native_messages import (
     GroupMember as GroupMember,
-)
-from rillnode.codecs.native_messages import (
     GroupResponse as GroupResponse,
-)
-from rillnode.codecs.native_messages import (
     HeldPartition as HeldPartition,
-)
-from rillnode.codecs.native_messages import (
     Hop as Hop,
-)
-from rillnode.codecs.native_messages import (
     JobRef as JobRef,
-)
-from rillnode.codecs.native_messages import (
     JobRun as JobRun,
-)
-from rillnode.codecs.native_messages import (
     JobsResponse as JobsResponse,
-)
-from rillnode.codecs.native_messages import (
     JoinGroupRequest as JoinGroupRequest,
-)
-from rillnode.codecs.native_messages import (
     LeaveGroupRequest as LeaveGroupRequest,
-)
-from rillnode.codecs.native_messages import (
     ListGroupsRequest as ListGroupsRequest,
-)
-from rillnode.codecs.native_messages import (
     ListGroupsResponse as ListGroupsResponse,
-)
-from rillnode.codecs.native_messages import (
     ListIndexesRequest as ListIndexesRequest,
-)
-from rillnode.codecs.native_messages import (
     ListIndexesResponse as ListIndexesResponse,
-)
-from rillnode.codecs.native_messages import (
     ListQueuesRequest as ListQueuesRequest,
-)
-from rillnode.codecs.native_messages import (
     ListRequest as ListRequest,
-)
-from rillnode.codecs.native_messages import (
     ListResponse as ListResponse,
-)
-from rillnode.codecs.native_messages import (
     LoadIndexRequest as LoadIndexRequest,
-)
-from rillnode.codecs.native_messages import (
     LocateRequest as LocateRequest,
-)
-from rillnode.codecs.native_messages import (
     NodeAddress as NodeAddress,
-)
-from rillnode.codecs.native_messages import (
     OpenManyRequest as OpenManyRequest,
-)
-from rillnode.codecs.native_messages import (
     OpenManyResponse as OpenManyResponse,
-)
-from rillnode.codecs.native_messages import (
     OpenProducerRequest as OpenProducerRequest,
-)
-from rillnode.codecs.native_messages import (
     OpenRequest as OpenRequest,
-)
-from rillnode.codecs.native_messages import (
     PartitionInfo as PartitionInfo,
-)
-from rillnode.codecs.native_messages import (
     PositionResponse as PositionResponse,
-)
-from rillnode.codecs.native_messages import (
     PositionsResponse as PositionsResponse,
-)
-from rillnode.codecs.native_messages import (
     ProducerResponse as ProducerResponse,
-)
-from rillnode.codecs.native_messages import (
     QueueName as QueueName,
-)
-from rillnode.codecs.native_messages import (
     QueuesResponse as QueuesResponse,
-)
-from rillnode.codecs.native_messages import (
     ReadRequest as ReadRequest,
-)
-from rillnode.codecs.native_messages import (
     ReleaseGroupRequest as ReleaseGroupRequest,
-)
-from rillnode.codecs.native_messages import (
     RemoveRequest as RemoveRequest,
-)
-from rillnode.codecs.native_messages import (
     Request as Request,
-)
-from rillnode.codecs.native_messages import (
     Response as Response,
-)
-from rillnode.codecs.native_messages import (
     SavedIndex as SavedIndex,
-)
-from rillnode.codecs.native_messages import (
     SavedIndexResponse as SavedIndexResponse,
-)
-from rillnode.codecs.native_messages import (
     SaveGroupRequest as SaveGroupRequest,
-)
-from rillnode.codecs.native_messages import (
     SaveIndexRequest as SaveIndexRequest,
-)
-from rillnode.codecs.native_messages import (
     SearchRequest as SearchRequest,
-)
-from rillnode.codecs.native_messages import (
     ServeRequest as ServeRequest,
-)
-from rillnode.codecs.native_messages import (
     SettledResponse as SettledResponse,
-)
-from rillnode.codecs.native_messages import (
     Settlement as Settlement,
-)
-from rillnode.codecs.native_messages import (
     SettleRequest as SettleRequest,
-)
-from rillnode.codecs.native_messages import (
     SinkCommitRequest as SinkCommitRequest,
-)
-from rillnode.codecs.native_messages import (
     SinkControlRequest as SinkControlRequest,
-)
-from rillnode.codecs.native_messages import (
     SinkEnd as SinkEnd,
-)
-from rillnode.codecs.native_messages import (
     SinkEndsRequest as SinkEndsRequest,
-)
-from rillnode.codecs.native_messages import (
     SinkEndsResponse as SinkEndsResponse,
-)
-from rillnode.codecs.native_messages import (
     SinkPosition as SinkPosition,
-)
-from rillnode.codecs.native_messages import (
     SinkReadRequest as SinkReadRequest,
-)
-from rillnode.codecs.native_messages import (
     SinkReportRequest as SinkReportRequest,
-)
-from rillnode.codecs.native_messages import (
     StatusRequest as StatusRequest,
-)
-from rillnode.codecs.native_messages import (
     StopServingRequest as StopServingRequest,
-)
-from rillnode.codecs.native_messages import (
     StreamInfo as StreamInfo,
-)
-from rillnode.codecs.native_messages import (
     StreamResponse as StreamResponse,
-)
-from rillnode.codecs.native_messages import (
     SubscribeRequest as SubscribeRequest,
-)
-from rillnode.codecs.native_messages import (
     TakeBackRequest as TakeBackRequest,
-)
-from rillnode.codecs.native_messages import (
     TakenBackResponse as TakenBackResponse,
-)
-from rillnode.codecs.native_messages import (
     TrimRequest as TrimRequest,
-)
-from rillnode.codecs.native_messages import (
     UnsubscribeRequest as UnsubscribeRequest,
-)
-from rillnode.codecs.native_messages import (
     WatchStreamsRequest as WatchStreamsRequest,
-)
-from rillnode.codecs.native_messages import (
     WatchStreamsResponse as WatchStreamsResponse,
-)
-from rillnode.codecs.native_messages import (
     WorkRequest as WorkRequest,
 )
 from rillnode.codecs.routing.about import (
     AboutRequest as AboutRequest,
-)
-from rillnode.codecs.routing.about import (
     ListRoutesRequest as ListRoutesRequest,
-)
-from rillnode.codecs.routing.about import (
     RouteInfo as RouteInfo,
-)
-from rillnode.codecs.routing.about import (
     RouteResponse as RouteResponse,
-)
-from rillnode.codecs.routing.about import (
     RoutesResponse as RoutesResponse,
-)
-from rillnode.codecs.routing.about import (
     StopRequest as StopRequest,
-)
-from rillnode.codecs.routing.about import (
     WatchRequest as WatchRequest,
 )
 from rillnode.codecs.varint import encode_uint, read_uint

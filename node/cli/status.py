@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.stream import totals
-from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.cli.terminal import shown as text
+from rillnode.node.cli.terminal import Terminal, printable, shown as text
 
 if TYPE_CHECKING:
     from rillnode.node.client import Client, StreamInfo

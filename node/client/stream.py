@@ -28,12 +28,16 @@ from rillnode.node.client.consumer import (
 )
 from rillnode.node.client.group import OnPartitions, Sharing, Single
 from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
-from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
-from rillnode.node.client.pusher import Pusher
+from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT, Pusher
 from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
-from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue, work_queue
-from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
+from rillnode.node.client.work import (
+    ATTEMPTS,
+    IN_FLIGHT as WORK_IN_FLIGHT,
+    VISIBILITY_SECONDS,
+    WorkQueue,
+    work_queue,
+)
 from rillnode.node.iteration import Iteration
 
 Start = int | Literal["start", "end"] | Time

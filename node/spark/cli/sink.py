@@ -154,8 +154,7 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.config import SparkSink, views_of
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.process import derived_config
-    from rillnode.node.spark.verify import is_made
-    from rillnode.node.spark.verify import verify as verify_table
+    from rillnode.node.spark.verify import is_made, verify as verify_table
 
     derived = derived_config(sink) if isinstance(sink, SparkSink) else None
     gold = derived.tables[1:] if derived is not None else ()

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RillnodeError
