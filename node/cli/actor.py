@@ -28,7 +28,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show what is at the end of a route",
-        usage="ROUTE [options]",
         text="Figures of failures, restarts and the slowest turn are those of all actors of its\n"
         "class. Looking wakes nothing.",
         examples=["rillnode actor show greeter", "rillnode actor show 'peer/core;ST_S_0_sensors'"],
@@ -39,7 +38,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "stop", stop,
         summary="stop what is at the end of a route",
-        usage="ROUTE [options]",
         text="A link is closed; a subscription ends and its subscriber is told; an application's\n"
         "actor first handles its waiting messages; a stream's actor comes back with the next\n"
         "message. You need `admin`, or must own it.",
@@ -54,7 +52,6 @@ def add_ls(verbs: Commands, noun: str) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list what has a route: streams, links, subscriptions, actors, ...",
-        usage="[PATTERN] [options]",
         text="Without a grant of `admin` these are your own, those that your grants name, and\n"
         "those that you may send to. A pattern is one of addresses, or of names.",
         examples=[

@@ -18,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "new", new,
         summary="make an API key and show it, only this once",
-        usage="NAME [options]",
         text="Put name and hash into a [[gateway.apikey]] or [[streamr.apikey]] table of\n"
         "node.toml, and name the principal in a [[grant]]. To revoke a key, remove its\n"
         "table and reload the node's configuration (SIGHUP); whatever the key has open\n"

@@ -21,7 +21,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "backup", backup,
         summary="copy a node's store, keys and configuration into a new directory",
-        usage="DIR [options]",
         text="Works whether or not the node runs; if it does, on its own machine. The copy is of\n"
         "one moment; every file has a checksum, and the copy is read back before it gets its\n"
         "name. It holds the node's secret keys: keep it as safe as them. Sinks' tables are not\n"

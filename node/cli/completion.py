@@ -14,7 +14,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "completion", completion,
         summary="print a script that lets a shell complete commands and options",
-        usage="SHELL [options]",
         examples=[
             "rillnode completion bash > ~/.local/share/bash-completion/completions/rillnode",
             'rillnode completion zsh > "${fpath[1]}/_rillnode"',

@@ -20,7 +20,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "add", add_context,
         summary="save a node under a name",
-        usage="NAME [options]",
         text="Saves address, identity and the path of the key, for this user; the first one\n"
         "saved is selected. A node already saved under the name is replaced.\n\n" + _ORDER,
         examples=[

@@ -18,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list consumers, their positions and their lag",
-        usage="[STREAM] [options]",
         text="Members of groups are shown beside the partitions that they have at the moment;\n"
         "without STREAM, only groups with members at this node.",
         examples=["rillnode index ls", "rillnode index ls sensors --json"],
@@ -29,7 +28,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "get", get,
         summary="show a consumer's position: the next index that it reads",
-        usage="STREAM CLIENT [options]",
         examples=["rillnode index get sensors c1 --partition 2"],
     )  # fmt: skip
     _add_position(parser)
@@ -37,7 +35,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "set", set_,
         summary="move a consumer's position forward",
-        usage="STREAM CLIENT INDEX [options]",
         text="A position never goes back; the consumer will not see the entries in between.",
         examples=["rillnode index set sensors c1 1000"],
     )  # fmt: skip

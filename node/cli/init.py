@@ -18,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "init", init,
         summary="make keys and a configuration",
-        usage="[DIR] [options]",
         text="Writes a short node.toml, data/identity.key (who the node\n"
         "is), data/admin.key (may do everything) and data/nextgraph.key (who its NextGraph\n"
         "broker is). Nothing is ever overwritten.",

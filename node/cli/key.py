@@ -26,7 +26,6 @@ def add(commands: Commands) -> None:
         parser = add_verb(
             verbs, name, verb,
             summary=summary,
-            usage="FILE [options]",
             text="Put the principal into a [[grant]] in node.toml.",
             examples=[
                 f"rillnode key {name} producer.key",
@@ -58,7 +57,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "rotate", rotate,
         summary="replace a key in two steps; both keys are valid in between",
-        usage="FILE [options]",
         text="The first step makes the next key beside the file and shows both identities: tell\n"
         "peers and clients the new one, too. The second step, --finish, replaces the old key,\n"
         "which is kept beside the new one; then restart the node.",

@@ -31,7 +31,6 @@ def add_verbs(verbs: Commands) -> None:
     asking = add_verb(
         verbs, "ask", ask,
         summary="send a message along a route, and show the answer",
-        usage="ROUTE [PAYLOAD] [options]",
         text="A route is a list of addresses, separated by `;` or `=>`: workers by name, nodes as\n"
         "`peer/NAME` (configured) or `1#HOST:PORT` (Ockam TCP; needs the `admin` grant). The\n"
         "payload is read from stdin unless given. The answer is shown as text, or in\n"
@@ -51,7 +50,6 @@ def add_verbs(verbs: Commands) -> None:
     sending = add_verb(
         verbs, "send", send,
         summary="send a message along a route, and wait for nothing",
-        usage="ROUTE [PAYLOAD] [options]",
         text="Nothing tells whether it arrives. Routes and payloads are as for `route ask`.",
         examples=["rillnode route send '1#hub.example.org:4000;printer' < page.txt"],
     )  # fmt: skip

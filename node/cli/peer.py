@@ -24,7 +24,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ping", ping,
         summary="send a message to a peer and back, and show how long it took",
-        usage="NAME [options]",
         examples=["rillnode peer ping core", "rillnode peer ping core --wait 1"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the peer")

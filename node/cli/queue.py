@@ -23,7 +23,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list work queues: what waits, what is with workers, what is dead",
-        usage="[STREAM] [options]",
         examples=["rillnode queue ls", "rillnode queue ls jobs --json"],
     )  # fmt: skip
     parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="only this stream")
@@ -32,7 +31,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show one queue, its workers, and its last dead letters",
-        usage="STREAM QUEUE [options]",
         examples=["rillnode queue show jobs prints", "rillnode queue show jobs prints -n 0"],
     )  # fmt: skip
     _add_queue(parser)
@@ -44,7 +42,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "retry", retry,
         summary="give dead letters of a queue to its workers again, each once",
-        usage="STREAM QUEUE [options]",
         text="The letters stay in the stream of dead letters; the queue remembers how far it has\n"
         "taken them back. Entries that the stream no longer keeps are counted and left out.",
         examples=["rillnode queue retry jobs prints", "rillnode queue retry jobs prints -n 1"],

@@ -71,7 +71,6 @@ def add(verbs: Commands) -> None:
     parser = add_verb(
         verbs, "pull", pull,
         summary="print stored entries",
-        usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}",
         examples=[
             "rillnode stream pull sensors --last 10",
@@ -112,7 +111,6 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     parser = add_verb(
         verbs, name, tail,
         summary="print entries as they arrive",
-        usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
         + "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
         examples=examples,

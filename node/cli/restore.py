@@ -13,7 +13,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "restore", restore,
         summary="write a backup into a new directory, ready to run",
-        usage="BACKUP DIR [options]",
         text="DIR gets node.toml and data. Every file is compared with its checksum; a damaged\n"
         "backup leaves nothing behind, and nothing is ever overwritten. Entries confirmed after\n"
         "the backup was made are missing: see the how-to on backups.",

@@ -30,7 +30,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list the streams that your key may use",
-        usage="[PREFIX] [options]",
         examples=["rillnode stream ls", "rillnode stream ls sensors --json"],
     )  # fmt: skip
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="start of the name")
@@ -39,7 +38,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "create", create,
         summary="create a stream, or more partitions of one",
-        usage="NAME [options]",
         text="A stream that already has as many partitions is not changed.",
         examples=["rillnode stream create sensors --partitions 4"],
     )  # fmt: skip
@@ -52,7 +50,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show a stream and its partitions",
-        usage="NAME [options]",
         examples=["rillnode stream show sensors"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")

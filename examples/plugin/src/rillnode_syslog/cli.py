@@ -16,7 +16,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "send", send,
         summary="send a message over TCP",
-        usage="ADDRESS TEXT [options]",
         examples=['rillnode syslog send 127.0.0.1:5514 "is anybody there?"'],
     )  # fmt: skip
     parser.add_argument("address", metavar="ADDRESS", help="host:port of the node's [syslog]")
