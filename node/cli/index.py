@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from rillnode.codecs.errors import RequestError, RillnodeError, StreamUnknown
+from rillnode.codecs.errors import RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
@@ -104,8 +104,10 @@ async def get(args: argparse.Namespace, terminal: Terminal) -> None:
 
 async def set_(args: argparse.Namespace, terminal: Terminal) -> None:
     """Move a position; exit code 1 when it stands further on already."""
+    from rillnode.node.client.client import move_index
+
     async with connected(args, terminal) as client:
-        await move(client, args.stream, args.client, args.partition, args.index)
+        await move_index(client, args.stream, args.client, args.partition, args.index)
         saved = await client.indexes(args.stream)
     for one in saved:
         at = one.client_id, one.partition
@@ -114,18 +116,6 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> None:
             text = f"the partition ends at {end}: what comes before {args.index} is left out"
             terminal.message(text)
     _show(args, terminal, args.index)
-
-
-async def move(client: "Client", stream: str, name: str, partition: int, index: int) -> None:
-    """Move a consumer's position.
-
-    Raises:
-        RequestError: `index.kept`, it stands further on already; or it was refused.
-    """
-    kept = await client.set_index(name, stream, index, partition=partition)
-    if kept != index:
-        text = f"the position stays at {kept}: it never goes back to {index}"
-        raise RequestError("index.kept", text)
 
 
 def _add_position(parser: Parser) -> None:

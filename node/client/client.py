@@ -644,6 +644,18 @@ class Client(Correspondent):
         return response.index
 
 
+async def move_index(client: Client, stream: str, name: str, partition: int, index: int) -> None:
+    """Move a consumer's position.
+
+    Raises:
+        RequestError: `index.kept`, it stands further on already; or it was refused.
+    """
+    kept = await client.set_index(name, stream, index, partition=partition)
+    if kept != index:
+        text = f"the position stays at {kept}: it never goes back to {index}"
+        raise RequestError("index.kept", text)
+
+
 def noise_connect(
     url: str, identity: Identity, node_identity: str | None, *, chacha: bool = False
 ) -> Connect:

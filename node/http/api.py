@@ -12,9 +12,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.node.cli.failures import step_of
 from rillnode.node.http.answers import HEADERS, Refusal, refusal_of
 from rillnode.node.http.requests import cors_headers
+from rillnode.node.next_steps import step_of
 
 STATUSES: Final = {
     code: status
