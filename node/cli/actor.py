@@ -4,10 +4,10 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import iso_time
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client.lookup import About

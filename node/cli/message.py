@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import input_chunks
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
+from rillnode.node.entry_lines import input_chunks
 from rillnode.node.installed import WAYS, installed, load
 
 if TYPE_CHECKING:

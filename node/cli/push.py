@@ -13,9 +13,9 @@ import msgspec
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import InputReader, input_chunks
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import InputReader, input_chunks
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
@@ -21,6 +20,7 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import LineFormat, line_formatter
 
 if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import duration, iso_time
 from rillnode.node.cli.parsing import (
     Commands,
     add_noun,
@@ -15,6 +14,7 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import duration, iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client import StreamInfo

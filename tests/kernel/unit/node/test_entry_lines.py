@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
-from rillnode.node.cli.entries import (
+from rillnode.node.entry_lines import (
     InputFormat,
     InputReader,
     input_chunks,
