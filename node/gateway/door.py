@@ -22,11 +22,10 @@ from rillnode.codecs.gateway.forms import encode_entries, read_position
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.times import parse_time
 from rillnode.codecs.where import Where
-from rillnode.node.cli.push import key_in
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.stream import Stream
-from rillnode.node.entry_lines import InputReader, iso_time
+from rillnode.node.entry_lines import InputReader, iso_time, key_in
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
