@@ -36,7 +36,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rillnode.actors.log.health import OnHealth as OnHealth, StoreHealth as StoreHealth
 from rillnode.actors.log.records import (
     DEAD_SUFFIX as DEAD_SUFFIX,
     FIRST_KEY as FIRST_KEY,
@@ -56,6 +55,22 @@ from rillnode.codecs.errors import StoreError
 
 FORMAT_VERSION = 1
 """Version of the store's layout; a newer one is refused, an older one is migrated forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """A store's health: whether it takes writes, and if not, why and what to do."""
+
+    writable: bool
+    reason: str = ""
+
+    def merged(self, later: "StoreHealth") -> "StoreHealth":
+        """The later one is all that counts."""
+        return later
+
+
+OnHealth = Callable[[StoreHealth], None]
+"""Told of each change of health; called from any thread."""
 
 
 @dataclass(slots=True, eq=False)

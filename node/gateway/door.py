@@ -30,8 +30,8 @@ from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import Refusal, number
-from rillnode.node.http.api import Api, answer
+from rillnode.node.http.answers import Refusal, json_answer, number
+from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
@@ -190,7 +190,7 @@ class Door:
             if any(stored := _indexes(placed)):
                 error.context["indexes"] = stored
             raise
-        return answer({"indexes": _indexes(placed)})
+        return json_answer({"indexes": _indexes(placed)})
 
     async def _batches(self, request: web.Request, media: str) -> AsyncIterator[list[Event]]:
         """What a body holds, as it comes."""
@@ -297,7 +297,7 @@ class Door:
         for one in asked.position:
             if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
                 position[one] = index
-        return answer({"position": asked._replace(position=position).text})
+        return json_answer({"position": asked._replace(position=position).text})
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
@@ -308,7 +308,7 @@ class Door:
         client = self._client(asked.asker.principal)
         for one, index in position.items():
             position[one] = await client.set_index(client_id, asked.name, index, partition=one)
-        return answer({"position": asked._replace(position=position).text})
+        return json_answer({"position": asked._replace(position=position).text})
 
     async def ticket(self, request: web.Request) -> web.Response:
         """POST /tickets."""
@@ -317,7 +317,7 @@ class Door:
         name = body.get("stream", "")
         self._check(asker, "pull", name)
         await self._client(NODE_PRINCIPAL).describe(name)
-        return answer(self._new_ticket(asker, name), 201)
+        return json_answer(self._new_ticket(asker, name), 201)
 
     def _new_ticket(self, asker: Asker, name: str) -> dict[str, str]:
         ticket, expires_at = self._keys.ticket(asker, name)
