@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+import messages_reference
 import openapi_document
 from error_codes import ErrorCode, error_codes
 from python_reference import described
@@ -367,11 +368,17 @@ def simulation_page() -> str:
     return "".join(parts)
 
 
+def messages_page() -> str:
+    """The reference of the messages of rillnode's own link."""
+    return _MADE + messages_reference.page()
+
+
 PAGES: Final = {
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "http.md": http_page,
+    "messages.md": messages_page,
     "metrics.md": metrics_page,
     "openapi.json": openapi_document.page,
     "python.md": python_page,
