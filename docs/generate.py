@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+import actors_reference
 import messages_reference
 import openapi_document
 from error_codes import ErrorCode, error_codes
@@ -368,12 +369,18 @@ def simulation_page() -> str:
     return "".join(parts)
 
 
+def actors_page() -> str:
+    """The reference of the actors."""
+    return _MADE + actors_reference.page()
+
+
 def messages_page() -> str:
     """The reference of the messages of rillnode's own link."""
     return _MADE + messages_reference.page()
 
 
 PAGES: Final = {
+    "actors.md": actors_page,
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
