@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+import actors_reference
+import messages_reference
 import openapi_document
 from error_codes import ErrorCode, error_codes
 from python_reference import described
@@ -367,11 +369,23 @@ def simulation_page() -> str:
     return "".join(parts)
 
 
+def actors_page() -> str:
+    """The reference of the actors."""
+    return _MADE + actors_reference.page()
+
+
+def messages_page() -> str:
+    """The reference of the messages of rillnode's own link."""
+    return _MADE + messages_reference.page()
+
+
 PAGES: Final = {
+    "actors.md": actors_page,
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "http.md": http_page,
+    "messages.md": messages_page,
     "metrics.md": metrics_page,
     "openapi.json": openapi_document.page,
     "python.md": python_page,
