@@ -23,6 +23,7 @@ from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
+from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
 
@@ -347,10 +348,10 @@ def _said(one: ErrorCode, family: str) -> str:
     return f"{meaning}{own}"
 
 
-_SIMULATION_INTRO: Final = """# Scenarios, rules and planted mistakes
+_SIMULATION_INTRO: Final = """# Scenarios, faults, rules and planted mistakes
 
-The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the rules that runs
-are checked against, and the mistakes that tests plant to see that they are
+The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the kinds of faults,
+the rules that runs are checked against, and the mistakes that tests plant to see that they are
 ([simulation](../explanation/simulation.md)).
 """
 
@@ -358,6 +359,9 @@ are checked against, and the mistakes that tests plant to see that they are
 def simulation_page() -> str:
     """The reference of scenarios, of the rules, and of the mistakes that must break them."""
     parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(Scenario))]
+    parts.append("\n## Faults\n\n| kind | what happens |\n|---|---|\n")
+    parts += [f"| `{kind}` | {text} |\n" for kind, text in KINDS.items()]
+    parts.append('\nThe last four need `engine = "shared"` in `[store]`.\n')
     parts.append("\n## Rules\n\n| rule | demands |\n|---|---|\n")
     parts += [f"| `{rule}` | {text} |\n" for rule, text in RULES.items()]
     parts.append("\n## Planted mistakes\n\n| mistake | breaks one of |\n|---|---|\n")
