@@ -26,6 +26,7 @@ from rillnode.node.metrics import every_metric
 from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
+from tables_reference import tables_page
 
 # The planted mistakes lie with the tests.
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
@@ -371,6 +372,11 @@ def simulation_page() -> str:
     return "".join(parts)
 
 
+def lake_page() -> str:
+    """The reference of what sinks write, and of the Spark format."""
+    return _MADE + tables_page()
+
+
 PAGES: Final = {
     "config.md": config_page,
     "cli.md": cli_page,
@@ -380,6 +386,7 @@ PAGES: Final = {
     "openapi.json": openapi_document.page,
     "python.md": python_page,
     "simulation.md": simulation_page,
+    "tables.md": lake_page,
 }
 
 SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
