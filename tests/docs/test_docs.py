@@ -22,7 +22,6 @@ SPARK_PAGES = [
     for name in (
         "tutorials/flights.md",
         "tutorials/tables.md",
-        "how-to/notebook.md",
         "how-to/typed-tables.md",
     )
 ]
