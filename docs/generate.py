@@ -10,7 +10,10 @@ from typing import Final
 
 import msgspec
 
+import actors_reference
+import messages_reference
 import openapi_document
+import tables_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described
 from rillnode.codecs.errors import RequestError
@@ -26,7 +29,6 @@ from rillnode.node.metrics import every_metric
 from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
-from tables_reference import tables_page
 
 # The planted mistakes lie with the tests.
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
@@ -374,14 +376,26 @@ def simulation_page() -> str:
 
 def lake_page() -> str:
     """The reference of what sinks write, and of the Spark format."""
-    return _MADE + tables_page()
+    return _MADE + tables_reference.page()
+
+
+def actors_page() -> str:
+    """The reference of the actors."""
+    return _MADE + actors_reference.page()
+
+
+def messages_page() -> str:
+    """The reference of the messages of rillnode's own link."""
+    return _MADE + messages_reference.page()
 
 
 PAGES: Final = {
+    "actors.md": actors_page,
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "http.md": http_page,
+    "messages.md": messages_page,
     "metrics.md": metrics_page,
     "openapi.json": openapi_document.page,
     "python.md": python_page,

@@ -107,6 +107,11 @@ class _Shown:
         return declared or issubclass(self._shown, Enum) or key in self._told
 
 
+def prose_of(shown: type) -> str:
+    """A class's docstring as Markdown."""
+    return _prose(_source(shown.__module__)[shown.__qualname__])
+
+
 @cache
 def _source(module: str) -> griffe.Module:
     file = inspect.getsourcefile(import_module(module))

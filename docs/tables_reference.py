@@ -92,7 +92,7 @@ _TYPES: Final = {
 """What SQL calls types that Arrow calls otherwise."""
 
 
-def tables_page() -> str:
+def page() -> str:
     """The page, from its title on."""
     parts = [_INTRO, "\n## Bronze\n", _BRONZE, _columns(BRONZE_COLUMNS)]
     parts += ["\n## Silver\n", _SILVER, _columns(SILVER_COLUMNS)]

@@ -13,7 +13,7 @@ import pytest
 
 from doc_shell import LONG, NOT_RUN, STAGES, Name, name_of, shell_blocks
 from doc_support import COMMAND_SECONDS, ROOT, Block, Runner, blocks, documents, matches, running
-from rillnode.codecs import limits, native
+from rillnode.codecs import limits
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
@@ -214,15 +214,6 @@ def test_limits_are_those_of_the_code() -> None:
     assert rows
     for limit, value in rows:
         assert getattr(limits, limit) == int(value.replace(",", "")), limit
-
-
-@pytest.mark.check
-def test_every_native_protocol_is_described() -> None:
-    source = Path(str(native.__file__)).read_text(encoding="utf-8")
-    page = (ROOT / "docs/protocols/noise-link.md").read_text(encoding="utf-8")
-    names = set(re.findall(r'"(rillnode_\w+)"', source))
-    assert names
-    assert names == set(re.findall(r"`(rillnode_\w+)`", page))
 
 
 @pytest.mark.check
