@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from core_support import Peer
+from coroutines import handed_by
 from nextgraph_broker import (
     INNER,
     OUTER,
@@ -82,6 +83,8 @@ from rillnode.codecs.nextgraph.responses import ClientResponse, TopicSyncRes
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY, InnerOverlay, OuterOverlay, OverlayId
 from rillnode.testing import fail, message_types
+
+near = handed_by(with_nodes)
 
 CLASSES: Final[Sequence[type[Worker]]] = (
     BlocksActor,
@@ -434,22 +437,23 @@ WHEN: Final[Sequence[When]] = ("before", "after")
 
 
 @pytest.mark.parametrize(("actor", "message", "when"), cases())
-def test_an_actor_that_fails_once_costs_one_request(
-    actor: type[Worker], message: type, when: When, monkeypatch: pytest.MonkeyPatch
+async def test_an_actor_that_fails_once_costs_one_request(
+    near: Broker,
+    other: OtherNode,
+    actor: type[Worker],
+    message: type,
+    when: When,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        with fail(actor, message, when=when) as fault:
-            await Day(broker, other, monkeypatch).go()
-        assert fault.hits == 1, "nothing of this kind has come"
-
-    with_nodes(test)
+    with fail(actor, message, when=when) as fault:
+        await Day(near, other, monkeypatch).go()
+    assert fault.hits == 1, "nothing of this kind has come"
 
 
-def test_all_is_well_without_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        await Day(broker, other, monkeypatch).go()
-
-    with_nodes(test)
+async def test_all_is_well_without_failures(
+    near: Broker, other: OtherNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Day(near, other, monkeypatch).go()
 
 
 # What is under way when an instance goes ---------------------------------------------------------
@@ -475,84 +479,79 @@ def held_appends(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Generator[l
 
 
 @pytest.mark.parametrize("message", [Sync, Gone, Repaired])
-def test_events_on_their_way_are_answered_and_forwarded_by_the_next_instance(
-    message: type, monkeypatch: pytest.MonkeyPatch
+async def test_events_on_their_way_are_answered_and_forwarded_by_the_next_instance(
+    broker: Broker, message: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(broker: Broker) -> None:
-        alice, phone, bob = [User(broker, name) for name in ("alice", "alice", "bob")]
-        for user in (alice, phone, bob):
-            assert await user.result(INNER, pin(TOPIC_A)) == ResultCode.OK
-        device, other = await alice.client(), await phone.client()
-        event, commit = device.event(b"on its way")
-        with held_appends(broker, monkeypatch) as held, fail(TopicActor, message) as fault:
-            numbers = device.post(INNER, event), other.post(INNER, event)
-            await device.settle()
-            (_,) = held
-            gone = await broker.client("carol")
-            await gone.pin(reads=[TOPIC_A])
-            gone.leave()
-            system = broker.core.system
-            system.post(broker.context.repairs, StoreHealth(writable=True))
-            sync = TopicSyncReq(TOPIC_A.public_key, [], [], None)
-            assert await bob.result(INNER, sync) == ResultCode.TOPIC_NOT_FOUND
-            assert fault.hits == 1
-            # The new instance knows that it is on its way, and hands it to the log once.
-            third = await broker.client("alice")
-            again = third.post(INNER, event)
-            await third.settle()
-            (_,) = held
-            assert not device.said
-            assert not other.said
-        for client, number in zip((device, other, third), (*numbers, again), strict=True):
-            await client.settle()
-            assert [result for result, _ in client.answers(number)] == [ResultCode.OK]
-        assert await bob.heard() == [event]
-        ((_, content),) = await bob.ask(INNER, subscribe(TOPIC_A))
-        assert (content.known_heads, content.commits_nbr) == ([commit], 1)
-
-    with_broker(test)
-
-
-def test_an_actor_that_is_given_up_is_made_again_and_its_followers_miss_nothing() -> None:
-    async def test(broker: Broker) -> None:
-        alice, bob = await broker.client("alice"), await broker.client("bob")
-        await alice.pin(TOPIC_A)
-        await bob.pin(reads=[TOPIC_A])
-        first = broker.context.topics.cell((INNER.id, TOPIC_A.public_key))
+    alice, phone, bob = [User(broker, name) for name in ("alice", "alice", "bob")]
+    for user in (alice, phone, bob):
+        assert await user.result(INNER, pin(TOPIC_A)) == ResultCode.OK
+    device, other = await alice.client(), await phone.client()
+    event, commit = device.event(b"on its way")
+    with held_appends(broker, monkeypatch) as held, fail(TopicActor, message) as fault:
+        numbers = device.post(INNER, event), other.post(INNER, event)
+        await device.settle()
+        (_,) = held
+        gone = await broker.client("carol")
+        await gone.pin(reads=[TOPIC_A])
+        gone.leave()
+        system = broker.core.system
+        system.post(broker.context.repairs, StoreHealth(writable=True))
         sync = TopicSyncReq(TOPIC_A.public_key, [], [], None)
-        with fail(TopicActor, Sync, times=TopicActor.restarts_max + 1):
-            for _ in range(TopicActor.restarts_max + 1):
-                assert await bob.result(INNER, sync) == ResultCode.BROKER_ERROR
-        assert first.exited
-        event, _ = alice.event()
-        assert await alice.result(INNER, event) == ResultCode.OK
-        await bob.settle()
-        assert bob.heard() == [event]
-        bob.leave()
-        await broker.core.settle()
-        assert len(broker.context.topics) == 1
-        assert not broker.context.feeds
+        assert await bob.result(INNER, sync) == ResultCode.TOPIC_NOT_FOUND
+        assert fault.hits == 1
+        # The new instance knows that it is on its way, and hands it to the log once.
+        third = await broker.client("alice")
+        again = third.post(INNER, event)
+        await third.settle()
+        (_,) = held
+        assert not device.said
+        assert not other.said
+    for client, number in zip((device, other, third), (*numbers, again), strict=True):
+        await client.settle()
+        assert [result for result, _ in client.answers(number)] == [ResultCode.OK]
+    assert await bob.heard() == [event]
+    ((_, content),) = await bob.ask(INNER, subscribe(TOPIC_A))
+    assert (content.known_heads, content.commits_nbr) == ([commit], 1)
 
-    with_broker(test)
+
+async def test_an_actor_that_is_given_up_is_made_again_and_its_followers_miss_nothing(
+    broker: Broker,
+) -> None:
+    alice, bob = await broker.client("alice"), await broker.client("bob")
+    await alice.pin(TOPIC_A)
+    await bob.pin(reads=[TOPIC_A])
+    first = broker.context.topics.cell((INNER.id, TOPIC_A.public_key))
+    sync = TopicSyncReq(TOPIC_A.public_key, [], [], None)
+    with fail(TopicActor, Sync, times=TopicActor.restarts_max + 1):
+        for _ in range(TopicActor.restarts_max + 1):
+            assert await bob.result(INNER, sync) == ResultCode.BROKER_ERROR
+    assert first.exited
+    event, _ = alice.event()
+    assert await alice.result(INNER, event) == ResultCode.OK
+    await bob.settle()
+    assert bob.heard() == [event]
+    bob.leave()
+    await broker.core.settle()
+    assert len(broker.context.topics) == 1
+    assert not broker.context.feeds
 
 
 @pytest.mark.parametrize("when", WHEN)
-def test_an_event_whose_end_nobody_looks_at_is_forwarded_all_the_same(when: When) -> None:
-    async def test(broker: Broker) -> None:
-        alice, bob = await broker.client("alice"), await broker.client("bob")
-        await alice.pin(TOPIC_A)
-        await bob.pin(reads=[TOPIC_A])
-        event, _ = alice.event()
-        with fail(TopicActor, Appended, when=when):
-            told = ResultCode.OK if when == "after" else ResultCode.BROKER_ERROR
-            assert await alice.result(INNER, event) == told
-        await bob.settle()
-        assert bob.heard() == [event]
-        assert await alice.result(INNER, event) == ResultCode.OK
-        await bob.settle()
-        assert bob.heard() == []
-
-    with_broker(test)
+async def test_an_event_whose_end_nobody_looks_at_is_forwarded_all_the_same(
+    broker: Broker, when: When
+) -> None:
+    alice, bob = await broker.client("alice"), await broker.client("bob")
+    await alice.pin(TOPIC_A)
+    await bob.pin(reads=[TOPIC_A])
+    event, _ = alice.event()
+    with fail(TopicActor, Appended, when=when):
+        told = ResultCode.OK if when == "after" else ResultCode.BROKER_ERROR
+        assert await alice.result(INNER, event) == told
+    await bob.settle()
+    assert bob.heard() == [event]
+    assert await alice.result(INNER, event) == ResultCode.OK
+    await bob.settle()
+    assert bob.heard() == []
 
 
 def test_a_request_that_was_answered_has_no_other_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -576,19 +575,16 @@ def test_a_request_that_was_answered_has_no_other_outcome(monkeypatch: pytest.Mo
     with_broker(test)
 
 
-def test_news_of_other_nodes_reach_the_next_instance() -> None:
-    async def test(broker: Broker, other: OtherNode) -> None:
-        client = await broker.client("dave")
-        name = name_of("user", identity("user dave").public_key)
-        with fail(UsersActor, WatchValues) as fault:
-            await other.put((name, None))
-        assert fault.hits == 1
-        assert client.wire.closed is not None
-        again = await broker.client("erin")
-        await other.put((name_of("user", identity("user erin").public_key), None))
-        assert again.wire.closed is not None
-
-    with_nodes(test)
+async def test_news_of_other_nodes_reach_the_next_instance(near: Broker, other: OtherNode) -> None:
+    client = await near.client("dave")
+    name = name_of("user", identity("user dave").public_key)
+    with fail(UsersActor, WatchValues) as fault:
+        await other.put((name, None))
+    assert fault.hits == 1
+    assert client.wire.closed is not None
+    again = await near.client("erin")
+    await other.put((name_of("user", identity("user erin").public_key), None))
+    assert again.wire.closed is not None
 
 
 @contextmanager
@@ -608,25 +604,22 @@ def held_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Generator[lis
             broker.core.complete(operation)
 
 
-def test_what_is_asked_of_an_actor_that_ends_may_be_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_is_asked_of_an_actor_that_ends_may_be_asked_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(broker: Broker) -> None:
-        clients = [await broker.client(str(number)) for number in range(3)]
-        with held_reads(broker, monkeypatch):
-            numbers = [client.post(INNER, BlocksExist([])) for client in clients]
-            for client in clients:
-                await client.settle()
-            broker.core.system.exit(broker.context.overlays.cell(INNER.id))
-            await broker.core.settle()
-        for client, number in zip(clients, numbers, strict=True):
+    clients = [await broker.client(str(number)) for number in range(3)]
+    with held_reads(broker, monkeypatch):
+        numbers = [client.post(INNER, BlocksExist([])) for client in clients]
+        for client in clients:
             await client.settle()
-            answers = [result for result, _ in client.answers(number)]
-            assert answers == [ResultCode.STORAGE_ERROR]
-            again = await client.result(INNER, BlocksExist([]))
-            assert again == ResultCode.OVERLAY_NOT_FOUND
-
-    with_broker(test)
+        broker.core.system.exit(broker.context.overlays.cell(INNER.id))
+        await broker.core.settle()
+    for client, number in zip(clients, numbers, strict=True):
+        await client.settle()
+        answers = [result for result, _ in client.answers(number)]
+        assert answers == [ResultCode.STORAGE_ERROR]
+        again = await client.result(INNER, BlocksExist([]))
+        assert again == ResultCode.OVERLAY_NOT_FOUND
 
 
 def test_what_is_too_much_for_an_actor_is_refused_and_may_be_asked_again(
@@ -658,56 +651,49 @@ def test_what_is_too_much_for_an_actor_is_refused_and_may_be_asked_again(
     with_broker(test)
 
 
-def test_who_waits_for_a_wallet_is_told_where_that_is_forgotten() -> None:
-    async def test(broker: Broker) -> None:
-        one = b"?" * 32
-        waits = await broker.visit(ExtRequest(0, WalletGetExport(one, True)))
-        assert waits.said == []
-        client = await broker.client()
-        put = WalletPutExport(b"wallet", b"!" * 32, False)
-        with fail(WalletsActor, Asked):
-            assert await client.result(NIL_OVERLAY, put) == ResultCode.BROKER_ERROR
-        await waits.settle()
-        assert [response.result for response in waits.said] == [ResultCode.BROKER_ERROR]
-        given = WalletPutExport(b"wallet", one, True)
-        assert await client.result(NIL_OVERLAY, given) == ResultCode.NOT_FOUND
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
-
-    with_broker(test)
+async def test_who_waits_for_a_wallet_is_told_where_that_is_forgotten(broker: Broker) -> None:
+    one = b"?" * 32
+    waits = await broker.visit(ExtRequest(0, WalletGetExport(one, True)))
+    assert waits.said == []
+    client = await broker.client()
+    put = WalletPutExport(b"wallet", b"!" * 32, False)
+    with fail(WalletsActor, Asked):
+        assert await client.result(NIL_OVERLAY, put) == ResultCode.BROKER_ERROR
+    await waits.settle()
+    assert [response.result for response in waits.said] == [ResultCode.BROKER_ERROR]
+    given = WalletPutExport(b"wallet", one, True)
+    assert await client.result(NIL_OVERLAY, given) == ResultCode.NOT_FOUND
+    assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
 
 
-def test_what_is_open_and_who_reads_an_inbox_outlive_a_failure() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        opened = pin(TOPIC_A)
-        request = OpenRepo(opened.hash, opened.overlay, [], 0, [], opened.rw_topics)
-        assert await client.result(INNER, request) == ResultCode.OK
-        inbox = identity("inbox")
-        register = sign_inbox_register(inbox, INNER, b"c" * 32)
-        assert await client.result(NIL_OVERLAY, register) == ResultCode.OK
-        for actor in (OverlayActor, InboxActor):
-            overlay = INNER if actor is OverlayActor else NIL_OVERLAY
-            asked: RequestContent = BlocksExist([]) if actor is OverlayActor else register
-            with fail(actor, Asked):
-                assert await client.result(overlay, asked) == ResultCode.BROKER_ERROR
-        event, _ = client.event()
-        assert await client.result(INNER, event) == ResultCode.OK
-        letter = InboxMessage(InboxBody(INNER, inbox.public_key, None, None, b"text"), None, [])
-        sender = await broker.client("bob")
-        assert await sender.result(NIL_OVERLAY, InboxPost(letter, None)) == ResultCode.OK
-        await client.settle()
-        assert client.heard() == [InboxReceive(letter, False)]
-
-    with_broker(test)
+async def test_what_is_open_and_who_reads_an_inbox_outlive_a_failure(broker: Broker) -> None:
+    client = await broker.client()
+    opened = pin(TOPIC_A)
+    request = OpenRepo(opened.hash, opened.overlay, [], 0, [], opened.rw_topics)
+    assert await client.result(INNER, request) == ResultCode.OK
+    inbox = identity("inbox")
+    register = sign_inbox_register(inbox, INNER, b"c" * 32)
+    assert await client.result(NIL_OVERLAY, register) == ResultCode.OK
+    for actor in (OverlayActor, InboxActor):
+        overlay = INNER if actor is OverlayActor else NIL_OVERLAY
+        asked: RequestContent = BlocksExist([]) if actor is OverlayActor else register
+        with fail(actor, Asked):
+            assert await client.result(overlay, asked) == ResultCode.BROKER_ERROR
+    event, _ = client.event()
+    assert await client.result(INNER, event) == ResultCode.OK
+    letter = InboxMessage(InboxBody(INNER, inbox.public_key, None, None, b"text"), None, [])
+    sender = await broker.client("bob")
+    assert await sender.result(NIL_OVERLAY, InboxPost(letter, None)) == ResultCode.OK
+    await client.settle()
+    assert client.heard() == [InboxReceive(letter, False)]
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, Panic])
-def test_what_is_no_exception_is_a_failure_all_the_same(error: type[BaseException]) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.pin(TOPIC_A)
-        with fail(OverlayActor, Asked, error=error):
-            assert await client.result(INNER, BlocksExist([])) == ResultCode.BROKER_ERROR
-        assert await client.result(INNER, BlocksExist([])) == ResultCode.OK
-
-    with_broker(test)
+async def test_what_is_no_exception_is_a_failure_all_the_same(
+    broker: Broker, error: type[BaseException]
+) -> None:
+    client = await broker.client()
+    await client.pin(TOPIC_A)
+    with fail(OverlayActor, Asked, error=error):
+        assert await client.result(INNER, BlocksExist([])) == ResultCode.BROKER_ERROR
+    assert await client.result(INNER, BlocksExist([])) == ResultCode.OK
