@@ -116,14 +116,11 @@ def test_the_table_has_every_example() -> None:
 
 
 @rows("answered")
-def test_what_is_said_to_be_answered_is(row: Example) -> None:
-    async def test(node: StreamrCore) -> None:
-        client = await prepared(node, row)
-        wanted = _ANSWER.match(row.here)
-        assert wanted is not None
-        assert await client.ask(frame_of(row, node)) == [json.loads(wanted[1])]
-
-    with_streamr(test)
+async def test_what_is_said_to_be_answered_is(node: StreamrCore, row: Example) -> None:
+    client = await prepared(node, row)
+    wanted = _ANSWER.match(row.here)
+    assert wanted is not None
+    assert await client.ask(frame_of(row, node)) == [json.loads(wanted[1])]
 
 
 @rows("taken", "refused")
