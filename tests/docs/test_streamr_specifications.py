@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from coroutines import handed_by
 from doc_support import ROOT
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control
@@ -18,6 +19,8 @@ from rillnode.codecs.streamr.network import Form, Wrapper, decode_frame, encode_
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import Layout
 from streamr_support import ALICE, API_KEY, BOB, Client, StreamrCore, with_streamr
+
+node = handed_by(with_streamr)
 
 PAGE: Final = ROOT / "docs" / "protocols" / "streamr.md"
 EXAMPLES: Final = {"2018": 13, "2020": 29}
