@@ -10,6 +10,7 @@ rooms were deleted from this clone.
 """
 
 import atexit
+import inspect
 import logging
 import os
 import shutil
@@ -28,6 +29,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from coroutines import run_test
 from ockam_worker import RELEASED
 from rooms import can_import, deleted_rooms
 
@@ -158,6 +160,15 @@ def pytest_configure() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine; pytest runs the others."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run_test(pyfuncitem)
+    return True
 
 
 @pytest.fixture(autouse=True)
