@@ -60,6 +60,12 @@ class _Shown:
                 if not key.startswith("_") and not member.is_alias:
                     self._members[key] = member
             self._told |= _attributes(_source(one.__module__)[one.__qualname__])
+        self._inherited: dict[str, str] = {}
+        for one in (one for one in reversed(line) if self._is_told(one)):
+            source = _source(one.__module__)[one.__qualname__]
+            members = {key: member for key, member in source.members.items() if not member.is_alias}
+            self._inherited |= {key: _first(member) for key, member in members.items()}
+            self._inherited |= _attributes(source)
 
     def _is_told(self, one: type) -> bool:
         return any(issubclass(base, one) for base in self._bases)
@@ -91,8 +97,11 @@ class _Shown:
         }
         for key in [*fields, *(one for one in self._told if one not in fields)]:
             member = fields.get(key)
-            text = self._told.get(key, "") or (_first(member) if member is not None else "")
             kind = _type(member)
+            if key in self._inherited and _is_class_variable(member):
+                continue  # the base tells of it
+            text = self._told.get(key, "") or (_first(member) if member is not None else "")
+            text = text or self._inherited.get(key, "")
             # What `__init__` sets a thing to is no default of it.
             told = isinstance(member, griffe.Attribute) and member.annotation is None
             default = _default(member) if not told or issubclass(self._shown, Enum) else ""
@@ -103,6 +112,11 @@ class _Shown:
         # A plain class sets many things in its `__init__` that are nobody's business.
         declared = any(key in vars(one).get("__annotations__", {}) for one in self._own)
         return declared or issubclass(self._shown, Enum) or key in self._told
+
+
+def prose_of(shown: type) -> str:
+    """A class's docstring as Markdown."""
+    return _prose(_source(shown.__module__)[shown.__qualname__])
 
 
 @cache
@@ -127,6 +141,10 @@ def _blocking(verb: Any, asynchronous: str) -> str:
     is_face = returns is not of.__annotations__["return"]
     shown = str(getattr(returns, "__name__", returns)) if is_face else str(source.returns)
     return f"{_signature(source, shown)}\nSee [`{owner}.{of.__name__}`](#{owner}.{of.__name__}).\n"
+
+
+def _is_class_variable(member: Any) -> bool:
+    return isinstance(member, griffe.Attribute) and set(member.labels) == {"class-attribute"}
 
 
 def _function(source: Any) -> str:

@@ -37,7 +37,7 @@ _UNSUPPORTED: Final = StoreError(
 
 
 class BackupActor(Worker):
-    """One per node, under the address `backup`.
+    """Copies the store for a backup, at `backup`; one per node.
 
     Args:
         router: where answers go.
