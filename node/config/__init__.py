@@ -7,43 +7,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rillnode.node.config.address import (
-        ListenAddress as ListenAddress,
-        parse_address as parse_address,
-    )
-    from rillnode.node.config.listener_tables import (
-        Listener as Listener,
-        WebListener as WebListener,
-    )
+    from rillnode.node.config.address import ListenAddress, parse_address
+    from rillnode.node.config.listener_tables import Listener, WebListener
     from rillnode.node.config.loading import (
-        Loaded as Loaded,
-        check_config as check_config,
-        load as load,
-        load_config as load_config,
-        parse_config as parse_config,
+        Loaded,
+        check_config,
+        load,
+        load_config,
+        parse_config,
     )
-    from rillnode.node.config.location import Location as Location
-    from rillnode.node.config.peer_tables import (
-        DiallingTable as DiallingTable,
-        PeerTable as PeerTable,
-    )
-    from rillnode.node.config.plug_in_table import PlugInTable as PlugInTable
-    from rillnode.node.config.store_tables import StoreTable as StoreTable
-    from rillnode.node.config.stream_tables import (
-        QuotaTable as QuotaTable,
-        StreamTable as StreamTable,
-    )
+    from rillnode.node.config.location import Location
+    from rillnode.node.config.peer_tables import DiallingTable, PeerTable
+    from rillnode.node.config.plug_in_table import PlugInTable
+    from rillnode.node.config.store_tables import StoreTable
+    from rillnode.node.config.stream_tables import QuotaTable, StreamTable
     from rillnode.node.config.tables import (
-        Config as Config,
-        GrantTable as GrantTable,
-        HttpListener as HttpListener,
-        IdentityTable as IdentityTable,
-        LogTable as LogTable,
-        MetricsTable as MetricsTable,
-        NoiseListener as NoiseListener,
-        for_process as for_process,
+        Config,
+        GrantTable,
+        HttpListener,
+        IdentityTable,
+        LogTable,
+        MetricsTable,
+        NoiseListener,
+        for_process,
     )
 
+__all__ = [
+    "Config",
+    "DiallingTable",
+    "GrantTable",
+    "HttpListener",
+    "IdentityTable",
+    "ListenAddress",
+    "Listener",
+    "Loaded",
+    "Location",
+    "LogTable",
+    "MetricsTable",
+    "NoiseListener",
+    "PeerTable",
+    "PlugInTable",
+    "QuotaTable",
+    "StoreTable",
+    "StreamTable",
+    "WebListener",
+    "check_config",
+    "for_process",
+    "load",
+    "load_config",
+    "parse_address",
+    "parse_config",
+]
 
 _HOMES: Final = {
     "rillnode.node.config.address": (

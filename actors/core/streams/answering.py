@@ -66,7 +66,8 @@ class Answering(Worker):
         )
 
     def _stop(self) -> None:
-        self._end("subscription.stopped", f"This {self.called} was stopped at its address")
+        """Stop it, as who may has asked at its address."""
+        raise NotImplementedError
 
     def _reply(self, payload: bytes) -> None:
         self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])

@@ -129,6 +129,9 @@ class SubscriptionActor(Answering):
         """The subscription, which its subscriber and administrators may end."""
         return self._described(f"{self._name}/{self._log & _PARTITION} from {self._next}")
 
+    def _stop(self) -> None:
+        self._end("subscription.stopped", "This subscription was stopped at its address")
+
     def _may_go_on(self) -> bool:
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)
 

@@ -96,6 +96,9 @@ class StreamWatchActor(Answering):
         """The watch, which its link and administrators may end."""
         return self._described(f"streams of {self._pattern}")
 
+    def _stop(self) -> None:
+        self._end("subscription.stopped", "This watch was stopped at its address")
+
     async def _list(self) -> None:
         """Tell of the streams that there are, page by page; others have their turns between."""
         page = ListStreams(prefix=literal_prefix(self._pattern), more=True)
