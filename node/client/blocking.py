@@ -6,13 +6,12 @@ so to type checkers, `help` and the reference as well.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import wraps
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
@@ -70,14 +69,9 @@ class _Context(_Face[C]):
         """It is open already."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """End it, as after the block of what is behind it."""
-        self._loop.run(self._behind.__aexit__(kind, error, trace))
+        self._loop.run(self._behind.__aexit__(*raised))
 
 
 def blocking(
@@ -177,6 +171,15 @@ class BlockingIteration(Generic[Item]):
             self._items.clear()
 
 
+def _each(source: AsyncIterator[Item]) -> Callable[[], Coroutine[Any, Any, tuple[Item]]]:
+    """What fetches items one by one."""
+
+    async def one() -> tuple[Item]:
+        return (await anext(source),)
+
+    return one
+
+
 class BlockingJob(_Context[Job]):
     """An entry to work on; see `Job` for what each verb does. A context manager.
 
@@ -245,10 +248,7 @@ class BlockingMailbox(BlockingIteration[Answer]):
     """
 
     def __init__(self, box: Mailbox, loop: LoopThread) -> None:
-        async def one() -> tuple[Answer]:
-            return (await anext(box),)
-
-        super().__init__(loop, one, box.aclose)
+        super().__init__(loop, _each(box), box.aclose)
         self.address = box.address
         self._box = box
 
@@ -345,15 +345,10 @@ class BlockingConsumer(Generic[E]):
         self._loop.run(self._consumer.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close."""
         try:
-            self._loop.run(self._consumer.__aexit__(kind, error, trace))
+            self._loop.run(self._consumer.__aexit__(*raised))
         finally:
             self._forget()
 
@@ -406,10 +401,7 @@ class BlockingFollowing(BlockingIteration[Followed]):
     """Entries of all streams of a pattern; see `Following`."""
 
     def __init__(self, following: Following, loop: LoopThread) -> None:
-        async def one() -> tuple[Followed]:
-            return (await anext(following),)
-
-        super().__init__(loop, one, following.aclose)
+        super().__init__(loop, _each(following), following.aclose)
         self._following = following
 
     @property
@@ -529,12 +521,7 @@ class BlockingClient(_Face[Client]):
         """Nothing more to do."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
@@ -590,11 +577,7 @@ class BlockingClient(_Face[Client]):
     ) -> BlockingIteration[About]:
         """All that has a route; see `Client.routes`."""
         found = self._behind.routes(pattern, kind=kind, at=at)
-
-        async def one() -> tuple[About]:
-            return (await anext(found),)
-
-        return BlockingIteration(self._loop, one, found.aclose)
+        return BlockingIteration(self._loop, _each(found), found.aclose)
 
     def serve(
         self,
