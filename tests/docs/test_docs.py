@@ -17,14 +17,7 @@ from rillnode.codecs import limits
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
-SPARK_PAGES = [
-    ROOT / "docs" / name
-    for name in (
-        "tutorials/flights.md",
-        "tutorials/tables.md",
-        "how-to/typed-tables.md",
-    )
-]
+SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "tutorials/tables.md")]
 SLOW_PAGES = [ROOT / "docs" / name for name in ("how-to/simulate.md", "explanation/simulation.md")]
 """They simulate at length; the tutorial does so in short."""
 
