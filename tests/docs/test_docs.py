@@ -48,7 +48,7 @@ def runs(page: Path, skipped: dict[Name, str]) -> bool:
 Printed = Callable[[int], str]
 """What a program prints in a round; each program of a page runs once in a round, in order."""
 
-RUNS = 3
+RUNS = 2
 
 PROGRAMS: dict[str, tuple[Printed, ...]] = {
     "README.md": (
@@ -71,7 +71,7 @@ PROGRAMS: dict[str, tuple[Printed, ...]] = {
 
 
 def run_again(runner: Runner, page: Path) -> None:
-    """Run a page's programs a second and a third time, in the place where they ran before."""
+    """Run a page's programs again, in the place where they ran before."""
     printed = PROGRAMS.get(name(page), ())
     programs = [block for block in blocks(page) if block.language == "python"] if printed else []
     for nth in range(2, RUNS + 1):
