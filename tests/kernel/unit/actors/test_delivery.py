@@ -14,19 +14,16 @@ from rillnode.codecs import native
 NAME = f"{SubscriptionActor.__module__}.{SubscriptionActor.__qualname__}"
 
 
-def test_who_subscribed_and_is_gone_when_that_is_handled_leaves_nothing() -> None:
-    async def test(core: Core) -> None:
-        peer, other = core.peer(), core.peer()
-        (opened,) = await peer.ask("stream", native.OpenRequest(1, "s", 1))
-        address = bytes(opened.stream.partitions[0].address)
-        peer.origin.end()
-        await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
-        assert core.system.stats()[NAME].cells == 0
-        assert not peer.origin.attached
-        await other.ask(address, native.SubscribeRequest(9, 0, 1_000))
-        assert core.system.stats()[NAME].cells == 1
-
-    with_core(test)
+async def test_who_subscribed_and_is_gone_when_that_is_handled_leaves_nothing(core: Core) -> None:
+    peer, other = core.peer(), core.peer()
+    (opened,) = await peer.ask("stream", native.OpenRequest(1, "s", 1))
+    address = bytes(opened.stream.partitions[0].address)
+    peer.origin.end()
+    await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    assert core.system.stats()[NAME].cells == 0
+    assert not peer.origin.attached
+    await other.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    assert core.system.stats()[NAME].cells == 1
 
 
 class Watcher(Worker):
@@ -41,25 +38,22 @@ class Watcher(Worker):
             self._told.append((self._number, message.origin))
 
 
-def test_who_watches_a_connection_is_told_of_its_end_once_and_in_order() -> None:
-    async def test(core: Core) -> None:
-        told: list[tuple[int, Origin]] = []
-        cells = [core.system.spawn(partial(Watcher, number, told)) for number in range(4)]
-        origin = Origin("noise:peer", 65_000, native=True)
-        for cell in (*cells[:3], cells[0]):
-            origin.watch(cell)
-        for _ in range(2):
-            origin.unwatch(cells[1])
-        origin.end()
-        origin.end()
-        await core.settle()
-        assert told == [(0, origin), (2, origin)]
-        # Who comes too late is told at once.
-        origin.watch(cells[3])
-        await core.settle()
-        assert told[2:] == [(3, origin)]
-
-    with_core(test)
+async def test_who_watches_a_connection_is_told_of_its_end_once_and_in_order(core: Core) -> None:
+    told: list[tuple[int, Origin]] = []
+    cells = [core.system.spawn(partial(Watcher, number, told)) for number in range(4)]
+    origin = Origin("noise:peer", 65_000, native=True)
+    for cell in (*cells[:3], cells[0]):
+        origin.watch(cell)
+    for _ in range(2):
+        origin.unwatch(cells[1])
+    origin.end()
+    origin.end()
+    await core.settle()
+    assert told == [(0, origin), (2, origin)]
+    # Who comes too late is told at once.
+    origin.watch(cells[3])
+    await core.settle()
+    assert told[2:] == [(3, origin)]
 
 
 def test_one_more_who_watches_is_not_compared_with_all_others(

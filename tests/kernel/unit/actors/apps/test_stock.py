@@ -20,6 +20,7 @@ from thespian.actors import (
 )
 
 import rillnode
+from coroutines import handed_by
 from nodes import connect_to, node_config, store_with
 from rillnode import ActorError, Client, ConfigError, Context, Message, Node, RequestError
 
@@ -128,66 +129,63 @@ def on_node(directory: Path, test: Callable[[Node, Client], Awaitable[None]]) ->
     asyncio.run(main())
 
 
+node = handed_by(on_node)
+client = handed_by(on_node, 1)
+
+
 def number(payload: bytes) -> Any:
     text = payload.decode()
     return int(text) if text.isdigit() else text
 
 
-def test_the_examples_run_behind_addresses(tmp_path: Path) -> None:
-    async def test(node: Node, client: Client) -> None:
-        await node.spawn(Hello, address="hello", allow=["noise:*"])
-        await node.spawn(Greeting, address="greeting", allow=["noise:*"], decode=bytes.decode)
-        await node.spawn(Alarm, address="alarm", allow=["noise:*"])
-        counter = await node.spawn(
-            Counter, address="counter", allow=["noise:*"], decode=number,
-            encode=lambda answer: str(answer).encode(),
-        )  # fmt: skip
-        for address, payload, answer in (
-            ("hello", b"hi", b"Hello, World!"),
-            ("greeting", b"hi", b"Hello, World! Goodbye"),
-            ("alarm", b"wait", b"awake"),
-            ("counter", b"4", b"4"),
-        ):
-            assert (await client.ask(address, payload)).payload == answer
-        assert await node.actor_system.ask(counter.cell, 5, 1.0) == 9
-        assert (await client.ask("counter", b"1")).payload == b"10"
-
-    on_node(tmp_path, test)
+async def test_the_examples_run_behind_addresses(node: Node, client: Client) -> None:
+    await node.spawn(Hello, address="hello", allow=["noise:*"])
+    await node.spawn(Greeting, address="greeting", allow=["noise:*"], decode=bytes.decode)
+    await node.spawn(Alarm, address="alarm", allow=["noise:*"])
+    counter = await node.spawn(
+        Counter, address="counter", allow=["noise:*"], decode=number,
+        encode=lambda answer: str(answer).encode(),
+    )  # fmt: skip
+    for address, payload, answer in (
+        ("hello", b"hi", b"Hello, World!"),
+        ("greeting", b"hi", b"Hello, World! Goodbye"),
+        ("alarm", b"wait", b"awake"),
+        ("counter", b"4", b"4"),
+    ):
+        assert (await client.ask(address, payload)).payload == answer
+    assert await node.actor_system.ask(counter.cell, 5, 1.0) == 9
+    assert (await client.ask("counter", b"1")).payload == b"10"
 
 
-def test_children_answer_along_the_route_and_their_end_is_told(tmp_path: Path) -> None:
-    async def test(node: Node, client: Client) -> None:
-        await node.spawn(
-            Counter, address="counter", allow=["noise:*"], decode=number,
-            encode=lambda answer: str(answer).encode(),
-        )  # fmt: skip
-        assert (await client.ask("counter", b"child")).payload == b"a child answers"
-        await client.send("counter", b"end")
-        for _ in range(100):
-            if (await client.ask("counter", b"ended")).payload == b"1":
-                break
-        else:
-            pytest.fail("nobody was told of the end of a child")
+async def test_children_answer_along_the_route_and_their_end_is_told(
+    node: Node, client: Client
+) -> None:
+    await node.spawn(
+        Counter, address="counter", allow=["noise:*"], decode=number,
+        encode=lambda answer: str(answer).encode(),
+    )  # fmt: skip
+    assert (await client.ask("counter", b"child")).payload == b"a child answers"
+    await client.send("counter", b"end")
+    for _ in range(100):
+        if (await client.ask("counter", b"ended")).payload == b"1":
+            break
+    else:
+        pytest.fail("nobody was told of the end of a child")
 
-    on_node(tmp_path, test)
 
-
-def test_the_examples_run_by_thespians_own_api(tmp_path: Path) -> None:
-    async def test(node: Node, _: Client) -> None:
-        system = node.actor_system
-        hello = system.createActor(Hello)
-        assert await system.ask(hello, "hi", SECONDS) == "Hello, World!"
-        greeting = system.createActor(Greeting)
-        assert await system.ask(greeting, "hi", SECONDS) == "Hello, World! Goodbye"
-        assert await system.ask(system.createActor(Alarm), "wait", SECONDS) == "awake"
-        counter = system.createActor(Counter, globalName="the counter")
-        assert await system.ask(system.createActor(Registered), 3, SECONDS) == "told"
-        assert await system.ask(counter, 1, SECONDS) == 4
-        system.tell(hello, ActorExitRequest())
-        with pytest.raises(ActorError):
-            await system.ask(hello, "hi", SECONDS)
-
-    on_node(tmp_path, test)
+async def test_the_examples_run_by_thespians_own_api(node: Node) -> None:
+    system = node.actor_system
+    hello = system.createActor(Hello)
+    assert await system.ask(hello, "hi", SECONDS) == "Hello, World!"
+    greeting = system.createActor(Greeting)
+    assert await system.ask(greeting, "hi", SECONDS) == "Hello, World! Goodbye"
+    assert await system.ask(system.createActor(Alarm), "wait", SECONDS) == "awake"
+    counter = system.createActor(Counter, globalName="the counter")
+    assert await system.ask(system.createActor(Registered), 3, SECONDS) == "told"
+    assert await system.ask(counter, 1, SECONDS) == 4
+    system.tell(hello, ActorExitRequest())
+    with pytest.raises(ActorError):
+        await system.ask(hello, "hi", SECONDS)
 
 
 def test_both_forms_exchange_objects(tmp_path: Path) -> None:
@@ -235,35 +233,29 @@ def test_both_forms_exchange_objects(tmp_path: Path) -> None:
     on_node(tmp_path, test)
 
 
-def test_what_fails_is_tried_twice_and_told_once(tmp_path: Path) -> None:
-    async def test(node: Node, client: Client) -> None:
-        tries: list[Any] = []
-        ref = await node.spawn(Fails, tries, address="fails", allow=["noise:*"])
-        for asked in (client.ask("fails", b"x"), ref.ask(b"x")):
-            with pytest.raises((ActorError, RequestError)) as failed:
-                await asked
-            assert failed.value.code == "actor.failed"
-        assert tries == [b"x"] * 4
-        with pytest.raises(ActorError):
-            await node.actor_system.ask(ref.cell, b"x", SECONDS)
-
-    on_node(tmp_path, test)
+async def test_what_fails_is_tried_twice_and_told_once(node: Node, client: Client) -> None:
+    tries: list[Any] = []
+    ref = await node.spawn(Fails, tries, address="fails", allow=["noise:*"])
+    for asked in (client.ask("fails", b"x"), ref.ask(b"x")):
+        with pytest.raises((ActorError, RequestError)) as failed:
+            await asked
+        assert failed.value.code == "actor.failed"
+    assert tries == [b"x"] * 4
+    with pytest.raises(ActorError):
+        await node.actor_system.ask(ref.cell, b"x", SECONDS)
 
 
-def test_what_has_no_form_on_the_wire_says_so(tmp_path: Path) -> None:
-    async def test(node: Node, client: Client) -> None:
-        await node.spawn(Counter, address="counter", allow=["noise:*"], decode=int)
-        codes: list[str] = []
-        for payload in (b"no number", b"1"):
-            with pytest.raises(RequestError) as refused:
-                await client.ask("counter", payload)
-            codes.append(refused.value.code)
-        # No payload was unpacked, and nothing has failed.
-        assert codes == ["message.decode", "message.encode"]
-        failed = [one for one in node.status()["actors"].items() if one[1]["failures"]]
-        assert failed == []
-
-    on_node(tmp_path, test)
+async def test_what_has_no_form_on_the_wire_says_so(node: Node, client: Client) -> None:
+    await node.spawn(Counter, address="counter", allow=["noise:*"], decode=int)
+    codes: list[str] = []
+    for payload in (b"no number", b"1"):
+        with pytest.raises(RequestError) as refused:
+            await client.ask("counter", payload)
+        codes.append(refused.value.code)
+    # No payload was unpacked, and nothing has failed.
+    assert codes == ["message.decode", "message.encode"]
+    failed = [one for one in node.status()["actors"].items() if one[1]["failures"]]
+    assert failed == []
 
 
 def test_a_stock_actor_that_cannot_be_made_is_the_spawners_error(tmp_path: Path) -> None:

@@ -287,16 +287,13 @@ def test_a_handler_that_swallows_its_cancellation_is_late_with_its_answer() -> N
     run(test)
 
 
-def test_an_exit_ends_all_that_interleaves_and_tells_each() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Interleaves)
-        asked = [ask(base, cell, wait) for _ in range(5)]
-        await soon(base)
-        base.exit(cell)
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 5
-        assert cell.owned is None
-
-    run(test)
+async def test_an_exit_ends_all_that_interleaves_and_tells_each(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Interleaves)
+    asked = [ask(base, cell, wait) for _ in range(5)]
+    await soon(base)
+    base.exit(cell)
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 5
+    assert cell.owned is None
 
 
 def test_a_group_whose_child_fails_fails_the_handler() -> None:
@@ -333,16 +330,13 @@ def test_children_that_wait_end_with_their_parent() -> None:
     run(test)
 
 
-def test_shutdown_tells_all_who_ask() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cells = [base.spawn(Does) for _ in range(3)]
-        asked = [ask(base, cell, what) for cell in cells for what in (wait, "behind")]
-        await soon(base)
-        await base.shutdown()
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 6
-        assert await code_of(ask(base, cells[0], "after")) == "actor.stopped"
-
-    run(test)
+async def test_shutdown_tells_all_who_ask(base: AsyncioSystemBase) -> None:
+    cells = [base.spawn(Does) for _ in range(3)]
+    asked = [ask(base, cell, what) for cell in cells for what in (wait, "behind")]
+    await soon(base)
+    await base.shutdown()
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 6
+    assert await code_of(ask(base, cells[0], "after")) == "actor.stopped"
 
 
 # What may be raised, sent, and asked -------------------------------------------------------------
@@ -402,16 +396,13 @@ def test_what_asks_the_process_to_end_leaves_no_question_open(
     assert [type(one) for one in seen] == [kind]
 
 
-def test_who_asks_an_actor_to_exit_is_told_that_it_has() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Does)
-        assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
-        assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
-        cell = base.spawn(Interleaves)
-        asked = [ask(base, cell, one) for one in (wait, ActorExitRequest(), ActorExitRequest())]
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
-
-    run(test)
+async def test_who_asks_an_actor_to_exit_is_told_that_it_has(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Does)
+    assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
+    assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
+    cell = base.spawn(Interleaves)
+    asked = [ask(base, cell, one) for one in (wait, ActorExitRequest(), ActorExitRequest())]
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
 
 
 def test_a_message_of_the_systems_that_is_not_declared_is_answered_too() -> None:
@@ -545,22 +536,21 @@ def waiting_bytes(cell: Cell) -> int:
     return sum(len(message) for message, _ in cell.mailbox if isinstance(message, bytes))
 
 
-def test_bytes_that_a_turn_has_left_still_count() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        base.sizes[bytes] = len
-        sender = base.spawn(Probe)
-        cell = base.spawn(partial(Slow, clock))
-        await soon(base)
-        for _ in range(50):
-            for _ in range(5):
-                with suppress(ActorError):
-                    base.post(cell, bytes(100), sender)
-            await asyncio.sleep(0)
-            assert waiting_bytes(cell) <= 1_200
-        await soon(base)
-        assert not cell.waiting_bytes
-
-    run(test)
+async def test_bytes_that_a_turn_has_left_still_count(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    base.sizes[bytes] = len
+    sender = base.spawn(Probe)
+    cell = base.spawn(partial(Slow, clock))
+    await soon(base)
+    for _ in range(50):
+        for _ in range(5):
+            with suppress(ActorError):
+                base.post(cell, bytes(100), sender)
+        await asyncio.sleep(0)
+        assert waiting_bytes(cell) <= 1_200
+    await soon(base)
+    assert not cell.waiting_bytes
 
 
 def test_bytes_that_a_quota_has_left_still_count() -> None:
@@ -585,23 +575,20 @@ def test_bytes_that_a_quota_has_left_still_count() -> None:
     run(test)
 
 
-def test_what_is_refused_does_not_count() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.sizes[bytes] = len
-        sender, cell = base.spawn(Probe), base.spawn(Does)
-        await soon(base)
-        base.post(cell, wait)
-        await soon(base)
-        bound = cell.kind.mailbox_bytes_max
-        for _refused in range(3):
-            with pytest.raises(ActorError):
-                base.post(cell, bytes(bound + 1), sender)
-        assert await code_of(ask(base, cell, bytes(bound + 1))) == "actor.busy"
-        base.post(cell, bytes(10), sender)
-        assert len(cell.mailbox) == 1
-        assert cell.waiting_bytes == 10
-
-    run(test)
+async def test_what_is_refused_does_not_count(base: AsyncioSystemBase) -> None:
+    base.sizes[bytes] = len
+    sender, cell = base.spawn(Probe), base.spawn(Does)
+    await soon(base)
+    base.post(cell, wait)
+    await soon(base)
+    bound = cell.kind.mailbox_bytes_max
+    for _refused in range(3):
+        with pytest.raises(ActorError):
+            base.post(cell, bytes(bound + 1), sender)
+    assert await code_of(ask(base, cell, bytes(bound + 1))) == "actor.busy"
+    base.post(cell, bytes(10), sender)
+    assert len(cell.mailbox) == 1
+    assert cell.waiting_bytes == 10
 
 
 def test_who_sends_from_outside_waits_for_room_of_bytes_too() -> None:
@@ -627,15 +614,12 @@ def test_who_sends_from_outside_waits_for_room_of_bytes_too() -> None:
     run(test)
 
 
-def test_messages_that_wait_for_a_handler_are_seen() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Does)
-        for message in (wait, "one", "two"):
-            base.post(cell, message)
-        await soon(base)
-        assert base.stats()[cell.kind.name].mailbox_depth == 2
-
-    run(test)
+async def test_messages_that_wait_for_a_handler_are_seen(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Does)
+    for message in (wait, "one", "two"):
+        base.post(cell, message)
+    await soon(base)
+    assert base.stats()[cell.kind.name].mailbox_depth == 2
 
 
 # Other threads -----------------------------------------------------------------------------------

@@ -26,40 +26,38 @@ def go_idle(clock: ManualClock) -> None:
     clock.advance(2 * IDLE)
 
 
-def test_an_idle_instance_goes_and_its_cell_stays() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        heard, notes = list[Any](), list[Any]()
-        parent = base.spawn(partial(Probe, heard))
-        cell = base.spawn(partial(Sleepy, notes), parent=parent)
-        await base.drain()
-        clock.advance(IDLE)
-        assert cell.instance is not None
-        clock.advance(IDLE)
+async def test_an_idle_instance_goes_and_its_cell_stays(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    heard, notes = list[Any](), list[Any]()
+    parent = base.spawn(partial(Probe, heard))
+    cell = base.spawn(partial(Sleepy, notes), parent=parent)
+    await base.drain()
+    clock.advance(IDLE)
+    assert cell.instance is not None
+    clock.advance(IDLE)
+    assert cell.instance is None
+    assert cell.mailbox is not GONE
+    assert cell.kind.stats(0).cells == 1
+    assert cell.kind.stats(0).instances == 0
+    await base.drain()
+    assert heard == [], "its parent hears nothing"
+
+
+async def test_the_next_message_brings_a_new_instance_of_the_same_factory(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    notes = list[Any]()
+    cell = base.spawn(partial(Sleepy, notes))
+    await base.drain()
+    for number in range(3):
+        go_idle(clock)
         assert cell.instance is None
-        assert cell.mailbox is not GONE
-        assert cell.kind.stats(0).cells == 1
-        assert cell.kind.stats(0).instances == 0
+        base.post(cell, number)
         await base.drain()
-        assert heard == [], "its parent hears nothing"
-
-    run(test)
-
-
-def test_the_next_message_brings_a_new_instance_of_the_same_factory() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Sleepy, notes))
-        await base.drain()
-        for number in range(3):
-            go_idle(clock)
-            assert cell.instance is None
-            base.post(cell, number)
-            await base.drain()
-            assert isinstance(cell.instance, Sleepy)
-            assert cell.instance.address is cell
-        assert notes == [0, 1, 2]
-
-    run(test)
+        assert isinstance(cell.instance, Sleepy)
+        assert cell.instance.address is cell
+    assert notes == [0, 1, 2]
 
 
 def test_started_is_called_again_and_stopped_is_not() -> None:
@@ -82,53 +80,50 @@ def test_started_is_called_again_and_stopped_is_not() -> None:
     run(test)
 
 
-def test_an_actor_that_had_a_turn_is_not_idle() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Sleepy)
+async def test_an_actor_that_had_a_turn_is_not_idle(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    cell = base.spawn(Sleepy)
+    await base.drain()
+    for _ in range(10):
+        clock.advance(IDLE * 0.9)
+        base.post(cell, "busy")
         await base.drain()
-        for _ in range(10):
-            clock.advance(IDLE * 0.9)
-            base.post(cell, "busy")
-            await base.drain()
-        assert cell.kind.stats(0).instances == 1
-        assert cell.instance is not None
-
-    run(test)
+    assert cell.kind.stats(0).instances == 1
+    assert cell.instance is not None
 
 
-def test_a_turn_that_was_cut_short_counts_too() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Sleepy)
-        await base.drain()
-        clock.advance(IDLE)
+async def test_a_turn_that_was_cut_short_counts_too(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    cell = base.spawn(Sleepy)
+    await base.drain()
+    clock.advance(IDLE)
 
-        def long(*_: Any) -> None:
-            clock.now += 1.0
+    def long(*_: Any) -> None:
+        clock.now += 1.0
 
-        for _ in range(3):
-            base.post(cell, long)
-        await base.drain()
-        clock.advance(IDLE - 3.0)
-        assert cell.instance is not None
-
-    run(test)
+    for _ in range(3):
+        base.post(cell, long)
+    await base.drain()
+    clock.advance(IDLE - 3.0)
+    assert cell.instance is not None
 
 
-def test_a_pending_timer_keeps_the_instance() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Sleepy, notes))
-        tell(base, cell, lambda actor, _: actor.wake_after(5 * IDLE, "awake"))
-        await base.drain()
-        before = cell.instance
-        clock.advance(5 * IDLE)
-        await base.drain()
-        assert notes[1:] == ["awake"]
-        assert cell.instance is before
-        go_idle(clock)
-        assert cell.instance is None
-
-    run(test)
+async def test_a_pending_timer_keeps_the_instance(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    notes = list[Any]()
+    cell = base.spawn(partial(Sleepy, notes))
+    tell(base, cell, lambda actor, _: actor.wake_after(5 * IDLE, "awake"))
+    await base.drain()
+    before = cell.instance
+    clock.advance(5 * IDLE)
+    await base.drain()
+    assert notes[1:] == ["awake"]
+    assert cell.instance is before
+    go_idle(clock)
+    assert cell.instance is None
 
 
 def test_an_unwilling_actor_stays_and_one_whose_hook_fails_too() -> None:
@@ -153,16 +148,15 @@ def test_an_unwilling_actor_stays_and_one_whose_hook_fails_too() -> None:
     run(test)
 
 
-def test_an_actor_with_messages_waiting_stays() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Sleepy)
-        await base.drain()
-        clock.advance(IDLE)
-        base.post(cell, "waits")
-        clock.advance(IDLE)
-        assert cell.instance is not None
-
-    run(test)
+async def test_an_actor_with_messages_waiting_stays(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    cell = base.spawn(Sleepy)
+    await base.drain()
+    clock.advance(IDLE)
+    base.post(cell, "waits")
+    clock.advance(IDLE)
+    assert cell.instance is not None
 
 
 def test_plain_thespian_actors_can_have_an_idle_time() -> None:
@@ -182,43 +176,41 @@ def test_plain_thespian_actors_can_have_an_idle_time() -> None:
     run(test)
 
 
-def test_nobody_looks_while_there_is_nothing_to_look_at() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Sleepy)
-        other = base.spawn(Probe)
-        await base.drain()
-        assert clock.timers == 1
-        go_idle(clock)
-        assert clock.timers == 0
-        base.post(cell, "wake")
-        base.post(other, "has no idle time")
-        await base.drain()
-        assert clock.timers == 1
-        base.exit(cell)
-        await base.drain()
-        go_idle(clock)
-        assert clock.timers == 0
+async def test_nobody_looks_while_there_is_nothing_to_look_at(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    cell = base.spawn(Sleepy)
+    other = base.spawn(Probe)
+    await base.drain()
+    assert clock.timers == 1
+    go_idle(clock)
+    assert clock.timers == 0
+    base.post(cell, "wake")
+    base.post(other, "has no idle time")
+    await base.drain()
+    assert clock.timers == 1
+    base.exit(cell)
+    await base.drain()
+    go_idle(clock)
+    assert clock.timers == 0
 
-    run(test)
 
+async def test_an_instance_that_came_after_failures_is_looked_at_too(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    failures = [ValueError(), ValueError()]
 
-def test_an_instance_that_came_after_failures_is_looked_at_too() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        failures = [ValueError(), ValueError()]
+    def make() -> Sleepy:
+        if failures:
+            raise failures.pop()
+        return Sleepy()
 
-        def make() -> Sleepy:
-            if failures:
-                raise failures.pop()
-            return Sleepy()
-
-        cell = base.spawn(make)
-        base.post(cell, "now")
-        await base.drain()
-        assert cell.instance is not None
-        go_idle(clock)
-        assert cell.instance is None
-
-    run(test)
+    cell = base.spawn(make)
+    base.post(cell, "now")
+    await base.drain()
+    assert cell.instance is not None
+    go_idle(clock)
+    assert cell.instance is None
 
 
 def test_a_restarted_instance_is_looked_at_once() -> None:
@@ -257,42 +249,33 @@ def test_many_cells_are_looked_at_in_parts() -> None:
     run(test)
 
 
-def test_a_shutdown_makes_no_instances() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
+async def test_a_shutdown_makes_no_instances(base: AsyncioSystemBase, clock: ManualClock) -> None:
+    notes = list[Any]()
 
-        class Noting(Sleepy):
-            def started(self) -> None:
-                notes.append("started")
+    class Noting(Sleepy):
+        def started(self) -> None:
+            notes.append("started")
 
-        for _ in range(10):
-            base.spawn(Noting)
-        await base.drain()
-        go_idle(clock)
-        await base.shutdown()
-        assert len(notes) == 10
-
-    run(test)
+    for _ in range(10):
+        base.spawn(Noting)
+    await base.drain()
+    go_idle(clock)
+    await base.shutdown()
+    assert len(notes) == 10
 
 
-def test_a_passivated_cell_is_small() -> None:
+async def test_a_passivated_cell_is_small(base: AsyncioSystemBase, clock: ManualClock) -> None:
     count = 10_000
-
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        parent = base.spawn(Probe)
-        notes = list[Any]()
-        await base.drain()
-        gc.collect()
-        tracemalloc.start()
-        cells: list[Cell] = [
-            base.spawn(partial(Sleepy, notes), parent=parent) for _ in range(count)
-        ]
-        await base.drain()
-        go_idle(clock)
-        gc.collect()
-        size = tracemalloc.get_traced_memory()[0] / count
-        tracemalloc.stop()
-        assert all(cell.instance is None for cell in cells)
-        assert size <= 500, "with its mailbox, its factory and its place in the parent"
-
-    run(test)
+    parent = base.spawn(Probe)
+    notes = list[Any]()
+    await base.drain()
+    gc.collect()
+    tracemalloc.start()
+    cells: list[Cell] = [base.spawn(partial(Sleepy, notes), parent=parent) for _ in range(count)]
+    await base.drain()
+    go_idle(clock)
+    gc.collect()
+    size = tracemalloc.get_traced_memory()[0] / count
+    tracemalloc.stop()
+    assert all(cell.instance is None for cell in cells)
+    assert size <= 500, "with its mailbox, its factory and its place in the parent"

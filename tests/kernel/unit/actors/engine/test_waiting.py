@@ -76,20 +76,17 @@ def test_a_handler_that_need_not_wait_is_no_task() -> None:
     run(test)
 
 
-def test_other_messages_wait_for_a_handler_that_waits() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes, future = list[Any](), asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Waiter, notes))
-        first = waiting_for(future)
-        base.post(cell, first)
-        base.post(cell, "next")
-        await soon(base)
-        assert notes == [("begins", first)]
-        future.set_result(None)
-        await soon(base)
-        assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
-
-    run(test)
+async def test_other_messages_wait_for_a_handler_that_waits(base: AsyncioSystemBase) -> None:
+    notes, future = list[Any](), asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Waiter, notes))
+    first = waiting_for(future)
+    base.post(cell, first)
+    base.post(cell, "next")
+    await soon(base)
+    assert notes == [("begins", first)]
+    future.set_result(None)
+    await soon(base)
+    assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
 
 
 def test_what_waits_behind_handlers_that_wait_is_looked_at_once(
@@ -144,20 +141,17 @@ def test_an_actor_that_goes_on_is_in_the_queue_once() -> None:
     run(test)
 
 
-def test_other_messages_go_on_where_the_class_says_so() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes, future = list[Any](), asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Interleaving, notes))
-        first = waiting_for(future)
-        base.post(cell, first)
-        base.post(cell, "next")
-        await soon(base)
-        assert notes == [("begins", first), ("begins", "next"), ("ends", "next")]
-        future.set_result(None)
-        await soon(base)
-        assert notes[-1] == ("ends", first)
-
-    run(test)
+async def test_other_messages_go_on_where_the_class_says_so(base: AsyncioSystemBase) -> None:
+    notes, future = list[Any](), asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Interleaving, notes))
+    first = waiting_for(future)
+    base.post(cell, first)
+    base.post(cell, "next")
+    await soon(base)
+    assert notes == [("begins", first), ("begins", "next"), ("ends", "next")]
+    future.set_result(None)
+    await soon(base)
+    assert notes[-1] == ("ends", first)
 
 
 def test_what_asyncio_has_can_be_awaited() -> None:
@@ -215,20 +209,17 @@ def test_who_asks_is_told_when_the_handler_fails_after_it_has_waited() -> None:
     run(test)
 
 
-def test_an_exit_ends_what_waits_and_tells_who_asked() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        future = asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Waiter, []))
-        asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
-        behind = asyncio.ensure_future(base.ask(cell, "behind"))
-        await soon(base)
-        base.exit(cell)
-        assert await code_of(asked) == "actor.stopped"
-        assert await code_of(behind) == "actor.stopped"
-        assert cell.mailbox is GONE
-        assert future.cancelled()
-
-    run(test)
+async def test_an_exit_ends_what_waits_and_tells_who_asked(base: AsyncioSystemBase) -> None:
+    future = asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Waiter, []))
+    asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
+    behind = asyncio.ensure_future(base.ask(cell, "behind"))
+    await soon(base)
+    base.exit(cell)
+    assert await code_of(asked) == "actor.stopped"
+    assert await code_of(behind) == "actor.stopped"
+    assert cell.mailbox is GONE
+    assert future.cancelled()
 
 
 def test_a_replaced_instance_tells_who_asked_and_its_work_ends_before_the_next_begins() -> None:
@@ -441,25 +432,22 @@ def test_sleep_is_by_the_systems_clock() -> None:
     run(test)
 
 
-def test_a_handler_lets_others_have_their_turns() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
+async def test_a_handler_lets_others_have_their_turns(base: AsyncioSystemBase) -> None:
+    notes = list[Any]()
 
-        def steps(name: str) -> Callable[[Any], Any]:
-            async def deed(_: Any) -> None:
-                for number in range(9):
-                    notes.append((name, number))
-                    await next_turn()
+    def steps(name: str) -> Callable[[Any], Any]:
+        async def deed(_: Any) -> None:
+            for number in range(9):
+                notes.append((name, number))
+                await next_turn()
 
-            return deed
+        return deed
 
-        for name in "ab":
-            base.post(base.spawn(partial(Waiter, [])), steps(name))
-        await base.drain()
-        assert sorted(notes) == [(name, number) for name in "ab" for number in range(9)]
-        assert notes.index(("b", 4)) < notes.index(("a", 6)) < notes.index(("b", 8))
-
-    run(test)
+    for name in "ab":
+        base.post(base.spawn(partial(Waiter, [])), steps(name))
+    await base.drain()
+    assert sorted(notes) == [(name, number) for name in "ab" for number in range(9)]
+    assert notes.index(("b", 4)) < notes.index(("a", 6)) < notes.index(("b", 8))
 
 
 def test_an_actor_asks_another() -> None:
