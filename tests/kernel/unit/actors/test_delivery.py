@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from core_support import Core, with_core
+from core_support import Core
 from rillnode.actors.core.delivery import LinkLost, Origin
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.cell import Cell
@@ -56,8 +56,8 @@ async def test_who_watches_a_connection_is_told_of_its_end_once_and_in_order(cor
     assert told[2:] == [(3, origin)]
 
 
-def test_one_more_who_watches_is_not_compared_with_all_others(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_one_more_who_watches_is_not_compared_with_all_others(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link is watched for each overlay that it is part of: thousands of times, perhaps."""
     compared = 0
@@ -67,14 +67,11 @@ def test_one_more_who_watches_is_not_compared_with_all_others(
         compared += 1
         return cell is other
 
-    async def test(core: Core) -> None:
-        cells = [core.system.spawn(partial(Watcher, number, [])) for number in range(100)]
-        origin = Origin("noise:peer", 65_000, native=True)
-        monkeypatch.setattr(Cell, "__eq__", equal)
-        for cell in cells:
-            origin.watch(cell)
-        for cell in cells:
-            origin.unwatch(cell)
-        assert compared < len(cells)
-
-    with_core(test)
+    cells = [core.system.spawn(partial(Watcher, number, [])) for number in range(100)]
+    origin = Origin("noise:peer", 65_000, native=True)
+    monkeypatch.setattr(Cell, "__eq__", equal)
+    for cell in cells:
+        origin.watch(cell)
+    for cell in cells:
+        origin.unwatch(cell)
+    assert compared < len(cells)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core_support import Core, with_core
+from core_support import Core
 from rillnode.actors.apps.admission import address_guard
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.delivery import Delivery, Origin, Slice
@@ -232,34 +232,31 @@ async def test_an_address_that_is_nobody_s_to_make_is_unknown_when_its_actor_is_
     assert b"fixed" not in core.router.table
 
 
-def test_a_mailbox_that_is_full_refuses_and_says_so() -> None:
+async def test_a_mailbox_that_is_full_refuses_and_says_so(core: Core) -> None:
     class Full(Failing):
         mailbox_messages_max = 2
 
-    async def test(core: Core) -> None:
-        demand = Demand(core)
-        demand.fails[0] = False
-        cell = core.system.spawn(partial(Full, core, demand.fails, b"full"))
-        core.router.register(b"full", cell)
-        await core.settle()
-        origin, part = Origin("friend", 4_194_304, True), Slice()
-        for number in range(4):
-            request = native.encode(native.StatusRequest(number))
-            core.router.route(origin, [to(local("full"), payload=request)], tracked=part)
-        await core.settle()
-        refused = [
-            response.request_id
-            for answer in demand.answers
-            if native.is_native(answer.payload)
-            and not answer.return_route
-            and isinstance(response := native.decode_response(answer.payload), native.Failure)
-            and response.code == "actor.busy"
-        ]
-        assert refused == [2, 3]
-        assert len(demand.answers) == 4
-        assert part.unhandled == 0
-
-    with_core(test)
+    demand = Demand(core)
+    demand.fails[0] = False
+    cell = core.system.spawn(partial(Full, core, demand.fails, b"full"))
+    core.router.register(b"full", cell)
+    await core.settle()
+    origin, part = Origin("friend", 4_194_304, True), Slice()
+    for number in range(4):
+        request = native.encode(native.StatusRequest(number))
+        core.router.route(origin, [to(local("full"), payload=request)], tracked=part)
+    await core.settle()
+    refused = [
+        response.request_id
+        for answer in demand.answers
+        if native.is_native(answer.payload)
+        and not answer.return_route
+        and isinstance(response := native.decode_response(answer.payload), native.Failure)
+        and response.code == "actor.busy"
+    ]
+    assert refused == [2, 3]
+    assert len(demand.answers) == 4
+    assert part.unhandled == 0
 
 
 async def test_who_may_not_send_to_an_address_is_answered_as_if_nobody_had_it(core: Core) -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from core_support import Core, Peer, decode, encode, with_core
+from core_support import Core, Peer, decode, encode
 from coroutines import run_with
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.quotas import Quota
@@ -316,8 +316,8 @@ async def test_what_is_under_way_when_an_instance_is_replaced_has_the_true_outco
     assert client.peer.origin.reserved_bytes == 0
 
 
-def test_a_request_at_which_a_batch_fails_costs_none_before_it_its_outcome(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_request_at_which_a_batch_fails_costs_none_before_it_its_outcome(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = StreamActor._request  # pyright: ignore[reportPrivateUsage]
 
@@ -326,26 +326,23 @@ def test_a_request_at_which_a_batch_fails_costs_none_before_it_its_outcome(
             raise RuntimeError("planted")
         request(self, origin, wire, asked, answers)
 
-    async def test(core: Core) -> None:
-        await opened(core)
-        client = Client(core)
-        with monkeypatch.context() as patch:
-            patch.setattr(StreamActor, "_request", failing)
-            numbers = client.send(
-                append(b"a"), PushRequest(0, b"b"), READ, PullRequest(0, 0, 9), append(b"c"), READ
-            )
-            await core.settle()
-        outcomes = [client.answers(number) for number in numbers]
-        assert [len(answers) for answers in outcomes] == [1] * 6
-        assert outcomes[0][0].index in (0, 1)
-        assert outcomes[1][0].status is Status.OK
-        assert isinstance(outcomes[3][0], ErrorResponse)
-        assert {answer.code for answers in outcomes[4:] for answer in answers} == {"actor.failed"}
-        stored = [item for _, item in items(await client.ask(READ))]
-        assert sorted(stored) == [b"a", b"b"]
-        assert client.peer.origin.reserved_bytes == 0
-
-    with_core(test)
+    await opened(core)
+    client = Client(core)
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamActor, "_request", failing)
+        numbers = client.send(
+            append(b"a"), PushRequest(0, b"b"), READ, PullRequest(0, 0, 9), append(b"c"), READ
+        )
+        await core.settle()
+    outcomes = [client.answers(number) for number in numbers]
+    assert [len(answers) for answers in outcomes] == [1] * 6
+    assert outcomes[0][0].index in (0, 1)
+    assert outcomes[1][0].status is Status.OK
+    assert isinstance(outcomes[3][0], ErrorResponse)
+    assert {answer.code for answers in outcomes[4:] for answer in answers} == {"actor.failed"}
+    stored = [item for _, item in items(await client.ask(READ))]
+    assert sorted(stored) == [b"a", b"b"]
+    assert client.peer.origin.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("exits", [False, True])
@@ -591,34 +588,31 @@ async def test_what_fails_after_an_answer_gives_none_again(
 
 @pytest.mark.parametrize("request_", [READ, PullRequest(0, 0, 9)], ids=["native", "pull"])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_read_that_cannot_be_answered_gives_back_what_it_reserved(
-    request_: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
+async def test_a_read_that_cannot_be_answered_gives_back_what_it_reserved(
+    core: Core, request_: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object) -> None:
         raise RuntimeError("planted")
 
-    async def test(core: Core) -> None:
-        await opened(core)
-        client = Client(core)
-        await client.ask(append(b"0"))
-        if not at_once:
-            read_later(core, monkeypatch)
-        with monkeypatch.context() as patch:
-            patch.setattr(NativeRead, "answer", failing)
-            patch.setattr(reading, "collect", failing)
-            (number,) = client.send(request_)
-            await core.settle()
-        told = client.answers(number)
-        if isinstance(request_, PullRequest):
-            # Ockam's protocol tells no reason, and only of what the node got to know.
-            assert all(isinstance(answer, ErrorResponse) for answer in told)
-        else:
-            assert [answer.code for answer in told] == ["actor.failed"]
-        client.peer.answers.clear()
-        assert client.peer.origin.reserved_bytes == 0
-        assert items(await client.ask(READ)) == [(0, b"0")]
-
-    with_core(test)
+    await opened(core)
+    client = Client(core)
+    await client.ask(append(b"0"))
+    if not at_once:
+        read_later(core, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeRead, "answer", failing)
+        patch.setattr(reading, "collect", failing)
+        (number,) = client.send(request_)
+        await core.settle()
+    told = client.answers(number)
+    if isinstance(request_, PullRequest):
+        # Ockam's protocol tells no reason, and only of what the node got to know.
+        assert all(isinstance(answer, ErrorResponse) for answer in told)
+    else:
+        assert [answer.code for answer in told] == ["actor.failed"]
+    client.peer.answers.clear()
+    assert client.peer.origin.reserved_bytes == 0
+    assert items(await client.ask(READ)) == [(0, b"0")]
 
 
 async def test_a_stream_that_was_read_from_sleeps_when_it_is_idle(core: Core) -> None:

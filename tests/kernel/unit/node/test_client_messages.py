@@ -202,36 +202,32 @@ def is_ping(message: WireMessage) -> bool:
 
 
 @pytest.mark.parametrize(("pings", "echoes"), [(True, False), (False, True), (True, True)])
-def test_a_peer_answers_a_ping_in_one_of_two_ways(pings: bool, echoes: bool) -> None:
+async def test_a_peer_answers_a_ping_in_one_of_two_ways(
+    client: Client, session: Session, far: FarEnd, pings: bool, echoes: bool
+) -> None:
     def answer(message: WireMessage) -> list[WireMessage]:
         return echo(message) if (pings if is_ping(message) else echoes) else []
 
-    async def test(client: Client, session: Session, far: FarEnd) -> None:
-        far.answer = answer
-        assert await client.ping("core", timeout_seconds=30.0) >= 0
-        assert not session.messages
-
-    with_client(test)
+    far.answer = answer
+    assert await client.ping("core", timeout_seconds=30.0) >= 0
+    assert not session.messages
 
 
-def test_a_ping_without_answer_fails() -> None:
+async def test_a_ping_without_answer_fails(client: Client, session: Session, far: FarEnd) -> None:
     refuse = failing("address.unknown")
 
     def no_echo(message: WireMessage) -> list[WireMessage]:
         return [] if is_ping(message) else refuse(message)
 
-    async def test(client: Client, session: Session, far: FarEnd) -> None:
-        far.answer = no_echo
-        with pytest.raises(ActorError, match="nothing has come back"):
-            await client.ping("core", timeout_seconds=0.05)
-        for code in ("address.unknown", "peer.unreachable"):
-            far.answer = failing(code)
-            with pytest.raises(RequestError) as caught:
-                await client.ping("core", timeout_seconds=30.0)
-            assert caught.value.code == code
-        assert not session.messages
-
-    with_client(test)
+    far.answer = no_echo
+    with pytest.raises(ActorError, match="nothing has come back"):
+        await client.ping("core", timeout_seconds=0.05)
+    for code in ("address.unknown", "peer.unreachable"):
+        far.answer = failing(code)
+        with pytest.raises(RequestError) as caught:
+            await client.ping("core", timeout_seconds=30.0)
+        assert caught.value.code == code
+    assert not session.messages
 
 
 # Mailboxes ---------------------------------------------------------------------------------------

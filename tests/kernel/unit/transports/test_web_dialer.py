@@ -187,7 +187,7 @@ def has_ended(links: list[Recorder], count: int) -> bool:
     return sum(bool(link.reason) for link in links) == count
 
 
-def test_what_comes_with_the_servers_answer_counts_once() -> None:
+async def test_what_comes_with_the_servers_answer_counts_once(dialled: Dialled) -> None:
     """A server may begin to send in the very packet that says that it is one."""
     begun = b"\x81\x7e\x02\x00" + b"x" * 300
 
@@ -200,17 +200,14 @@ def test_what_comes_with_the_servers_answer_counts_once() -> None:
         await reader.read()
         writer.close()
 
-    async def test(dialled: Dialled) -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            host, port = server.sockets[0].getsockname()
-            dialled.dial(f"ws://{host}:{port}/")
-            await until(lambda: dialled.links and dialled.links[0].messages, seconds=SECONDS)
-            assert dialled.links[0].messages == [b"whole"]
-            assert dialled.dialer.group.unfinished.held_bytes == len(begun)
-            await dialled.dialer.close("the test is over")
-
-    run(test)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        dialled.dial(f"ws://{host}:{port}/")
+        await until(lambda: dialled.links and dialled.links[0].messages, seconds=SECONDS)
+        assert dialled.links[0].messages == [b"whole"]
+        assert dialled.dialer.group.unfinished.held_bytes == len(begun)
+        await dialled.dialer.close("the test is over")
 
 
 async def test_more_links_than_the_library_would_open_are_open_at_one_time(

@@ -196,7 +196,7 @@ async def test_what_is_no_actor_is_refused(site: Site) -> None:
         await site.spawn(waits, blocking=True)
 
 
-def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
+async def test_settings_of_a_class_hold_unless_spawn_says_others(site: Site) -> None:
     class Wide(Actor):
         concurrency = 3
 
@@ -211,22 +211,19 @@ def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
             self.under_way -= 1
             return message.payload
 
-    async def test(site: Site) -> None:
-        several: list[tuple[dict[str, Any], int]] = [
-            ({}, 3),
-            ({"concurrency": 2}, 2),
-            ({"concurrency": 1}, 1),
-        ]
-        for settings, expected in several:
-            most: list[int] = []
-            ref = await site.spawn(Wide, most, **settings)
-            asked = [ref.ask(b"%d" % number) for number in range(20)]
-            answers = await asyncio.gather(*asked)
-            assert [one.payload for one in answers] == [b"%d" % number for number in range(20)]
-            assert max(most) == expected
-            await ref.stop()
-
-    on_site(test)
+    several: list[tuple[dict[str, Any], int]] = [
+        ({}, 3),
+        ({"concurrency": 2}, 2),
+        ({"concurrency": 1}, 1),
+    ]
+    for settings, expected in several:
+        most: list[int] = []
+        ref = await site.spawn(Wide, most, **settings)
+        asked = [ref.ask(b"%d" % number) for number in range(20)]
+        answers = await asyncio.gather(*asked)
+        assert [one.payload for one in answers] == [b"%d" % number for number in range(20)]
+        assert max(most) == expected
+        await ref.stop()
 
 
 # Children and ends ---------------------------------------------------------------------------
@@ -291,7 +288,7 @@ async def test_children_end_before_their_parent_and_with_its_instance(site: Site
     assert site.core.router.lookup(b"p/child") is None
 
 
-def test_who_watches_is_told_once_and_also_late() -> None:
+async def test_who_watches_is_told_once_and_also_late(site: Site) -> None:
     class Watcher(Actor):
         def __init__(self, watched: ActorRef, notes: list[Any]) -> None:
             self.watched, self.notes = watched, notes
@@ -302,21 +299,18 @@ def test_who_watches_is_told_once_and_also_late() -> None:
         def receive(self, message: Message, ctx: Context) -> None:
             self.notes.append(message.value)
 
-    async def test(site: Site) -> None:
-        ref = await site.spawn(echo)
-        notes: list[Any] = []
-        await site.spawn(Watcher, ref, notes)
-        await ref.stop()
-        await site.core.settle()
-        assert notes == [Ended(ref, "stopped")]
-        await site.spawn(Watcher, ref, notes)
-        await site.core.settle()
-        assert notes == [Ended(ref, "stopped")] * 2
-
-    on_site(test)
+    ref = await site.spawn(echo)
+    notes: list[Any] = []
+    await site.spawn(Watcher, ref, notes)
+    await ref.stop()
+    await site.core.settle()
+    assert notes == [Ended(ref, "stopped")]
+    await site.spawn(Watcher, ref, notes)
+    await site.core.settle()
+    assert notes == [Ended(ref, "stopped")] * 2
 
 
-def test_an_actor_may_stop_itself() -> None:
+async def test_an_actor_may_stop_itself(site: Site) -> None:
     class Once(Actor):
         async def receive(self, message: Message, ctx: Context) -> bytes:
             if message.payload == b"later":
@@ -325,13 +319,10 @@ def test_an_actor_may_stop_itself() -> None:
                 ctx.stop()
             return b"last"
 
-    async def test(site: Site) -> None:
-        for payload in (b"now", b"later"):
-            ref = await site.spawn(Once)
-            assert (await ref.ask(payload)).payload == b"last"
-            assert (await ref.wait()).reason == "stopped"
-
-    on_site(test)
+    for payload in (b"now", b"later"):
+        ref = await site.spawn(Once)
+        assert (await ref.ask(payload)).payload == b"last"
+        assert (await ref.wait()).reason == "stopped"
 
 
 async def test_an_essential_actor_that_is_given_up_is_fatal(site: Site) -> None:
@@ -537,7 +528,7 @@ async def test_a_refusal_may_be_long(site: Site) -> None:
 # Timers and threads --------------------------------------------------------------------------
 
 
-def test_timers_tell_the_instance_that_has_set_them() -> None:
+async def test_timers_tell_the_instance_that_has_set_them(site: Site) -> None:
     class Timed(Notes):
         def started(self, ctx: Context) -> None:
             ctx.after(1.0, "once")
@@ -550,29 +541,26 @@ def test_timers_tell_the_instance_that_has_set_them() -> None:
             if message.payload == b"fail":
                 raise OSError("as told")
 
-    async def test(site: Site) -> None:
-        notes: list[Message] = []
-        ref = await site.spawn(Timed, notes)
+    notes: list[Message] = []
+    ref = await site.spawn(Timed, notes)
 
-        async def values(seconds: float) -> list[Any]:
-            notes.clear()
-            for _ in range(int(seconds)):
-                site.core.clock.advance(1.0)
-                await site.core.settle()
-            return [one.value for one in notes]
+    async def values(seconds: float) -> list[Any]:
+        notes.clear()
+        for _ in range(int(seconds)):
+            site.core.clock.advance(1.0)
+            await site.core.settle()
+        return [one.value for one in notes]
 
-        assert await values(3) == ["once", "again", "again", "again"]
-        await ref.send(b"fail")
-        await site.core.settle()
-        assert await values(2) == ["once", "again", "again"]
-        await ref.send(b"enough")
-        await site.core.settle()
-        assert await values(3) == []
-
-    on_site(test)
+    assert await values(3) == ["once", "again", "again", "again"]
+    await ref.send(b"fail")
+    await site.core.settle()
+    assert await values(2) == ["once", "again", "again"]
+    await ref.send(b"enough")
+    await site.core.settle()
+    assert await values(3) == []
 
 
-def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
+async def test_a_blocking_actor_uses_its_context_on_its_thread(site: Site) -> None:
     class Blocks(Actor):
         blocking = True
 
@@ -587,21 +575,18 @@ def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
                 ctx.send("#", b"x")
             return b"second"
 
-    async def test(site: Site) -> None:
-        ref = await site.spawn(Blocks)
-        assert (await ref.ask()).payload == b"asked"
+    ref = await site.spawn(Blocks)
+    assert (await ref.ask()).payload == b"asked"
 
-        def waits(message: Message, ctx: Context) -> None:
-            asked = ctx.ask("nobody")
-            try:
-                ctx.wait(asked)
-            finally:
-                asked.close()
+    def waits(message: Message, ctx: Context) -> None:
+        asked = ctx.ask("nobody")
+        try:
+            ctx.wait(asked)
+        finally:
+            asked.close()
 
-        with pytest.raises(ActorError, match="cannot wait"):
-            await (await site.spawn(waits, on_failure="resume")).ask()
-
-    on_site(test)
+    with pytest.raises(ActorError, match="cannot wait"):
+        await (await site.spawn(waits, on_failure="resume")).ask()
 
 
 async def test_objects_stay_on_the_node(site: Site) -> None:

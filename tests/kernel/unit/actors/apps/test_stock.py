@@ -188,7 +188,7 @@ async def test_the_examples_run_by_thespians_own_api(node: Node) -> None:
         await system.ask(hello, "hi", SECONDS)
 
 
-def test_both_forms_exchange_objects(tmp_path: Path) -> None:
+async def test_both_forms_exchange_objects(node: Node) -> None:
     class Ours(rillnode.Actor):
         """Asks one of Thespian's, and answers one."""
 
@@ -220,17 +220,14 @@ def test_both_forms_exchange_objects(tmp_path: Path) -> None:
                 self.asker = sender
                 self.send(msg, "from Thespian")
 
-    async def test(node: Node, _: Client) -> None:
-        counter = await node.spawn(Counter)
-        ours = await node.spawn(Ours, counter)
-        assert (await ours.ask(b"ask")).payload == b"6"
-        theirs = await node.spawn(Theirs)
-        assert (await theirs.ask(value=ours.cell)).payload == b"both"
-        assert await node.actor_system.ask(ours.cell, "from Thespian", 1.0) == ["an", "object"]
-        came = (await ours.ask(b"came")).payload
-        assert came == b"[7, 'from Thespian', 'from Thespian']"
-
-    on_node(tmp_path, test)
+    counter = await node.spawn(Counter)
+    ours = await node.spawn(Ours, counter)
+    assert (await ours.ask(b"ask")).payload == b"6"
+    theirs = await node.spawn(Theirs)
+    assert (await theirs.ask(value=ours.cell)).payload == b"both"
+    assert await node.actor_system.ask(ours.cell, "from Thespian", 1.0) == ["an", "object"]
+    came = (await ours.ask(b"came")).payload
+    assert came == b"[7, 'from Thespian', 'from Thespian']"
 
 
 async def test_what_fails_is_tried_twice_and_told_once(node: Node, client: Client) -> None:
@@ -258,25 +255,22 @@ async def test_what_has_no_form_on_the_wire_says_so(node: Node, client: Client) 
     assert failed == []
 
 
-def test_a_stock_actor_that_cannot_be_made_is_the_spawners_error(tmp_path: Path) -> None:
+async def test_a_stock_actor_that_cannot_be_made_is_the_spawners_error(node: Node) -> None:
     class Never(Actor):
         def __init__(self) -> None:
             raise OSError("never")
 
-    async def test(node: Node, _: Client) -> None:
-        with pytest.raises(OSError, match="never"):
-            await node.spawn(Never, address="a")
-        with pytest.raises(ConfigError, match="no setting"):
-            await node.spawn(Hello, address="a", concurency=2)  # type: ignore[call-arg]
-        ref = await node.spawn(Hello, address="a", mailbox_messages_max=1, on_failure="stop")
-        assert (await ref.ask(b"hi")).payload == b"Hello, World!"
-        await ref.stop()
-        assert (await ref.wait()).reason == "stopped"
-
-    on_node(tmp_path, test)
+    with pytest.raises(OSError, match="never"):
+        await node.spawn(Never, address="a")
+    with pytest.raises(ConfigError, match="no setting"):
+        await node.spawn(Hello, address="a", concurency=2)  # type: ignore[call-arg]
+    ref = await node.spawn(Hello, address="a", mailbox_messages_max=1, on_failure="stop")
+    assert (await ref.ask(b"hi")).payload == b"Hello, World!"
+    await ref.stop()
+    assert (await ref.wait()).reason == "stopped"
 
 
-def test_senders_are_equal_where_answers_go_the_same_way(tmp_path: Path) -> None:
+async def test_senders_are_equal_where_answers_go_the_same_way(node: Node, client: Client) -> None:
     class Senders(Actor):
         def __init__(self) -> None:
             self.seen: dict[Any, int] = {}
@@ -286,20 +280,17 @@ def test_senders_are_equal_where_answers_go_the_same_way(tmp_path: Path) -> None
                 self.seen[sender] = self.seen.get(sender, 0) + 1
                 self.send(sender, b"%d" % self.seen[sender])
 
-    async def test(node: Node, client: Client) -> None:
-        await node.spawn(Senders, address="senders", allow=["noise:*"])
-        came: list[bytes] = []
-        messages = client._session.messages  # pyright: ignore[reportPrivateUsage]
-        box = messages.attach(lambda wire: came.append(wire.payload))
-        for _ in range(3):
-            await client.send("senders", b"x", return_address=box)
-        assert (await client.ask("senders", b"x")).payload == b"1"
-        assert came == [b"1", b"2", b"3"]
-
-    on_node(tmp_path, test)
+    await node.spawn(Senders, address="senders", allow=["noise:*"])
+    came: list[bytes] = []
+    messages = client._session.messages  # pyright: ignore[reportPrivateUsage]
+    box = messages.attach(lambda wire: came.append(wire.payload))
+    for _ in range(3):
+        await client.send("senders", b"x", return_address=box)
+    assert (await client.ask("senders", b"x")).payload == b"1"
+    assert came == [b"1", b"2", b"3"]
 
 
-def test_a_stock_actor_may_be_a_child(tmp_path: Path) -> None:
+async def test_a_stock_actor_may_be_a_child(node: Node, client: Client) -> None:
     class Parent(rillnode.Actor):
         async def started(self, ctx: Context) -> None:
             self.child = await ctx.spawn(Counter, name="counter", decode=number)
@@ -307,15 +298,12 @@ def test_a_stock_actor_may_be_a_child(tmp_path: Path) -> None:
         async def receive(self, message: Message, ctx: Context) -> bytes:
             return b"%d" % (await ctx.ask(self.child, message.payload)).value
 
-    async def test(node: Node, client: Client) -> None:
-        ref = await node.spawn(Parent, address="parent")
-        assert (await ref.ask(b"4")).payload == b"4"
-        assert (await node.client.ask("parent", b"5")).payload == b"9"
-        await ref.stop()
-        with pytest.raises(RequestError) as unknown:
-            await node.client.ask("parent/counter", b"1")
-        assert unknown.value.code == "address.unknown"
-        with pytest.raises(ConfigError, match="one message at a time"):
-            await node.spawn(Counter, concurrency=2)
-
-    on_node(tmp_path, test)
+    ref = await node.spawn(Parent, address="parent")
+    assert (await ref.ask(b"4")).payload == b"4"
+    assert (await node.client.ask("parent", b"5")).payload == b"9"
+    await ref.stop()
+    with pytest.raises(RequestError) as unknown:
+        await node.client.ask("parent/counter", b"1")
+    assert unknown.value.code == "address.unknown"
+    with pytest.raises(ConfigError, match="one message at a time"):
+        await node.spawn(Counter, concurrency=2)

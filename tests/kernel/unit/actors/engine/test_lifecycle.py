@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited
 
-from actor_support import Probe, run, tell
+from actor_support import Probe, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.kinds import UNKNOWN
@@ -140,7 +140,9 @@ async def test_cells_are_equal_only_to_themselves_and_can_be_keys(base: AsyncioS
     assert {one: 1, other: 2}[one] == 1
 
 
-def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other() -> None:
+async def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other(
+    base: AsyncioSystemBase,
+) -> None:
     class Stopped(Probe):
         on_failure = "stop"
 
@@ -151,14 +153,11 @@ def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other() -> No
         on_failure = "resume"
         idle_seconds = 60.0
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
-        await base.drain()
-        assert last.factory is Actor
-        assert all(isinstance(one.factory, partial) for one in others)
-        base.post(last, "message")
-        await base.drain()
-        assert notes == ["message"]
-
-    run(test)
+    notes = list[Any]()
+    last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
+    await base.drain()
+    assert last.factory is Actor
+    assert all(isinstance(one.factory, partial) for one in others)
+    base.post(last, "message")
+    await base.drain()
+    assert notes == ["message"]

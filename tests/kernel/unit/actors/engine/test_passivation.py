@@ -5,7 +5,7 @@ from typing import Any
 
 from thespian.actors import Actor
 
-from actor_support import Probe, boom, run, tell
+from actor_support import Probe, boom, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.lifecycle import LOOK_CELLS_MAX
@@ -60,7 +60,9 @@ async def test_the_next_message_brings_a_new_instance_of_the_same_factory(
     assert notes == [0, 1, 2]
 
 
-def test_started_is_called_again_and_stopped_is_not() -> None:
+async def test_started_is_called_again_and_stopped_is_not(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Hooked(Sleepy):
         def started(self) -> None:
             self.notes.append("started")
@@ -68,16 +70,13 @@ def test_started_is_called_again_and_stopped_is_not() -> None:
         def stopped(self) -> None:
             self.notes.append("stopped")
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Hooked, notes))
-        await base.drain()
-        go_idle(clock)
-        base.post(cell, "wake")
-        await base.drain()
-        assert notes == ["started", "started", "wake"]
-
-    run(test)
+    notes = list[Any]()
+    cell = base.spawn(partial(Hooked, notes))
+    await base.drain()
+    go_idle(clock)
+    base.post(cell, "wake")
+    await base.drain()
+    assert notes == ["started", "started", "wake"]
 
 
 async def test_an_actor_that_had_a_turn_is_not_idle(
@@ -126,26 +125,25 @@ async def test_a_pending_timer_keeps_the_instance(
     assert cell.instance is None
 
 
-def test_an_unwilling_actor_stays_and_one_whose_hook_fails_too() -> None:
+async def test_an_unwilling_actor_stays_and_one_whose_hook_fails_too(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Failing(Sleepy):
         def may_passivate(self) -> bool:
             boom()
             return True
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        unwilling, failing = base.spawn(Sleepy), base.spawn(Failing)
-        await base.drain()
-        assert isinstance(unwilling.instance, Sleepy)
-        unwilling.instance.willing = False
-        go_idle(clock)
-        assert unwilling.instance is not None
-        assert failing.instance is not None
-        assert failing.kind.stats(0).failures >= 1
-        unwilling.instance.willing = True
-        go_idle(clock)
-        assert unwilling.instance is None
-
-    run(test)
+    unwilling, failing = base.spawn(Sleepy), base.spawn(Failing)
+    await base.drain()
+    assert isinstance(unwilling.instance, Sleepy)
+    unwilling.instance.willing = False
+    go_idle(clock)
+    assert unwilling.instance is not None
+    assert failing.instance is not None
+    assert failing.kind.stats(0).failures >= 1
+    unwilling.instance.willing = True
+    go_idle(clock)
+    assert unwilling.instance is None
 
 
 async def test_an_actor_with_messages_waiting_stays(
@@ -159,21 +157,20 @@ async def test_an_actor_with_messages_waiting_stays(
     assert cell.instance is not None
 
 
-def test_plain_thespian_actors_can_have_an_idle_time() -> None:
+async def test_plain_thespian_actors_can_have_an_idle_time(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Plain(Actor):
         idle_seconds = IDLE
 
         def receiveMessage(self, msg: Any, sender: Any) -> None:
             self.send(sender, msg)
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Plain)
-        await base.drain()
-        go_idle(clock)
-        assert cell.instance is None
-        assert await base.ask(cell, "still there", 1.0) == "still there"
-
-    run(test)
+    cell = base.spawn(Plain)
+    await base.drain()
+    go_idle(clock)
+    assert cell.instance is None
+    assert await base.ask(cell, "still there", 1.0) == "still there"
 
 
 async def test_nobody_looks_while_there_is_nothing_to_look_at(
@@ -213,40 +210,37 @@ async def test_an_instance_that_came_after_failures_is_looked_at_too(
     assert cell.instance is None
 
 
-def test_a_restarted_instance_is_looked_at_once() -> None:
+async def test_a_restarted_instance_is_looked_at_once(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Restarting(Sleepy):
         on_failure = "restart"
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Restarting)
-        base.post(cell, boom)
-        await base.drain()
-        assert base.life.passivation.awake == {cell.kind: [cell]}
-        go_idle(clock)
-        assert cell.instance is None
-
-    run(test)
+    cell = base.spawn(Restarting)
+    base.post(cell, boom)
+    await base.drain()
+    assert base.life.passivation.awake == {cell.kind: [cell]}
+    go_idle(clock)
+    assert cell.instance is None
 
 
-def test_many_cells_are_looked_at_in_parts() -> None:
+async def test_many_cells_are_looked_at_in_parts(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Counting(ManualClock):
         def call_later(self, seconds: float, callback: Any) -> Any:
             delays.append(seconds)
             return super().call_later(seconds, callback)
 
     delays = list[float]()
-
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        clock = Counting()
-        base = AsyncioSystemBase(clock=clock)
-        cells = [base.spawn(Sleepy) for _ in range(3 * LOOK_CELLS_MAX)]
-        await base.drain()
-        go_idle(clock)
-        assert all(cell.instance is None for cell in cells)
-        assert delays == [IDLE, 0.0, 0.0, IDLE, 0.0, 0.0]
-        await base.shutdown()
-
-    run(test)
+    clock = Counting()
+    base = AsyncioSystemBase(clock=clock)
+    cells = [base.spawn(Sleepy) for _ in range(3 * LOOK_CELLS_MAX)]
+    await base.drain()
+    go_idle(clock)
+    assert all(cell.instance is None for cell in cells)
+    assert delays == [IDLE, 0.0, 0.0, IDLE, 0.0, 0.0]
+    await base.shutdown()
 
 
 async def test_a_shutdown_makes_no_instances(base: AsyncioSystemBase, clock: ManualClock) -> None:

@@ -94,22 +94,21 @@ async def test_the_last_failure_of_a_message_makes_it_poison_for_its_sender(
     assert "Boom: as told" in (poison.details or "")
 
 
-def test_poison_without_a_sender_and_poison_that_poisons_are_dead_letters() -> None:
+async def test_poison_without_a_sender_and_poison_that_poisons_are_dead_letters(
+    base: AsyncioSystemBase,
+) -> None:
     class Touchy(Probe):
         def handle(self, message: Any, sender: Any) -> None:
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        one, other = base.spawn(Touchy), base.spawn(Touchy)
-        base.post(one, "nobody's")
-        base.post(one, "somebody's", other)
-        await base.drain()
-        letters = [letter.message for letter in base.dead_letters]
-        assert letters[0] == "nobody's"
-        assert isinstance(letters[1], PoisonMessage)
-        assert base.dead_letters.reasons == {"poison": 2}
-
-    run(test)
+    one, other = base.spawn(Touchy), base.spawn(Touchy)
+    base.post(one, "nobody's")
+    base.post(one, "somebody's", other)
+    await base.drain()
+    letters = [letter.message for letter in base.dead_letters]
+    assert letters[0] == "nobody's"
+    assert isinstance(letters[1], PoisonMessage)
+    assert base.dead_letters.reasons == {"poison": 2}
 
 
 async def test_resume_keeps_the_instance(base: AsyncioSystemBase) -> None:
@@ -209,7 +208,7 @@ async def test_a_factory_that_fails_is_tried_again_and_costs_no_message(
     assert base.stats()["actor_support.Probe"].cells == 1
 
 
-def test_a_start_that_fails_once_is_tried_again() -> None:
+async def test_a_start_that_fails_once_is_tried_again(base: AsyncioSystemBase) -> None:
     class Unlucky(Probe):
         def started(self) -> None:
             if luck:
@@ -217,118 +216,102 @@ def test_a_start_that_fails_once_is_tried_again() -> None:
             self.notes.append("started")
 
     luck = [Boom("not yet")]
-
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        base.post(base.spawn(partial(Unlucky, notes)), "message")
-        await base.drain()
-        assert notes == ["started", "message"]
-
-    run(test)
+    notes = list[Any]()
+    base.post(base.spawn(partial(Unlucky, notes)), "message")
+    await base.drain()
+    assert notes == ["started", "message"]
 
 
-def test_the_failure_after_the_last_restart_is_told_as_any() -> None:
+async def test_the_failure_after_the_last_restart_is_told_as_any(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Once(Restarting):
         restarts_max = 1
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        heard = list[Any]()
-        sender = base.spawn(partial(Probe, heard))
-        cell = base.spawn(partial(Once, [], []))
-        for _ in range(2):
-            base.post(cell, boom, sender)
-        await base.drain()
-        assert cell.mailbox is GONE
-        assert base.given_up(cell)
-        assert heard == [PoisonMessage(boom)] * 2
-
-    run(test)
+    heard = list[Any]()
+    sender = base.spawn(partial(Probe, heard))
+    cell = base.spawn(partial(Once, [], []))
+    for _ in range(2):
+        base.post(cell, boom, sender)
+    await base.drain()
+    assert cell.mailbox is GONE
+    assert base.given_up(cell)
+    assert heard == [PoisonMessage(boom)] * 2
 
 
-def test_a_constructor_that_always_fails_exhausts_the_restarts() -> None:
+async def test_a_constructor_that_always_fails_exhausts_the_restarts(
+    base: AsyncioSystemBase,
+) -> None:
     class Stillborn(Worker):
         restarts_max = 3
 
         def __init__(self) -> None:
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        heard = list[Any]()
-        parent = base.spawn(partial(Probe, heard))
-        cell = base.spawn(Stillborn, parent=parent)
-        await base.drain()
-        assert cell.mailbox is GONE
-        assert heard == [ChildActorExited(cell)]
-        assert stats_of(base, Stillborn).failures == 4
-        assert stats_of(base, Stillborn).instances == 0
-
-    run(test)
+    heard = list[Any]()
+    parent = base.spawn(partial(Probe, heard))
+    cell = base.spawn(Stillborn, parent=parent)
+    await base.drain()
+    assert cell.mailbox is GONE
+    assert heard == [ChildActorExited(cell)]
+    assert stats_of(base, Stillborn).failures == 4
+    assert stats_of(base, Stillborn).instances == 0
 
 
-def test_a_start_that_fails_leaves_no_instance_and_no_timer() -> None:
+async def test_a_start_that_fails_leaves_no_instance_and_no_timer(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class BadStart(Probe):
         def started(self) -> None:
             self.wake_after(1.0, "never")
             boom()
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(BadStart)
-        await base.drain()
-        assert cell.instance is None
-        assert cell.owned is None
-        assert clock.timers == 0
-
-    run(test)
+    cell = base.spawn(BadStart)
+    await base.drain()
+    assert cell.instance is None
+    assert cell.owned is None
+    assert clock.timers == 0
 
 
-def test_a_failing_stop_hook_does_not_stop_the_stop() -> None:
+async def test_a_failing_stop_hook_does_not_stop_the_stop(base: AsyncioSystemBase) -> None:
     class BadStop(Probe):
         def stopped(self) -> None:
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(BadStop)
-        base.exit(cell)
-        await base.drain()
-        assert cell.mailbox is GONE
-        assert stats_of(base, BadStop).failure_reasons == {"Boom": 1}
-
-    run(test)
+    cell = base.spawn(BadStop)
+    base.exit(cell)
+    await base.drain()
+    assert cell.mailbox is GONE
+    assert stats_of(base, BadStop).failure_reasons == {"Boom": 1}
 
 
-def test_a_cancelled_result_is_the_actors_own_failure() -> None:
+async def test_a_cancelled_result_is_the_actors_own_failure(base: AsyncioSystemBase) -> None:
     def look(*_: Any) -> None:
         future = asyncio.get_running_loop().create_future()
         future.cancel()
         future.result()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Probe, notes))
-        base.post(cell, look)
-        base.post(cell, "next")
-        await base.drain()
-        assert notes == [look, "next"]
-        assert stats_of(base, Probe).failure_reasons == {"CancelledError": 1}
-
-    run(test)
+    notes = list[Any]()
+    cell = base.spawn(partial(Probe, notes))
+    base.post(cell, look)
+    base.post(cell, "next")
+    await base.drain()
+    assert notes == [look, "next"]
+    assert stats_of(base, Probe).failure_reasons == {"CancelledError": 1}
 
 
-def test_a_plain_thespian_actor_is_resumed() -> None:
+async def test_a_plain_thespian_actor_is_resumed(base: AsyncioSystemBase) -> None:
     class Plain(Actor):
         def receiveMessage(self, msg: Any, sender: Any) -> None:
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Plain)
-        await base.drain()
-        before = cell.instance
-        base.post(cell, "fail")
-        await base.drain()
-        assert cell.instance is before
-        assert stats_of(base, Plain).failures == 2
-
-    run(test)
+    cell = base.spawn(Plain)
+    await base.drain()
+    before = cell.instance
+    base.post(cell, "fail")
+    await base.drain()
+    assert cell.instance is before
+    assert stats_of(base, Plain).failures == 2
 
 
 async def test_an_unknown_policy_is_refused(base: AsyncioSystemBase) -> None:

@@ -15,7 +15,7 @@ from thespian.actors import (
     Thespian_StatusReq,
 )
 
-from actor_support import Boom, Echo, Probe, boom, run, tell
+from actor_support import Boom, Echo, Probe, boom, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import EMPTY, GONE, Cell
 from rillnode.actors.engine.dead_letters import KEPT_MAX
@@ -331,7 +331,9 @@ async def test_an_actor_may_send_to_one_of_another_system(
     await other.shutdown()
 
 
-def test_receive_message_is_looked_up_for_each_message() -> None:
+async def test_receive_message_is_looked_up_for_each_message(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Swapping(Actor):
         def receiveMessage(self, msg: Any, sender: Any) -> None:
             self.send(sender, "first")
@@ -340,18 +342,17 @@ def test_receive_message_is_looked_up_for_each_message() -> None:
         def then(self, msg: Any, sender: Any) -> None:
             self.send(sender, "then")
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
-        probe, swapping = base.spawn(partial(Probe, notes)), base.spawn(Swapping)
-        for _ in range(3):
-            base.post(swapping, "go", probe)
-        await base.drain()
-        assert notes == ["first", "then", "then"]
-
-    run(test)
+    notes = list[Any]()
+    probe, swapping = base.spawn(partial(Probe, notes)), base.spawn(Swapping)
+    for _ in range(3):
+        base.post(swapping, "go", probe)
+    await base.drain()
+    assert notes == ["first", "then", "then"]
 
 
-def test_a_thespian_actor_sees_its_exit_request_and_a_worker_does_not() -> None:
+async def test_a_thespian_actor_sees_its_exit_request_and_a_worker_does_not(
+    base: AsyncioSystemBase,
+) -> None:
     class Plain(Actor):
         def __init__(self, notes: list[Any]) -> None:
             super().__init__()
@@ -360,31 +361,25 @@ def test_a_thespian_actor_sees_its_exit_request_and_a_worker_does_not() -> None:
         def receiveMessage(self, msg: Any, sender: Any) -> None:
             self._notes.append(msg)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        plain_notes, notes = list[Any](), list[Any]()
-        base.exit(base.spawn(partial(Plain, plain_notes)))
-        base.exit(base.spawn(partial(Probe, notes)))
-        await base.drain()
-        assert plain_notes == [ActorExitRequest()]
-        assert notes == []
-
-    run(test)
+    plain_notes, notes = list[Any](), list[Any]()
+    base.exit(base.spawn(partial(Plain, plain_notes)))
+    base.exit(base.spawn(partial(Probe, notes)))
+    await base.drain()
+    assert plain_notes == [ActorExitRequest()]
+    assert notes == []
 
 
-def test_an_actor_that_fails_at_its_exit_exits() -> None:
+async def test_an_actor_that_fails_at_its_exit_exits(base: AsyncioSystemBase) -> None:
     class Confused(Actor):
         def receiveMessage(self, msg: Any, sender: Any) -> None:
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Confused)
-        base.exit(cell)
-        await base.drain()
-        assert cell.mailbox is GONE
-        (stats,) = base.stats().values()
-        assert stats.failure_reasons == {Boom.__name__: 1}
-
-    run(test)
+    cell = base.spawn(Confused)
+    base.exit(cell)
+    await base.drain()
+    assert cell.mailbox is GONE
+    (stats,) = base.stats().values()
+    assert stats.failure_reasons == {Boom.__name__: 1}
 
 
 async def test_a_status_request_is_answered_by_the_system(
@@ -404,18 +399,15 @@ async def test_a_status_request_is_answered_by_the_system(
     assert timer.duration == timedelta(seconds=6)
 
 
-def test_other_messages_of_the_system_reach_the_actor() -> None:
+async def test_other_messages_of_the_system_reach_the_actor(base: AsyncioSystemBase) -> None:
     class Other(ActorSystemMessage):
         pass
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        message = Other()
-        base.post(base.spawn(partial(Probe, notes)), message)
-        await base.drain()
-        assert notes == [message]
-
-    run(test)
+    notes = list[Any]()
+    message = Other()
+    base.post(base.spawn(partial(Probe, notes)), message)
+    await base.drain()
+    assert notes == [message]
 
 
 async def test_stats_count_by_class(base: AsyncioSystemBase, clock: ManualClock) -> None:

@@ -360,28 +360,27 @@ async def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings(
     await client.close()
 
 
-def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again() -> None:
+async def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again(
+    system: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Small(ConnectionActor):
         mailbox_messages_max = 3
 
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        made = house.context
-        house.context = replace(made, actor=always(Small))
-        client, session = await house.client()
-        house.context = made
-        (cell,) = house.connections
-        link = cast(ConnectionActor, cell.instance)
-        for nth in range(5):
-            answer = ((link._own, local("nobody")), b"%d" % nth)
-            house.core.router.reply(link.origin, b"other", [answer])
-        asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
-        await house.until(lambda: cell.exited and session.connected)
-        assert await outcome(asked) == b"x"
-        assert house.core.router.undelivered["busy"] == 2
-        await client.close()
-
-    run(test)
+    house = House(system, clock)
+    made = house.context
+    house.context = replace(made, actor=always(Small))
+    client, session = await house.client()
+    house.context = made
+    (cell,) = house.connections
+    link = cast(ConnectionActor, cell.instance)
+    for nth in range(5):
+        answer = ((link._own, local("nobody")), b"%d" % nth)
+        house.core.router.reply(link.origin, b"other", [answer])
+    asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
+    await house.until(lambda: cell.exited and session.connected)
+    assert await outcome(asked) == b"x"
+    assert house.core.router.undelivered["busy"] == 2
+    await client.close()
 
 
 # Peers -------------------------------------------------------------------------------------------
@@ -627,23 +626,21 @@ async def test_a_peer_that_is_kept_is_dialled_again_after_its_actor_was_given_up
     assert len(road.far.connections) == 1
 
 
-def test_a_peer_that_is_kept_is_not_looked_after_when_its_system_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(kept=True)
+async def test_a_peer_that_is_kept_is_not_looked_after_when_its_system_has_ended(
+    road: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(seconds: float, callback: object) -> None:
         raise AssertionError("somebody waits still")
 
-    async def test(road: Road) -> None:
-        await road.settle()
-        clock, base = road.house.core.clock, road.house.core.system
-        await road.client.close()
-        await base.shutdown()
-        assert clock.timers
-        with monkeypatch.context() as patch:
-            patch.setattr(clock, "call_later", never)
-            clock.advance(PAUSE_SECONDS_MAX)
-
-    with_road(test, kept=True)
+    await road.settle()
+    clock, base = road.house.core.clock, road.house.core.system
+    await road.client.close()
+    await base.shutdown()
+    assert clock.timers
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "call_later", never)
+        clock.advance(PAUSE_SECONDS_MAX)
 
 
 # Secure channels ---------------------------------------------------------------------------------
