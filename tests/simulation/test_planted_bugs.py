@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from every_planted_bug import ALL
 from planted_bugs import Planted, requests_forgotten
-from planted_overlay_bugs import PlantedOverlay
+from planted_overlay import PlantedOverlay
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
