@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+LIMIT_SECONDS: Final = 300.0
+"""A test that is run alone and waits longer has failed."""
 
 run_with = pytest.mark.run_with
 """Marks a test with what its runner is called with: `@run_with(quotas=[...])`."""
@@ -61,7 +64,7 @@ def run_test(item: pytest.Function) -> None:
     values = {name: item.funcargs[name] for name in inspect.signature(test).parameters}
     handed = {name: value for name, value in values.items() if isinstance(value, Handed)}
     if not handed:
-        asyncio.run(test(**values))
+        asyncio.run(asyncio.wait_for(test(**values), LIMIT_SECONDS))
         return
 
     async def with_values(*made: Any) -> None:

@@ -42,24 +42,21 @@ def fails(*_: object) -> None:
     raise RuntimeError("planted")
 
 
-def test_a_node_whose_stream_service_has_ended_is_not_ready(
+async def test_a_node_whose_stream_service_has_ended_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            http = node.addresses()["http"]
-            stream = await client.stream("s")
-            with monkeypatch.context() as patch:
-                patch.setattr(StreamService, "handle", fails)
-                for _ in range(10):
-                    with pytest.raises(RequestError):
-                        await client.describe("s")
-            status, text = await asyncio.to_thread(readiness, http)
-            assert status == 503
-            assert "StreamService" in text
-            assert await stream.push(b"there still") == 0
-
-    asyncio.run(asyncio.wait_for(run(), 60.0))
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        http = node.addresses()["http"]
+        stream = await client.stream("s")
+        with monkeypatch.context() as patch:
+            patch.setattr(StreamService, "handle", fails)
+            for _ in range(10):
+                with pytest.raises(RequestError):
+                    await client.describe("s")
+        status, text = await asyncio.to_thread(readiness, http)
+        assert status == 503
+        assert "StreamService" in text
+        assert await stream.push(b"there still") == 0
 
 
 async def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:

@@ -485,22 +485,19 @@ async def test_events_are_the_documents(node: Node, session: aiohttp.ClientSessi
         assert (await document(session, f"/v1/{name}")).keys() == event.keys()
 
 
-def test_readers_are_bounded_and_end_with_the_node(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with node_and_pages(node_config(tmp_path)) as (_, session):
-            connector = aiohttp.TCPConnector(limit=0)
-            async with aiohttp.ClientSession(session._base_url, connector=connector) as readers:  # pyright: ignore[reportPrivateUsage]
-                open_ones = [await readers.get("/v1/events") for _ in range(READERS_MAX)]
-                assert await refusal(readers, "/v1/events") == (503, "http.readers")
-                open_ones[0].close()
-                async with asyncio.timeout(SECONDS):
-                    while True:
-                        async with readers.get("/v1/events") as answer:
-                            if answer.status == 200:
-                                break
-                        await asyncio.sleep(0.1)
-
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+async def test_readers_are_bounded_and_end_with_the_node(tmp_path: Path) -> None:
+    async with node_and_pages(node_config(tmp_path)) as (_, session):
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(session._base_url, connector=connector) as readers:  # pyright: ignore[reportPrivateUsage]
+            open_ones = [await readers.get("/v1/events") for _ in range(READERS_MAX)]
+            assert await refusal(readers, "/v1/events") == (503, "http.readers")
+            open_ones[0].close()
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    async with readers.get("/v1/events") as answer:
+                        if answer.status == 200:
+                            break
+                    await asyncio.sleep(0.1)
 
 
 async def test_a_route_is_tried_hop_by_hop(node: Node, session: aiohttp.ClientSession) -> None:

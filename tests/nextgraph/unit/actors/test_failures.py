@@ -1,6 +1,6 @@
 """What is under way when an actor fails: its request has one outcome, who follows misses nothing.
 
-That each actor may fail at each of its messages is tried in tests/simulation/fail_once.
+That each actor may fail at each of its messages is tried in `test_failing_once.py`.
 """
 
 import asyncio
