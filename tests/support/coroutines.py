@@ -63,8 +63,13 @@ def run_test(item: pytest.Function) -> None:
     test: Callable[..., Any] = item.obj
     values = {name: item.funcargs[name] for name in inspect.signature(test).parameters}
     handed = {name: value for name, value in values.items() if isinstance(value, Handed)}
+
+    async def alone() -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await test(**values)
+
     if not handed:
-        asyncio.run(asyncio.wait_for(test(**values), LIMIT_SECONDS))
+        asyncio.run(alone())
         return
 
     async def with_values(*made: Any) -> None:
