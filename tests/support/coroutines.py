@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 LIMIT_SECONDS: Final = 300.0
-"""A test that is run alone and waits longer has failed."""
+"""A test of the quick part that is run alone and waits longer has failed."""
 
 run_with = pytest.mark.run_with
 """Marks a test with what its runner is called with: `@run_with(quotas=[...])`."""
@@ -64,8 +64,10 @@ def run_test(item: pytest.Function) -> None:
     values = {name: item.funcargs[name] for name in inspect.signature(test).parameters}
     handed = {name: value for name, value in values.items() if isinstance(value, Handed)}
 
+    limit = None if item.get_closest_marker("long") else LIMIT_SECONDS
+
     async def alone() -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(limit):
             await test(**values)
 
     if not handed:
