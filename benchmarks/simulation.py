@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks import simulation_flood
 from benchmarks.simulation_flood import DELAY_SECONDS, Flood, host_name
 from rillnode.node.overlay.simulation.spreading import Spreading
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.interpreter import deterministic_interpreter, one_by_one
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler

@@ -39,12 +39,12 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.runtime import Node
+from rillnode.node.simulated.history import Event, History
+from rillnode.node.simulated.nodes import moved_config, node_config
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import moved_config, node_config
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
     DiskTable,

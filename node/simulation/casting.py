@@ -7,11 +7,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from rillnode.node.plugin import SimulatedPart, Spreading
 from rillnode.node.plugins import every_plug_in
-from rillnode.node.simulation.clients.callers import RouteCaller
-from rillnode.node.simulation.clients.examiner import Examiner
-from rillnode.node.simulation.clients.members import Member
-from rillnode.node.simulation.clients.producers import NumberedProducer, Producer
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.programs import (
     Consumer,
     Follower,
     Program,
@@ -19,8 +16,11 @@ from rillnode.node.simulation.clients.programs import (
     Share,
     SlowReader,
 )
+from rillnode.node.simulation.clients.callers import RouteCaller
+from rillnode.node.simulation.clients.examiner import Examiner
+from rillnode.node.simulation.clients.members import Member
+from rillnode.node.simulation.clients.producers import NumberedProducer, Producer
 from rillnode.node.simulation.clients.workers import Worker
-from rillnode.node.simulation.history import History
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import Machine, World
 

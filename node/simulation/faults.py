@@ -32,9 +32,9 @@ from random import Random
 from typing import Final
 
 from rillnode.actors.engine.faults import When
+from rillnode.node.simulated.history import History, log_of
 from rillnode.node.simulation.disk import SLOW_FACTOR
 from rillnode.node.simulation.failing_actors import plant
-from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.simulation.world import Machine, NodeMachine, World

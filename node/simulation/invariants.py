@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
-from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulated.history import History, Log, Push
 
 RULES: Mapping[str, str] = {
     "index-reassigned": "an index means one entry, for everybody and for ever",

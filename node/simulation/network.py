@@ -13,9 +13,9 @@ from hashlib import shake_256
 from random import Random
 from typing import Any, Final, Protocol
 
+from rillnode.node.simulated.nodes import OCKAM_PORT
 from rillnode.node.simulation.carrier import Sign
 from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
-from rillnode.node.simulation.node_configs import OCKAM_PORT
 from rillnode.node.simulation.pipes import Pipe, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.node.simulation.sockets import FREE_PORT_MIN, Arrival, Factory, HostLoop

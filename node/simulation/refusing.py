@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.world import NodeMachine, World
 
 LOOK_SECONDS: Final = 0.02

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from rillnode.node.simulation.clients.programs import Follower, Program, payload_of
-from rillnode.node.simulation.history import History, Push, log_of
+from rillnode.node.simulated.history import History, Push, log_of
+from rillnode.node.simulated.programs import Follower, Program, payload_of
 from rillnode.node.simulation.leftovers import subscriptions
 from rillnode.node.simulation.remembered import remembered
 from rillnode.node.simulation.world import NodeMachine, World

@@ -10,17 +10,17 @@ from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.node.simulated.history import Event, History, Violation
+from rillnode.node.simulated.nodes import SHARED_STREAM, examined_config
+from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
 from rillnode.node.simulation.clients.examiner import Examiner
-from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History, Violation
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.scenario import Scenario

@@ -10,7 +10,7 @@ from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.errors import StoreError
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
 from rillnode.node.simulation.world import NodeMachine, World
 

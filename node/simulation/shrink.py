@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from rillnode.node.simulated.history import Violation
 from rillnode.node.simulation.faults import Fault
-from rillnode.node.simulation.history import Violation
 from rillnode.node.simulation.interpreter import one_by_one
 
 RUNS_MAX: Final = 60

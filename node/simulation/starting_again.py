@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.casting import SharedNodes
-from rillnode.node.simulation.history import History
 from rillnode.node.simulation.refusing import see_refused
 from rillnode.node.simulation.world import World
 

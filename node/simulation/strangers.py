@@ -10,8 +10,8 @@ from typing import Final
 from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, MESSAGE_SECONDS_MAX
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NOISE_PORT
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NOISE_PORT
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 STRANGERS_PART: Final = 0.1

@@ -15,9 +15,9 @@ from shlex import quote
 from typing import Any, Final
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.simulated.history import Event, Violation
 from rillnode.node.simulation.application import InvariantBroken, Network
 from rillnode.node.simulation.faults import Fault
-from rillnode.node.simulation.history import Event, Violation
 from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck

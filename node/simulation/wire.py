@@ -8,9 +8,9 @@ from typing import Final
 from rillnode.codecs.noise.cipher import TAG_BYTES
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.xx import PREAMBLE_BYTES
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NOISE_PORT
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NOISE_PORT
+from rillnode.node.simulated.programs import MARKER
 from rillnode.node.simulation.pipes import Pipe
 
 HEAD_BYTES: Final = 12

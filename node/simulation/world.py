@@ -19,6 +19,7 @@ from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable
 from rillnode.node.config.listener_tables import Listener
 from rillnode.node.runtime import Node
+from rillnode.node.simulated.nodes import NOISE_PORT, node_config, replace_peers
 from rillnode.node.simulation.clock import EPOCH_MS, MachineClock
 from rillnode.node.simulation.disk import Disk
 from rillnode.node.simulation.interpreter import deterministic_interpreter, unheard
@@ -29,7 +30,6 @@ from rillnode.node.simulation.loop import (
     SimulationStuck,
 )
 from rillnode.node.simulation.network import Host, Latency, Network
-from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, replace_peers
 from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers

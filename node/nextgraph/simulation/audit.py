@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.codecs.noise.handshake import DH_BYTES
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NEXTGRAPH_PORT
 from rillnode.node.simulation.pipes import Pipe
 from rillnode.node.simulation.wire import HEAD_BYTES
 

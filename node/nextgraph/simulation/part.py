@@ -12,10 +12,10 @@ from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.reading import read_documents
 from rillnode.node.nextgraph.simulation.users import NextgraphUser
 from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NEXTGRAPH_PORT
+from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import Machine, World
 

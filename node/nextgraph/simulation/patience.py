@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from rillnode.codecs.errors import TransportError
 from rillnode.node.nextgraph.simulation.document import Document
-from rillnode.node.simulation.clients.programs import Share
+from rillnode.node.simulated.programs import Share
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from rillnode.node.nextgraph.client.connecting import connect
 from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.following import NO_TOPIC
 from rillnode.node.nextgraph.simulation.objects import look_at
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
+from rillnode.node.simulated.nodes import NEXTGRAPH_PORT
 from rillnode.node.simulation.world import Machine, World
 
 T = TypeVar("T")

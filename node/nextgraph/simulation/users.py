@@ -18,8 +18,8 @@ from rillnode.node.nextgraph.simulation.document import Document, Publication, e
 from rillnode.node.nextgraph.simulation.following import Following
 from rillnode.node.nextgraph.simulation.objects import BROKEN, NOT_FOUND, REFUSED, ObjectUser
 from rillnode.node.nextgraph.simulation.patience import Patience
-from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, Program, Share, payload_of
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
+from rillnode.node.simulated.nodes import NEXTGRAPH_PORT
+from rillnode.node.simulated.programs import AGAIN_SECONDS, Program, Share, payload_of
 from rillnode.node.simulation.rest import CALM_SECONDS, REST_SECONDS
 from rillnode.node.simulation.world import Machine
 

@@ -16,8 +16,8 @@ from rillnode.codecs.ockam.channel_cipher import Level, unwrap
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.varint import read_data
 from rillnode.node.client.messages import Keeper, Messages, OnMessage
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.programs import MARKER
 
 HEAD_BYTES: Final = 12
 """Most messages of one direction begin with the same plain bytes (routes), so that the first sealed

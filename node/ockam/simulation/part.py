@@ -12,10 +12,10 @@ from rillnode.node.ockam.simulation.channel_users import ChannelUser
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.ockam.simulation.users import OckamUser
 from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import CHANNEL_IDLE_SECONDS, OCKAM_PORT
+from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import PREFIXES, Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS, OCKAM_PORT
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import Machine, World, channel_key_of
 

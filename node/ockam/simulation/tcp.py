@@ -16,9 +16,9 @@ from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import decode_message, encode_message
 from rillnode.node.client.session import Connect
 from rillnode.node.ockam.simulation.cbor import decode_cbor, encode_cbor
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import OCKAM_PORT
 from rillnode.node.simulation.network import Host
-from rillnode.node.simulation.node_configs import OCKAM_PORT
 from rillnode.transports.links import LinkEvents
 
 LENGTH_BYTES: Final[dict[Dialect, int]] = {"u16": 2, "2024": 4}

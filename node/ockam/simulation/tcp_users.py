@@ -15,7 +15,7 @@ from rillnode.node.client.messages import Messages
 from rillnode.node.client.session import Connect
 from rillnode.node.ockam.simulation.tcp import OckamTcpLink, tcp_connect
 from rillnode.node.ockam.simulation.users import OckamUser
-from rillnode.node.simulation.clients.programs import CALL_SECONDS, Share
+from rillnode.node.simulated.programs import CALL_SECONDS, Share
 from rillnode.node.simulation.world import Machine
 from rillnode.transports.links import LinkEvents
 

@@ -17,9 +17,9 @@ from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.overlay.overlay import Overlay
 from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.clients.programs import payload_of
-from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
+from rillnode.node.simulated.history import History, Log, Push, log_of
+from rillnode.node.simulated.nodes import SHARED_STREAM, examined_config
+from rillnode.node.simulated.programs import payload_of
 from rillnode.node.simulation.scenario import TRACKER, Scenario
 from rillnode.node.simulation.world import NodeMachine, World
 from rillnode.node.streamr.simulation.messages import PUBLISHER

@@ -23,11 +23,11 @@ from rillnode.actors.log import Append, WriteOperation
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.overlay.overlay import Overlay
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import node_config
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.model import SLICE_MS_MIN, SLICES_PER_LINK, Propagation, flood
-from rillnode.node.simulation.node_configs import node_config
 from rillnode.node.simulation.scenario import TRACKER, Scenario
 from rillnode.node.simulation.world import NodeMachine, World
 

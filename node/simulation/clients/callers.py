@@ -14,17 +14,17 @@ from rillnode.codecs.routing.stream import (
 )
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.much_at_once import MuchAtOnce
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import log_of
+from rillnode.node.simulated.programs import (
     CALL_SECONDS,
     Program,
     Share,
     check_pulled,
     payload_of,
 )
+from rillnode.node.simulation.clients.much_at_once import MuchAtOnce
 from rillnode.node.simulation.clients.route_order import RouteOrder
 from rillnode.node.simulation.clients.service_calls import ServiceCalls
-from rillnode.node.simulation.history import log_of
 from rillnode.node.simulation.world import Machine
 
 LOOK_ENTRIES: Final = 3

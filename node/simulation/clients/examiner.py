@@ -17,17 +17,17 @@ from rillnode.codecs.routing.routes import local
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, encode_request
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.limited_stream import LimitedStream
-from rillnode.node.simulation.clients.own_stream import OwnStream
-from rillnode.node.simulation.clients.own_subscription import OwnSubscription
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.nodes import CLOSED_STREAM, READ_ONLY_STREAM
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     CALL_SECONDS,
     TEXT,
     Program,
     Share,
 )
-from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
+from rillnode.node.simulation.clients.limited_stream import LimitedStream
+from rillnode.node.simulation.clients.own_stream import OwnStream
+from rillnode.node.simulation.clients.own_subscription import OwnSubscription
 from rillnode.node.simulation.world import Machine, NodeMachine
 
 NONSENSE_SENT: Final = 4

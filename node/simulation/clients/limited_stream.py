@@ -6,14 +6,14 @@ from typing import Final
 from rillnode.codecs.entries import Entry
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import StreamInfo
-from rillnode.node.simulation.clients.programs import Program
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import (
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import (
     KEPT_BYTES,
     KEPT_ENTRIES,
     KEPT_PREFIX,
     KEPT_SECONDS,
 )
+from rillnode.node.simulated.programs import Program
 
 PUSHED_MAX: Final = 8
 ENTRY_BYTES: Final = 10

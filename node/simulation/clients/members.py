@@ -9,8 +9,8 @@ from rillnode.codecs.errors import RequestError
 from rillnode.node.client.client import Client
 from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import Program
-from rillnode.node.simulation.history import Log
+from rillnode.node.simulated.history import Log
+from rillnode.node.simulated.programs import Program
 
 GROUP: Final = "members"
 BATCH: Final = 4

@@ -12,7 +12,7 @@ from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.messages import OnMessage
 from rillnode.node.client.session import Session
-from rillnode.node.simulation.clients.programs import Program
+from rillnode.node.simulated.programs import Program
 from rillnode.node.simulation.pipes import WINDOW_BYTES
 
 MUCH_BYTES: Final = LINK_BUFFER_HIGH_BYTES + 2 * WINDOW_BYTES

@@ -10,7 +10,7 @@ from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.client import Client
-from rillnode.node.simulation.clients.programs import CALL_SECONDS, Program
+from rillnode.node.simulated.programs import CALL_SECONDS, Program
 
 EXAMINED_PART: Final = 0.25
 """How many lives of a client look: it takes a link of another's."""

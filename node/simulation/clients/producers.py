@@ -10,7 +10,8 @@ from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import Push
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     Program,
     Share,
@@ -18,7 +19,6 @@ from rillnode.node.simulation.clients.programs import (
     payload_of,
     payloads_of,
 )
-from rillnode.node.simulation.history import Push
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.simulation.world import Machine
 

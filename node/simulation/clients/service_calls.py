@@ -6,8 +6,8 @@ from typing import Final
 from rillnode.codecs import native
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.session import Session
-from rillnode.node.simulation.clients.programs import TEXT
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.programs import TEXT
 
 QUIET_SECONDS: Final = 0.5
 """How long after a message a second copy of it is waited for."""

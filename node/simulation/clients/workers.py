@@ -11,7 +11,7 @@ from rillnode.codecs.errors import JobLate
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.work import Job, QueueInfo
-from rillnode.node.simulation.clients.programs import Program, Share, is_keyed
+from rillnode.node.simulated.programs import Program, Share, is_keyed
 from rillnode.node.simulation.world import Machine
 
 QUEUE: Final = "workers"

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from rillnode.actors.streamr.stored import NODE_CHAIN
 from rillnode.codecs.streamr.message import STORED_VERSION, encode_message
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
-from rillnode.node.simulation.history import History, Log, Push
-from rillnode.node.simulation.node_configs import STREAMR_PORT
+from rillnode.node.simulated.history import History, Log, Push
+from rillnode.node.simulated.nodes import STREAMR_PORT
 from rillnode.node.simulation.pipes import Pipe
 
 PUBLISHER: Final = "streamr"

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.plugin import SimulatedPart
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import MADE_PREFIX, STREAMR_PORT
+from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
 from rillnode.node.simulation.invariants import LogContents
-from rillnode.node.simulation.node_configs import MADE_PREFIX, STREAMR_PORT
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import Machine, World
 from rillnode.node.streamr.config import StreamrListener

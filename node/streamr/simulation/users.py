@@ -16,15 +16,15 @@ from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import Log, Push
+from rillnode.node.simulated.nodes import STREAMR_PORT
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     MARKER,
     Program,
     Share,
     check_pulled,
 )
-from rillnode.node.simulation.history import Log, Push
-from rillnode.node.simulation.node_configs import STREAMR_PORT
 from rillnode.node.simulation.world import Machine
 from rillnode.node.streamr.client import Client as Streamr
 from rillnode.node.streamr.client import From, Last, Range, Resend, connect

@@ -5,9 +5,9 @@ from typing import Literal
 import pytest
 
 from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.node.simulated.history import History, Log, Push
 from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.figures import distribution, percentile
-from rillnode.node.simulation.history import History, Log, Push
 from rillnode.node.simulation.invariants import RULES, check_logs
 
 LOG: Log = ("events", 0)

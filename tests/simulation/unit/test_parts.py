@@ -6,8 +6,8 @@ import pytest
 
 from rillnode.node.config import Config
 from rillnode.node.plugin import PlugIn, SimulatedPart
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation import casting
-from rillnode.node.simulation.history import History
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import ClientsTable, Scenario
 from rillnode.node.simulation.world import World

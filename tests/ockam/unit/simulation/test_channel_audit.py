@@ -20,8 +20,8 @@ from rillnode.codecs.routing.routes import (
 from rillnode.node.client.messages import Messages
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.ockam.simulation.channel_audit import ChannelAudit, Interceptor
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.programs import MARKER
 
 NODE, CLIENT = ChannelKey(b"node".ljust(32)), ChannelKey(b"client".ljust(32))
 LISTENER, ECHO = parse_route("SC_listener"), parse_route("echo")

@@ -23,7 +23,7 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import CREDIT_BYTES
-from rillnode.node.simulation.history import History, Log, log_of
+from rillnode.node.simulated.history import History, Log, log_of
 from rillnode.node.simulation.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
