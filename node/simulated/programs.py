@@ -1,4 +1,4 @@
-"""The clients of a simulation: real clients of nodes that note what they do and what they see.
+"""Programs that use simulated nodes: real clients that note what they do and what they see.
 
 Each runs in a process of its own. When that is killed, the next one begins as a new program would:
 with what it had saved on a node, and nothing else.
@@ -7,24 +7,21 @@ with what it had saved on a node, and nothing else.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import shake_128
 from math import inf
 from typing import Final
 
-from rillnode.actors.core.streams.subscription import CHUNK_BYTES
 from rillnode.codecs.bare import Codec
-from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import MESSAGE_SECONDS_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
-from rillnode.node.client.subscription import CREDIT_BYTES
 from rillnode.node.simulated.history import History, Log, log_of
-from rillnode.node.simulation.world import Machine, World
+from rillnode.node.simulated.world import Machine, World
 
 MARKER: Final = b"rill-simulated "
 """Begins each payload, so that it is recognised where it must not be seen."""
@@ -37,28 +34,13 @@ _FILLING_AHEAD: Final = 251
 AGAIN_SECONDS: Final = 0.5
 """Pause of an application after a failure that it can do nothing about."""
 
-SLOW_SECONDS: Final = 1.0
-"""What a slow reader takes over each batch."""
-
-WORKING_PART: Final = 0.1
-"""How many runs have consumers that take time over some entries."""
-
-WORKED_PART: Final = 0.1
-"""Over how many."""
-
-WORK_SECONDS: Final = 1.5
-"""How long: positions are saved meanwhile."""
-
-ACKNOWLEDGING_PART: Final = 0.25
-"""How many runs have consumers that acknowledge explicitly in half of their sessions."""
-
-IN_FLIGHT: Final = 8
-"""Entries that such a consumer works at side by side."""
-
-KEYED_PART: Final = 0.5
-"""How many runs have queues that keep the order of keys."""
-
 CALL_SECONDS: Final = 5.0
+
+CALM_SECONDS: Final = 75.0
+"""What has become of links in trouble shows by then: no silence is borne for longer."""
+
+REST_SECONDS: Final = 130.0
+"""What is idle is passivated by then."""
 
 ANSWER_SECONDS: Final = 30.0
 """Within which a request that is open when all faults are over is answered, whatever links need."""
@@ -69,9 +51,6 @@ none, and who has asked over it does."""
 
 NOT_THERE: Final = ("address.unknown", "stream.unknown", "stream.removed")
 """What a node says of a stream that is not there."""
-
-WINDOW_BYTES_MAX: Final = CREDIT_BYTES + CHUNK_BYTES + 65_536
-"""What may wait for a subscriber: its credit, the chunk that exceeds it, and small messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +83,6 @@ class Share:
     def streams(self) -> list[str]:
         """Those of a run whose nodes keep them in one log."""
         return [log_of(node) for node in self.nodes[: max(1, len(self.nodes) - 1)]]
-
-
-def is_keyed(share: Share) -> bool:
-    """Whether entries of this run have keys, whose order workers keep."""
-    return share.world.network.random("workers keep the order of keys").random() < KEYED_PART
 
 
 def payload_of(producer: str, number: int, size: int) -> bytes:
@@ -237,184 +211,6 @@ class Program(ABC):
             history.broken("no-progress", f"{self.name} is not answered by {self.node}: {error}")
         if self.only_log and error.code in NOT_THERE and self.log_name not in history.lost:
             history.broken("stream-changed", told)
-
-
-class Follower(Program):
-    """Subscribes from the first entry and expects each once, in order, whatever happens.
-
-    Attributes:
-        reached: the next index that it expects, by partition.
-    """
-
-    slow = False
-    only_log = True
-
-    def __init__(self, share: Share, machine: Machine, node: str) -> None:
-        super().__init__(share, machine, node)
-        self.reached: dict[int, int] = {}
-        self._taken_bytes = 0
-
-    def rest(self) -> None:
-        """Follow on: nothing comes."""
-
-    async def live(self, client: Client, stream: Stream) -> None:
-        """Follow for ever."""
-        self.reached = {}
-        self._taken_bytes = 0
-        before = self.share.history.bytes_received[self.name]
-        async with aclosing(stream.batches()) as batches:
-            async for batch in batches:
-                self.check_order(batch)
-                if self.slow:
-                    await asyncio.sleep(SLOW_SECONDS)
-                    self._taken_bytes += sum(len(entry.data) for entry in batch)
-                    self._check_window(self.share.history.bytes_received[self.name] - before)
-
-    def missing(self, healed_at: float) -> Iterator[str]:
-        """Entries that somebody has seen and it has not."""
-        yield from super().missing(healed_at)
-        for partition in range(self.share.partitions):
-            end = self.share.history.confirmed_end((self.log_name, partition))
-            reached = self.reached.get(partition, 0)
-            if reached < end:
-                yield f"{reached} of {end} in partition {partition}"
-
-    def check_order(self, batch: Sequence[Entry]) -> None:
-        """Note entries of one partition, which must be the next ones."""
-        history, log = self.share.history, (self.log_name, batch[0].partition)
-        expected = self.reached.get(log[1], 0)
-        for entry in batch:
-            if entry.index != expected and self.log_name not in history.lost:
-                rule = "subscription-gap" if entry.index > expected else "subscription-duplicate"
-                text = f"{self.name} expected {expected} of {log[0]}/{log[1]}, got {entry.index}"
-                history.broken(rule, text)
-            expected = entry.index + 1
-        self.reached[log[1]] = expected
-        history.read(self.life, log, batch)
-
-    def _check_window(self, received: int) -> None:
-        """A slow subscriber costs its window: no more may be on its way, or wait for it."""
-        waiting = received - self._taken_bytes
-        # Sealing, framing and what was sent again over another link add a tenth at most.
-        if waiting > WINDOW_BYTES_MAX + received // 10:
-            self.share.history.broken(
-                "window-exceeded", f"{self.name}: {waiting:,} bytes wait for a slow reader"
-            )
-
-
-class SlowReader(Follower):
-    """A follower that takes one batch a second."""
-
-    slow = True
-
-
-class Consumer(Program):
-    """Subscribes from its saved position, takes some entries, ends, and comes again."""
-
-    only_log = True
-
-    def __init__(self, share: Share, machine: Machine, node: str) -> None:
-        super().__init__(share, machine, node)
-        self._saved = 0
-        self._processed = 0
-        self._due = 0
-        chance = share.world.network.random
-        self._works = chance("consumers take time").random() < WORKING_PART
-        self._work = chance(f"work of {machine.name}")
-        self._acknowledges = (
-            chance("consumers acknowledge explicitly").random() < ACKNOWLEDGING_PART
-        )
-
-    async def live(self, client: Client, stream: Stream) -> None:
-        """Consume in short sessions."""
-        history, log = self.share.history, (self.log_name, 0)
-        self._due = 0
-        while True:
-            saved = await client.get_index(self.name, self.stream_name) or 0
-            history.note(self.name, "saved", str(saved))
-            if self.log_name not in history.lost:
-                if saved < self._saved:
-                    text = f"{self.name} of {log[0]}: {self._saved} was saved, then {saved}"
-                    history.broken("saved-index-lost", text)
-                if saved < self._due:
-                    text = f"{self.name} of {log[0]}: ended at {self._due}, {saved} is saved"
-                    history.broken("saved-index-lost", text)
-                if saved > self._processed:
-                    text = f"{self.name} of {log[0]}: {saved} after {self._processed} entries"
-                    history.broken("saved-index-ahead", text)
-            self._saved = saved
-            wanted = self.random.randrange(1, 40)
-            try:
-                async with asyncio.timeout(self.random.uniform(1.0, 5.0)):
-                    await self._session(stream, saved, wanted)
-            except TimeoutError:
-                self._due = 0  # it may have been about to save
-                history.note(self.name, "session over")
-
-    async def _session(self, stream: Stream, expected: int, wanted: int) -> None:
-        if self._acknowledges and self._work.random() < 0.5:
-            await self._acknowledge(stream, expected, wanted)
-            return
-        async with stream.consumer(self.name, partitions=(0,), save_seconds=0.5) as entries:
-            async for entry in entries:
-                expected = self._saw(entry, expected)
-                self._due = entry.index
-                if self._works and self._work.random() < WORKED_PART:
-                    await asyncio.sleep(WORK_SECONDS)
-                self._processed = max(self._processed, expected)
-                wanted -= 1
-                if wanted < 0:
-                    return
-
-    async def _acknowledge(self, stream: Stream, expected: int, wanted: int) -> None:
-        """Take entries side by side, and acknowledge them in any order; leave some at the end."""
-        in_flight: list[Entry] = []
-        async with stream.consumer(
-            self.name, partitions=(0,), save_seconds=0.5, ack="explicit", max_in_flight=IN_FLIGHT
-        ) as entries:
-            while wanted > 0:
-                for entry in await entries.batch(IN_FLIGHT, timeout=WORK_SECONDS):
-                    expected = self._saw(entry, expected)
-                    in_flight.append(entry)
-                if len(in_flight) > IN_FLIGHT:
-                    text = f"{self.name}: {len(in_flight)} entries in flight"
-                    self.share.history.broken("window-exceeded", text)
-                for _ in range(self._work.randrange(len(in_flight) + 1)):
-                    done = in_flight.pop(self._work.randrange(len(in_flight)))
-                    processed = min((one.index for one in in_flight), default=expected)
-                    self._processed = max(self._processed, processed)
-                    self._due = processed
-                    entries.ack(done)
-                    wanted -= 1
-
-    def _saw(self, entry: Entry, expected: int) -> int:
-        """Note an entry, which must be the expected one; return the index of the next."""
-        history, log = self.share.history, (self.log_name, 0)
-        if entry.index != expected and self.log_name not in history.lost:
-            text = f"{self.name} expected {expected} of {log[0]}/0, got {entry.index}"
-            history.broken("consumer-seam", text)
-        history.saw(self.name, log, [(entry.index, bytes(entry.data))])
-        return entry.index + 1
-
-
-class Reader(Program):
-    """Pulls ranges anywhere: each must be whole, or end at the end of the log."""
-
-    only_log = True
-
-    async def live(self, client: Client, stream: Stream) -> None:
-        """Pull now and then."""
-        history, random = self.share.history, self.random
-        while True:
-            await asyncio.sleep(random.uniform(0.2, 1.5))
-            log = (self.log_name, random.randrange(self.share.partitions))
-            end = history.confirmed_end(log)
-            must = history.end_for(self.name, log)
-            index, limit = random.randrange(end + 5), random.randrange(1, 50)
-            entries = await stream.pull(index, limit, partition=log[1])
-            history.note(self.name, "pull", f"{log[1]} {index} {limit} {len(entries)}")
-            pulled = [(entry.index, bytes(entry.data)) for entry in entries]
-            check_pulled(history, self.name, log, index, limit, must, pulled)
 
 
 def check_pulled(

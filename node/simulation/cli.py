@@ -222,9 +222,9 @@ def _run_spreading(
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
         if scenario.overlay and scenario.mode == "protocol":
-            from rillnode.node.simulation.casting import spreading_of
+            from rillnode.node.simulation.spreading import Spreading
 
-            spreading = spreading_of(scenario, seed)
+            spreading = Spreading(scenario, seed)
             with _quiet_nodes(args.verbose):
                 found = spreading.run()
             problems += [f"seed {seed}: {text}" for text in spreading.problems]

@@ -6,11 +6,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
+from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulation.loop import ProcessLoop
-
-EPOCH_MS: Final = 1_767_225_600_000
-"""Wall time when a run begins: 2026-01-01T00:00:00Z."""
-
 
 _now: Final = attrgetter("now")
 

@@ -169,13 +169,13 @@ class Injector:
         begin, end = self.begin, self.end
         plan = [(one.at, 0, one.number, begin, one) for one in faults]
         plan += [(one.at + one.seconds, 1, one.number, end, one) for one in faults]
-        start = self._world.scheduler.now
+        start = self._world.now
         for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
             if at > seconds:
                 break
-            await asyncio.sleep(start + at - self._world.scheduler.now)
+            await asyncio.sleep(start + at - self._world.now)
             act(fault)
-        await asyncio.sleep(start + seconds - self._world.scheduler.now)
+        await asyncio.sleep(start + seconds - self._world.now)
 
     def heal(self) -> None:
         """Undo all that lasts, and what has not struck yet strikes no more."""

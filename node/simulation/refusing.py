@@ -44,13 +44,13 @@ async def see_refused(world: World, history: History, away: NodeMachine, back_at
         return found
 
     while state() != "dialling":
-        if world.scheduler.now > back_at - LOOK_SECONDS:
+        if world.now > back_at - LOOK_SECONDS:
             return
         await asyncio.sleep(LOOK_SECONDS)
     dials = world.network.dials[near.name]
     asking = near.loop.create_task(_ask(near, away.name))
     failed = False
-    while not asking.done() and world.scheduler.now < back_at:
+    while not asking.done() and world.now < back_at:
         if failed:
             text = f"{near.name} cannot reach {away.name}, and does not say so"
             history.broken("route-answer", text)
@@ -58,7 +58,7 @@ async def see_refused(world: World, history: History, away: NodeMachine, back_at
         failed = state() == "failed"
         await asyncio.sleep(LOOK_SECONDS)
     near.loop.call_soon(asking.cancel)
-    await asyncio.sleep(max(0.0, back_at - world.scheduler.now))
+    await asyncio.sleep(max(0.0, back_at - world.now))
     dials = world.network.dials[near.name] - dials
     if dials > DIALS_MAX:
         text = f"{near.name} dials {dials} times in a moment, though {away.name} is not there"

@@ -9,16 +9,11 @@ from random import Random
 from typing import Final
 
 from rillnode.node.simulated.history import History, Push, log_of
-from rillnode.node.simulated.programs import Follower, Program, payload_of
+from rillnode.node.simulated.programs import CALM_SECONDS, REST_SECONDS, Program, payload_of
+from rillnode.node.simulation.clients.readers import Follower
 from rillnode.node.simulation.leftovers import subscriptions
 from rillnode.node.simulation.remembered import remembered
 from rillnode.node.simulation.world import NodeMachine, World
-
-REST_SECONDS: Final = 130.0
-"""What is idle is passivated by then."""
-
-CALM_SECONDS: Final = 75.0
-"""What has become of links in trouble shows by then: no silence is borne for longer."""
 
 REST_PART: Final = 0.25
 """How many runs have a rest: its pings cost more than all else that happens in it."""

@@ -122,7 +122,7 @@ class Run:
         share = self._share = Share(
             self.world, self.history, scenario.partitions, scenario.seconds, stream, nodes
         )
-        self.programs = cast(scenario, share, self._names, self.parts)
+        self.programs = cast(scenario, self.world, share, self._names, self.parts)
         drawn = draw_faults(
             scenario,
             seed,
@@ -165,7 +165,7 @@ class Run:
             for number, name in enumerate(names):
                 world.add_node(name, number, examined_config(name))
         else:
-            self._shared.add_nodes()
+            self._shared.add_nodes(examined_config)
         clients = self.scenario.clients
         for name in names:
             machine = world.nodes[name]
@@ -209,13 +209,13 @@ class Run:
         self._injector.heal()
         for machine in world.machines.values():
             self._restart(machine)
-        self._healed_at = world.scheduler.now
+        self._healed_at = world.now
         self.history.note("checker", "healed")
         for program in self.programs.values():
             program.healed()
         missing = await self._reached()
         if not missing:
-            result.healed_seconds = world.scheduler.now - self._healed_at
+            result.healed_seconds = world.now - self._healed_at
             if self._shared is None and rests(self.seed):
                 await rest(world, self.history, self.programs.values(), self.scenario.partitions)
                 missing = await self._reached()
@@ -223,7 +223,7 @@ class Run:
             self.history.broken("no-progress", text)
         await self._end_clients()
         for program in islice(self.programs.values(), 1):
-            await see_strangers_off(world, self.history, program.machine, program.node)
+            await see_strangers_off(world, self.history, world.machines[program.name], program.node)
         self._look_for_leftovers()
         if self._shared is not None and not missing:
             self._shared.look_for_leftovers()
@@ -254,12 +254,12 @@ class Run:
 
     async def _reached(self) -> list[str]:
         """Wait until everybody has what they must; what is missing when the time is over."""
-        deadline = self.world.scheduler.now + self.scenario.heal_seconds
+        deadline = self.world.now + self.scenario.heal_seconds
         while True:
             missing = self._missing()
             if not missing and self._shared is not None:
                 missing = await self._shared.missing()
-            if not missing or self.world.scheduler.now > deadline:
+            if not missing or self.world.now > deadline:
                 return missing
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -274,7 +274,7 @@ class Run:
         chance = self.world.network.random("who goes without a word")
         silent = self._shared is None and chance.random() < SILENT_PART
         for program in self.programs.values():
-            program.machine.end(power=silent and chance.choice((True, False)))
+            self.world.machines[program.name].end(power=silent and chance.choice((True, False)))
         await asyncio.sleep(IDLE_SECONDS + (NOTICED_SECONDS if silent else 0.0))
 
     def _look_for_leftovers(self) -> None:
@@ -310,7 +310,7 @@ class Run:
         result.trace_hash = history.trace_hash
         result.violations = history.violations
         result.events, result.events_count = history.events, history.events_count
-        result.virtual_seconds = self.world.scheduler.now
+        result.virtual_seconds = self.world.now
         pushes = history.pushes.values()
         result.pushed = len(pushes)
         result.latencies_ms = [

@@ -19,6 +19,7 @@ from rillnode.node.config.kinds import Count, Seconds
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.paths import KeyPath, format_path, parse_path
 from rillnode.node.config.problem import problem_of
+from rillnode.node.simulated.nodes import TRACKER
 from rillnode.node.simulation.failing_actors import classes_named
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
@@ -27,9 +28,6 @@ Whole = Annotated[int, Meta(ge=0, le=10_000)]
 Some = Annotated[int, Meta(ge=1, le=10_000)]
 Messages = Annotated[int, Meta(ge=1, le=10_000_000)]
 Span = Annotated[float, Meta(gt=0, le=1e6)]
-
-TRACKER: Final = "tracker"
-"""The name of the node that forms an overlay."""
 
 MODEL_NODES_MAX: Final = 100_000
 MODEL_LINKS_MAX: Final = 5_000_000
@@ -67,6 +65,26 @@ FaultKind = Literal[
 
 LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")
 """Those of the link between a node and the servers of a shared log."""
+
+
+PREFIXES: Final = {
+    "producers": "p",
+    "followers": "f",
+    "consumers": "c",
+    "slow_readers": "s",
+    "readers": "r",
+    "callers": "a",
+    "ockam_users": "o",
+    "examiners": "e",
+    "ockam_tcp_users": "t",
+    "channel_users": "x",
+    "nextgraph_users": "g",
+    "streamr_users": "w",
+    "workers": "k",
+    "members": "m",
+}
+"""Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
+to the end: a client's place in the latency model is its number among all."""
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -294,6 +312,10 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clients: ClientsTable = ClientsTable()
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
+
+    def clients_named(self, kind: str) -> list[str]:
+        """The names of the clients of a kind."""
+        return [f"{PREFIXES[kind]}{number}" for number in range(getattr(self.clients, kind))]
 
     @property
     def checked_disk(self) -> DiskTable:

@@ -7,13 +7,21 @@ a job may wait for a worker whose link is slow while it is another's already.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from rillnode.codecs.dead_letters import DeadLetter
+from rillnode.node.simulated.history import Log
+from rillnode.node.simulated.programs import Share
 
-Log = tuple[str, int]
-"""A stream's name and a partition."""
+KEYED_PART: Final = 0.5
+"""How many runs have queues that keep the order of keys."""
 
 _Indexes = dict[Log, set[int]]
+
+
+def is_keyed(share: Share) -> bool:
+    """Whether entries of this run have keys, whose order workers keep."""
+    return share.world.network.random("workers keep the order of keys").random() < KEYED_PART
 
 
 @dataclass

@@ -24,7 +24,7 @@ from rillnode.node.http.page import Page
 from rillnode.node.http.recent import WARNINGS_MAX, RecentWarnings
 from rillnode.node.http.streams import Streams, View, view_of
 from rillnode.node.runtime import Node
-from rillnode.node.simulation.clock import EPOCH_MS
+from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulation.network_view import network_view, state_of
 from rillnode.node.simulation.run import Result, Run
 from rillnode.node.simulation.watching import Watch
@@ -116,7 +116,7 @@ class ShownNode:
         if machine.started and machine.node is not self._node and self._kept is None:
             node = self._node = machine.node
             self._history = History()
-            self._since = self._run.world.scheduler.now
+            self._since = self._run.world.now
             self._streams = SimulatedStreams(node, machine, self._run, self._watch)
             self._documents = Documents(
                 node.observed, self._streams, self._history, RecentWarnings(), "open"
@@ -133,7 +133,7 @@ class ShownNode:
         if name == "overview":
             state = state_of(self._machine)
             found["state"] = self._machine.node.observed.state if state == "up" else state
-            up = self._run.world.scheduler.now - self._since
+            up = self._run.world.now - self._since
             found["uptime_seconds"] = round(up, 1)
             found["simulation"] = {"node": self._machine.name, "nodes": list(self._run.world.nodes)}
         return found
@@ -158,7 +158,7 @@ class SimulatedStreams(Streams):
 
     def __init__(self, node: Node, machine: NodeMachine, run: Run, watch: Watch) -> None:
         limit = node.config.metrics.streams_max
-        super().__init__(node.observed, limit, lambda: self._over or run.world.scheduler.now)
+        super().__init__(node.observed, limit, lambda: self._over or run.world.now)
         self._over = 0.0
         self._machine = machine
         self._watch = watch
@@ -237,7 +237,7 @@ class SimulationSite:
             "scenario": run.scenario.name,
             "seed": run.seed,
             "running": True,
-            "at": run.world.scheduler.now,
+            "at": run.world.now,
             "trace_hash": history.trace_hash,
             "pushed": len(history.pushes),
             "violations": len(history.violations),
@@ -348,7 +348,7 @@ class SimulationSite:
         return await self._events.tail(request, streams, request.match_info["name"])
 
     def _now_ms(self) -> int:
-        return EPOCH_MS + int(self._run.world.scheduler.now * 1_000)
+        return EPOCH_MS + int(self._run.world.now * 1_000)
 
 
 def finished(made: Awaitable[T]) -> T:

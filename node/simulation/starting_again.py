@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rillnode.node.simulated.history import History
-from rillnode.node.simulation.casting import SharedNodes
+from rillnode.node.simulated.part import SharedNodes
 from rillnode.node.simulation.refusing import see_refused
 from rillnode.node.simulation.world import World
 
@@ -34,9 +34,9 @@ async def start_one_again(world: World, history: History, shared: SharedNodes | 
     machine = world.nodes[world.network.random("who starts again").choice(names)]
     history.note(machine.name, "starts again")
     machine.end()
-    back_at = world.scheduler.now + AWAY_SECONDS
+    back_at = world.now + AWAY_SECONDS
     await see_refused(world, history, machine, back_at)
-    await asyncio.sleep(back_at - world.scheduler.now)
+    await asyncio.sleep(back_at - world.now)
     if shared is not None:
         await _until_right(world, history, shared.repaired, OVERLAY_SECONDS)
         await shared.push_aside(machine)
@@ -66,9 +66,9 @@ def _not_linked(world: World) -> list[str]:
 async def _until_right(
     world: World, history: History, problems: Callable[[], Awaitable[list[str]]], seconds: float
 ) -> None:
-    deadline = world.scheduler.now + seconds
+    deadline = world.now + seconds
     while found := await problems():
-        if world.scheduler.now > deadline:
+        if world.now > deadline:
             history.broken("back-soon", f"{found[0]}, {seconds:.0f} s later")
             return
         await asyncio.sleep(LOOK_SECONDS)

@@ -32,7 +32,7 @@ class Patience:
         self._share = share
         self._document = document
         self._name = name
-        self._began: object = None
+        self._began = 0
         self.healed_at: float | None = None
 
     def begin(self) -> None:
@@ -45,10 +45,9 @@ class Patience:
         return self._harm != self._began
 
     @property
-    def _harm(self) -> object:
+    def _harm(self) -> int:
         """What a connection may not outlast: it is another value after each time."""
-        counts = self._share.world.network.counts
-        return counts["corrupted"], counts["replayed"]
+        return self._share.world.network.harmed
 
     async def ask(self, asking: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer.

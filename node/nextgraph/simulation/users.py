@@ -14,14 +14,20 @@ from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.node.nextgraph.client.client import Client
 from rillnode.node.nextgraph.client.connecting import connect
+from rillnode.node.nextgraph.simulation.audit import NEXTGRAPH_PORT
 from rillnode.node.nextgraph.simulation.document import Document, Publication, encoded_blocks
 from rillnode.node.nextgraph.simulation.following import Following
 from rillnode.node.nextgraph.simulation.objects import BROKEN, NOT_FOUND, REFUSED, ObjectUser
 from rillnode.node.nextgraph.simulation.patience import Patience
-from rillnode.node.simulated.nodes import NEXTGRAPH_PORT
-from rillnode.node.simulated.programs import AGAIN_SECONDS, Program, Share, payload_of
-from rillnode.node.simulation.rest import CALM_SECONDS, REST_SECONDS
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.programs import (
+    AGAIN_SECONDS,
+    CALM_SECONDS,
+    REST_SECONDS,
+    Program,
+    Share,
+    payload_of,
+)
+from rillnode.node.simulated.world import Machine
 
 BODY_BYTES_MAX: Final = 300
 LARGE_BODY_BYTES: Final = 9_000

@@ -37,7 +37,7 @@ from rillnode.node.simulated.programs import (
     check_pulled,
     payload_of,
 )
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.world import Machine
 
 T = TypeVar("T")
 

@@ -22,10 +22,10 @@ from rillnode.node.simulated.programs import (
     check_pulled,
     payload_of,
 )
+from rillnode.node.simulated.world import Machine
 from rillnode.node.simulation.clients.much_at_once import MuchAtOnce
 from rillnode.node.simulation.clients.route_order import RouteOrder
 from rillnode.node.simulation.clients.service_calls import ServiceCalls
-from rillnode.node.simulation.world import Machine
 
 LOOK_ENTRIES: Final = 3
 

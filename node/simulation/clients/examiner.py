@@ -25,10 +25,10 @@ from rillnode.node.simulated.programs import (
     Program,
     Share,
 )
+from rillnode.node.simulated.world import Machine, NodeMachine
 from rillnode.node.simulation.clients.limited_stream import LimitedStream
 from rillnode.node.simulation.clients.own_stream import OwnStream
 from rillnode.node.simulation.clients.own_subscription import OwnSubscription
-from rillnode.node.simulation.world import Machine, NodeMachine
 
 NONSENSE_SENT: Final = 4
 """Messages that are none of any protocol, in each examination."""
@@ -70,8 +70,8 @@ class Examiner(Program):
         own, limited = self._own.examine, self._limited.examine
         examinations = (own, limited, self._grants, self._saved_index)
         # About as many in a long run as in a short one, and in one that heals for long.
-        span, clock = min(self.share.seconds, SPAN_SECONDS_MAX), self.share.world.scheduler
-        began = clock.now
+        span, world = min(self.share.seconds, SPAN_SECONDS_MAX), self.share.world
+        began = world.now
         await self._identities()
         await self._alias(client)
         await OwnSubscription(self).examine(client)
@@ -79,7 +79,7 @@ class Examiner(Program):
         try:
             while True:
                 for examine in examinations:
-                    passed = max(span, clock.now - began)
+                    passed = max(span, world.now - began)
                     await asyncio.sleep(self.random.uniform(0.0125, 0.0625) * passed)
                     await examine(client)
         finally:

@@ -14,8 +14,8 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.routing.routes import local
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream, StreamInfo
+from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulated.programs import CALL_SECONDS, Program
-from rillnode.node.simulation.clock import EPOCH_MS
 
 ENTRIES: Final = 6
 """How many a round pushes, and may leave."""

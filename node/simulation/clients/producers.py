@@ -15,12 +15,12 @@ from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     Program,
     Share,
-    is_keyed,
     payload_of,
     payloads_of,
 )
+from rillnode.node.simulated.world import Machine
 from rillnode.node.simulation.scenario import ClientsTable
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulation.shared_work import is_keyed
 
 KEYS: Final = 3
 """How many there are, where entries have keys."""

@@ -16,7 +16,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.routes import Route, WireMessage, local, parse_route
 from rillnode.node.client.session import Session
 from rillnode.node.simulated.history import History
-from rillnode.node.simulation.world import World
+from rillnode.node.simulated.world import World
 
 PAUSE_SECONDS: Final = 3.0
 """Between two trains, on average."""

@@ -11,8 +11,9 @@ from rillnode.codecs.errors import JobLate
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.work import Job, QueueInfo
-from rillnode.node.simulated.programs import Program, Share, is_keyed
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine
+from rillnode.node.simulation.shared_work import Jobs, is_keyed
 
 QUEUE: Final = "workers"
 VISIBLE_SECONDS: Final = 4.0
@@ -39,8 +40,9 @@ class Worker(Program):
 
     only_log = True
 
-    def __init__(self, share: Share, machine: Machine, node: str) -> None:
+    def __init__(self, share: Share, machine: Machine, node: str, jobs: Jobs) -> None:
         super().__init__(share, machine, node)
+        self._jobs = jobs
         self._empty_at = -inf
         self._left = 0
 
@@ -66,7 +68,7 @@ class Worker(Program):
                 history, log = self.share.history, (self.log_name, job.partition)
                 history.saw(self.name, log, [(job.index, job.data)])
                 key = job.key if is_keyed(self.share) else None
-                history.jobs.give(log, job.index, key, history.now())
+                self._jobs.give(log, job.index, key, history.now())
                 await self._answer(job)
 
     def missing(self, healed_at: float) -> Iterator[str]:
@@ -87,7 +89,7 @@ class Worker(Program):
                 await job.retry(0.1)
                 return
             if chance < SILENT_PART + AGAIN_PART + REJECTED_PART:
-                history.jobs.rejecting.setdefault(log, set()).add(job.index)
+                self._jobs.rejecting.setdefault(log, set()).add(job.index)
                 await job.reject(REASON)
                 word = "rejected"
             else:
@@ -100,7 +102,7 @@ class Worker(Program):
         if self.log_name in history.lost:
             return
         key = job.key if is_keyed(self.share) else None
-        for broken in history.jobs.settle(self.name, word, log, job.index, key, said_at):
+        for broken in self._jobs.settle(self.name, word, log, job.index, key, said_at):
             history.broken(*broken)
 
     async def _look(self, client: Client, stream: Stream) -> None:
@@ -124,5 +126,5 @@ class Worker(Program):
         if info.dead:
             dead = await client.stream(f"{info.stream}{DEAD_SUFFIX}")
             letters = [DeadLetter.of(entry) for entry in await dead.pull(0, LETTERS_MAX)]
-        for broken in history.jobs.compare(ends, letters, REASON):
+        for broken in self._jobs.compare(ends, letters, REASON):
             history.broken(*broken)

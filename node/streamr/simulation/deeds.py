@@ -22,10 +22,11 @@ from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
 from rillnode.node.simulated.history import History, log_of
-from rillnode.node.simulated.nodes import CLOSED_STREAM, MADE_PREFIX, STREAMR_PORT
+from rillnode.node.simulated.nodes import CLOSED_STREAM
 from rillnode.node.streamr.client import Client as Streamr
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.wire import Wire, open_wire
+from rillnode.node.streamr.simulation.messages import MADE_PREFIX, STREAMR_PORT
 
 ANSWER_SECONDS: Final = 5.0
 

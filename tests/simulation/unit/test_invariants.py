@@ -5,8 +5,7 @@ from typing import Literal
 import pytest
 
 from rillnode.codecs.entries import Entry, EntryKind
-from rillnode.node.simulated.history import History, Log, Push
-from rillnode.node.simulation.clock import EPOCH_MS
+from rillnode.node.simulated.history import EPOCH_MS, History, Log, Push
 from rillnode.node.simulation.figures import distribution, percentile
 from rillnode.node.simulation.invariants import RULES, check_logs
 

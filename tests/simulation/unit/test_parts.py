@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from rillnode.node.config import Config
-from rillnode.node.plugin import PlugIn, SimulatedPart
+from rillnode.node.plugin import PlugIn
 from rillnode.node.simulated.history import History
+from rillnode.node.simulated.part import SimulatedPart
 from rillnode.node.simulation import casting
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import ClientsTable, Scenario
