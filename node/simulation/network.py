@@ -15,9 +15,8 @@ from typing import Any, Final, Protocol
 
 from rillnode.node.simulated.world import Pipe as Way
 from rillnode.node.simulated.world import Watch
-from rillnode.node.simulation.carrier import Sign
 from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
-from rillnode.node.simulation.pipes import Pipe, StreamTransport
+from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.node.simulation.sockets import FREE_PORT_MIN, Arrival, Factory, HostLoop
 
