@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from rillnode.node.simulation.graph import Neighbours, random_regular
 from rillnode.node.simulation.interpreter import deterministic_interpreter
 from rillnode.node.simulation.latency import Latency, make_latency
+from rillnode.node.simulation.results import distribution, mean
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.theory import growth_of
 
@@ -192,7 +193,8 @@ def means_by_nodes(scenario: Scenario, seed: int) -> dict[int, float]:
 def model_document(found: Propagation) -> dict[str, Any]:
     """One seed's figures, as `rillnode sim run` writes them."""
     scenario = found.scenario
-    ordered = sorted(found.arrivals_ms)
+    times = distribution(found.arrivals_ms)
+    del times["max_ms"]
     count = sum(found.hops.values())
     of_real_nodes: dict[str, Any] = {}
     if found.fastest_ms:
@@ -206,10 +208,7 @@ def model_document(found: Propagation) -> dict[str, Any]:
         "degree": scenario.degree,
         "messages": scenario.messages,
         "propagation": {
-            "mean_ms": round(fmean(ordered), 3),
-            "p50_ms": round(_percentile(ordered, 50), 3),
-            "p90_ms": round(_percentile(ordered, 90), 3),
-            "p99_ms": round(_percentile(ordered, 99), 3),
+            **times,
             "last_node_ms": round(fmean(found.last_ms), 3),
         },
         "theory_mean_ms": _theory_mean_ms(scenario),
@@ -243,10 +242,7 @@ def model_summary(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **{key: first[key] for key in ("name", "mode", "nodes", "degree", "messages")},
         "seeds": len(documents),
-        "propagation": {
-            key: round(fmean(one["propagation"][key] for one in documents), 3)
-            for key in first["propagation"]
-        },
+        "propagation": mean(documents, "propagation"),
         "standard_error_ms": error,
         "theory_mean_ms": first["theory_mean_ms"],
         "hops": {
@@ -268,8 +264,3 @@ def _theory_mean_ms(scenario: Scenario) -> float | None:
     """The mean time to a node in a large overlay; None where theory has no figure."""
     growth, nodes = growth_of(scenario), scenario.nodes
     return None if growth is None or nodes < growth.nodes_min else round(growth.mean_ms(nodes), 3)
-
-
-def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many percent of the ordered values do not exceed (nearest rank)."""
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

@@ -4,13 +4,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle, islice, permutations
 from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
-from rillnode.node.simulated.history import Event, History, Violation
+from rillnode.node.simulated.history import History
 from rillnode.node.simulated.nodes import SHARED_STREAM, examined_config
 from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
@@ -23,6 +22,7 @@ from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.reading import Reading
 from rillnode.node.simulation.rest import rest, rests
+from rillnode.node.simulation.results import Result
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_checks import check_views, keep_open
 from rillnode.node.simulation.starting_again import start_one_again
@@ -43,39 +43,6 @@ SILENT_PART: Final = 0.25
 
 NOTICED_SECONDS: Final = 75.0
 """Within which a node notices that nobody is there any more."""
-
-
-@dataclass(slots=True)
-class Result:
-    """The result of one run.
-
-    Attributes:
-        seed: of the run.
-        trace_hash: the same for every run of the scenario with this seed.
-        virtual_seconds: how long it took there, `wall_seconds` here.
-        healed_seconds: from the end of the last fault until every client had everything; None if
-            that never came.
-        latencies_ms: from push to confirm, each entry.
-        deliveries_ms: from push to each follower, each entry.
-    """
-
-    seed: int
-    trace_hash: str = ""
-    faults: list[Fault] = field(default_factory=list[Fault])
-    violations: list[Violation] = field(default_factory=list[Violation])
-    events: list[Event] = field(default_factory=list[Event])
-    events_count: int = 0
-    virtual_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    healed_seconds: float | None = None
-    pushed: int = 0
-    confirmed: int = 0
-    delivered: int = 0
-    latencies_ms: list[float] = field(default_factory=list[float])
-    deliveries_ms: list[float] = field(default_factory=list[float])
-    matrix: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    bytes_sent: dict[str, int] = field(default_factory=dict[str, int])
-    network: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Run:
@@ -318,7 +285,6 @@ class Run:
             for push in pushes
             if push.index is not None
         ]
-        result.confirmed = len(result.latencies_ms)
         for who, seen in history.first_seen.items():
             name = who.partition(".")[0]
             found = [
@@ -330,6 +296,5 @@ class Run:
             for producer, count in Counter([push.producer for push, _ in found]).items():
                 row = result.matrix.setdefault(producer.partition(".")[0], {})
                 row[name] = row.get(name, 0) + count
-        result.delivered = len(result.deliveries_ms)
         result.bytes_sent = dict(sorted(network.bytes_sent.items()))
         result.network = dict(sorted(network.counts.items()))

@@ -10,7 +10,8 @@ from typing import Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import ListenAddress
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.site import SimulationSite
 from rillnode.node.simulation.watching import NEVER
 from rillnode.transports.web_server import listen_web

@@ -1,34 +1,16 @@
 """Shortening the list of faults of a run that broke a rule, as far as the rule still breaks."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-from rillnode.node.simulated.history import Violation
-from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.interpreter import one_by_one
+from rillnode.node.simulation.results import Result
 
 RUNS_MAX: Final = 60
 """Runs that shortening may take: what is left then is short enough."""
 
 
-class Ran(Protocol):
-    """The result of a run, as far as shrinking asks."""
-
-    @property
-    def faults(self) -> Sequence[Fault]:
-        """What has happened."""
-        ...
-
-    @property
-    def violations(self) -> Sequence[Violation]:
-        """What was broken."""
-        ...
-
-
-R = TypeVar("R", bound=Ran)
-
-
-def shrink(result: R, again: Callable[[Sequence[int]], R]) -> R:
+def shrink(result: Result, again: Callable[[Sequence[int]], Result]) -> Result:
     """Find a run with few faults that breaks the first rule that `result` has broken.
 
     Leaves out halves, then quarters, down to single faults (delta debugging), for as long as the
@@ -43,7 +25,7 @@ def shrink(result: R, again: Callable[[Sequence[int]], R]) -> R:
     parts = 1
     while len(best.faults) > 0 and parts <= len(best.faults) and runs < RUNS_MAX:
         numbers = [fault.number for fault in best.faults]
-        shorter: R | None = None
+        shorter: Result | None = None
         for chunk in one_by_one(_chunks(numbers, parts)):
             attempt = again([one for one in numbers if one not in chunk])
             runs += 1

@@ -26,7 +26,8 @@ from rillnode.node.http.streams import Streams, View, view_of
 from rillnode.node.runtime import Node
 from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulation.network_view import network_view, state_of
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.watching import Watch
 from rillnode.node.simulation.world import NodeMachine
 

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     ClientsTable,
     FaultKind,

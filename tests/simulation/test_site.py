@@ -15,7 +15,8 @@ from fake_client import Screen
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.cli import main
 from rillnode.node.config import parse_address
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import Scenario, parse_scenario
 from rillnode.node.simulation.serving import ServedRun, served
 from rillnode.node.simulation.watching import Watch
