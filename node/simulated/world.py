@@ -75,17 +75,17 @@ class Network(Protocol):
 
 
 class Machine(Protocol):
-    """A machine and its process, which may end and start again."""
+    """A machine and its process, which may end and start again.
 
-    @property
-    def name(self) -> str:
-        """Its name in the network."""
-        ...
+    Attributes:
+        name: its name in the network.
+        identity: its key, whatever process it runs.
+        session: the last of a client of its process.
+    """
 
-    @property
-    def identity(self) -> Identity:
-        """Its key, whatever process it runs."""
-        ...
+    name: str
+    identity: Identity
+    session: Session | None
 
     @property
     def channel_key(self) -> ChannelKey:
@@ -100,11 +100,6 @@ class Machine(Protocol):
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of its process."""
-        ...
-
-    @property
-    def session(self) -> Session | None:
-        """The last session of a client of its process."""
         ...
 
     @property
@@ -127,19 +122,13 @@ class NodeMachine(Machine, Protocol):
 
     Attributes:
         config: with which its next process starts.
+        node: the node of its last process.
+        ready: whether the node of this process has started.
     """
 
     config: Config
-
-    @property
-    def node(self) -> Node:
-        """The node of its last process."""
-        ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether the node of this process has started."""
-        ...
+    node: Node
+    ready: bool
 
 
 class World(Protocol):

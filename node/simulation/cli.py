@@ -160,7 +160,7 @@ def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Termin
     """Run one seed with its page, which stays until interrupted; faults are not shortened then."""
     from rillnode.node.simulation.results import document
     from rillnode.node.simulation.run import Run
-    from rillnode.node.simulation.serving import served
+    from rillnode.node.simulation.site import served
 
     if args.seeds is not None:
         raise ConfigError("sim.http", "--http shows one run: take --seed instead of --seeds")

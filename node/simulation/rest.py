@@ -11,8 +11,7 @@ from typing import Final
 from rillnode.node.simulated.history import History, Push, log_of
 from rillnode.node.simulated.programs import CALM_SECONDS, REST_SECONDS, Program, payload_of
 from rillnode.node.simulation.clients.readers import Follower
-from rillnode.node.simulation.leftovers import subscriptions
-from rillnode.node.simulation.remembered import remembered
+from rillnode.node.simulation.leftovers import remembered, subscriptions
 from rillnode.node.simulation.world import NodeMachine, World
 
 REST_PART: Final = 0.25

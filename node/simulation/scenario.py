@@ -7,7 +7,7 @@ messages over an overlay without any protocol, `protocol` runs real nodes and re
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field, inspect
@@ -60,11 +60,15 @@ FaultKind = Literal[
     "log_unanswered",
     "log_delayed",
 ]
-"""What can go wrong; `faults.py` says of each what it does."""
-
+"""What can go wrong; docs/how-to/simulate.md says of each what it does."""
 
 LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")
 """Those of the link between a node and the servers of a shared log."""
+
+SURVIVED_KINDS: Final[tuple[FaultKind, ...]] = tuple(
+    kind for kind in get_args(FaultKind) if kind not in ("lost_disk", "actor", *LOG_KINDS)
+)
+"""Those that nodes survive without losing data."""
 
 
 PREFIXES: Final = {
@@ -249,22 +253,7 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     """
 
     count: Whole = 0
-    kinds: tuple[FaultKind, ...] = (
-        "kill",
-        "power_cut",
-        "pause",
-        "clock_jump",
-        "partition",
-        "one_way",
-        "clog",
-        "disk_full",
-        "disk_failing",
-        "disk_slow",
-        "bit_flip",
-        "corrupt_record",
-        "replayed_record",
-        "kill_client",
-    )
+    kinds: tuple[FaultKind, ...] = SURVIVED_KINDS
 
 
 class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -33,7 +33,7 @@ from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.actors.log.shared.shard import SharedOptions, View
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.ports import Clock
-from rillnode.node.simulation.disk import Disk, Rows, Table
+from rillnode.node.simulation.disk import Disk
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable, FaultKind, StoreTable
 from rillnode.node.stores import places
@@ -229,9 +229,6 @@ class SharedDisk(Disk):
         """The process ends: the servers have no such client any more."""
         self._servers.clients.pop(self._logs[-1], None)
 
-    def close(self) -> None:
-        """Nothing works on it."""
-
     def replace(self) -> bool:
         """A new disk, which changes nothing: a process begins without views anyway."""
         return False
@@ -240,20 +237,10 @@ class SharedDisk(Disk):
         """Answer a read out of what the servers have."""
         self._servers.look(operation)
 
-    def rows(self, table: Table) -> Rows:
-        """Nothing: it has no tables."""
-        return ()
-
-    def show_on(self) -> None:
-        """It does so as it is."""
-
     @property
     def durable_bytes(self) -> int:
         """Views are in memory."""
         return 0
-
-    def spoil(self, reads: int) -> None:
-        """Views are in memory, where nothing is spoilt."""
 
     def harm_log(self, kind: FaultKind, strength: float) -> None:
         """Begin a fault of the link to the servers."""

@@ -22,21 +22,24 @@ from rillnode.node.runtime import Node
 from rillnode.node.simulated import world as contract
 from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulated.nodes import NOISE_PORT, node_config
-from rillnode.node.simulation.clock import MachineClock
-from rillnode.node.simulation.disk import Disk
-from rillnode.node.simulation.interpreter import deterministic_interpreter, unheard
+from rillnode.node.simulation.disk import Disk, make_disk
+from rillnode.node.simulation.interpreter import (
+    CallbackStuck,
+    deterministic_interpreter,
+    unheard,
+    watchdog,
+)
 from rillnode.node.simulation.libraries import Libraries
 from rillnode.node.simulation.loop import (
+    MachineClock,
     ProcessLoop,
     Scheduler,
     SimulationStuck,
 )
 from rillnode.node.simulation.network import Host, Latency, Network
-from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
 from rillnode.node.simulation.threads import SimulatedThreads
-from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 

@@ -18,8 +18,7 @@ from rillnode.node.config import parse_address
 from rillnode.node.simulation.results import Result
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import Scenario, parse_scenario
-from rillnode.node.simulation.serving import ServedRun, served
-from rillnode.node.simulation.watching import Watch
+from rillnode.node.simulation.site import ServedRun, Watch, served
 
 LOOPBACK = parse_address("127.0.0.1:0")
 SCENARIO = """
