@@ -77,7 +77,8 @@ class Share:
         """
         if not self.nodes:
             return log_of(node)
-        return self.streams[int(client[1:]) % len(self.streams)]
+        number = int(client[len(client.rstrip("0123456789")) :])
+        return self.streams[number % len(self.streams)]
 
     @property
     def streams(self) -> list[str]:

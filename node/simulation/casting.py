@@ -5,6 +5,7 @@ from itertools import count
 from pkgutil import resolve_name
 from typing import Final
 
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.plugins import every_plug_in
 from rillnode.node.simulated import world as simulated
 from rillnode.node.simulated.history import History
@@ -26,7 +27,11 @@ NAMED_PART: Final = 0.3
 
 def clients_count(scenario: Scenario) -> int:
     """How many programs there are."""
-    return sum(len(scenario.clients_named(kind)) for kind in PREFIXES)
+    return sum(len(scenario.clients_named(kind)) for kind in _kinds(scenario))
+
+
+def _kinds(scenario: Scenario) -> list[str]:
+    return [*PREFIXES, *scenario.clients.others]
 
 
 def shared_nodes_of(parts: Sequence[SimulatedPart]) -> SharedNodes | None:
@@ -61,6 +66,9 @@ def cast(
 
     Returns:
         The programs by name.
+
+    Raises:
+        ConfigError: nobody has clients of a kind.
     """
     makers = _makers(scenario, share, names)
     for part in parts:
@@ -69,7 +77,10 @@ def cast(
     left_out = () if chance < scenario.clients.examined else ("examiners",)
     places = count(len(world.nodes))
     found: dict[str, Program] = {}
-    for kind in PREFIXES:
+    for kind in _kinds(scenario):
+        if kind not in makers and scenario.clients_named(kind):
+            text = f"clients.others: no plug-in has clients that are called {kind!r}"
+            raise ConfigError("scenario.value", text)
         for number, name in enumerate(scenario.clients_named(kind)):
             place = next(places)
             if kind in left_out:

@@ -88,7 +88,8 @@ PREFIXES: Final = {
     "members": "m",
 }
 """Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
-to the end: a client's place in the latency model is its number among all."""
+to the end: a client's place in the latency model is its number among all. Clients of `others` are
+called by their kind, as `syslog_senders-0`."""
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,6 +198,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
             be given again, or is rejected, or nothing. In half of the runs entries have keys, whose
             order the queue keeps.
         members: Members of a group that share their stream.
+        others: How many of each kind that other plug-ins have, by the kind's name.
     """
 
     producers: Whole = 2
@@ -217,6 +219,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     streamr_users: Whole = 0
     workers: Whole = 0
     members: Whole = 0
+    others: dict[str, Whole] = field(default_factory=dict[str, int])
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -304,7 +307,9 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def clients_named(self, kind: str) -> list[str]:
         """The names of the clients of a kind."""
-        return [f"{PREFIXES[kind]}{number}" for number in range(getattr(self.clients, kind))]
+        if kind in PREFIXES:
+            return [f"{PREFIXES[kind]}{number}" for number in range(getattr(self.clients, kind))]
+        return [f"{kind}-{number}" for number in range(self.clients.others.get(kind, 0))]
 
     @property
     def checked_disk(self) -> DiskTable:
