@@ -8,19 +8,10 @@ from typing import Any, Final
 
 from rillnode.actors.log import (
     Complete,
-    FindStream,
-    GetRecord,
-    GetRecords,
-    HasRecords,
     ListIndexes,
-    ListKeys,
-    ListRecords,
     ListStreams,
-    LoadIndex,
-    Locate,
     LogStore,
     OnHealth,
-    Read,
     ReadExtents,
     ReadOperation,
     logs_of,
@@ -87,30 +78,17 @@ class SharedServers(MemoryServers):
         """Answer a read out of what the servers have."""
         if not self.shards:
             return  # nothing was ever stored
-        place = self.placement
         match operation:
-            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
-                shard = place.of_log(log)
-            case FindStream(name=name):
-                shard = place.of_stream_id(operation.id) if name is None else place.of_stream(name)
-            case LoadIndex(key=key):
-                shard = place.of_stream(key.stream)
-            case GetRecord(key=name) | ListRecords(prefix=name):
-                shard = place.of_value(name)
-            case GetRecords(keys=names) | HasRecords(keys=names):
-                shard = place.of_values(names)
-            case ListIndexes(stream=stream):
-                if not stream:
-                    self._list_indexes(operation)
-                    return
-                shard = place.of_stream(stream)
+            case ListIndexes(stream=""):
+                self._list_indexes(operation)
             case ListStreams():
                 self._list_streams(operation)
-                return
             case ReadExtents(logs=logs):
                 operation.extents = [self._extents([log])[0] for log in logs]
-                return
-        self.oracle(shard).answer(operation)
+            case _:
+                shard = self.placement.of_read(operation)
+                assert shard is not None, "all others are of one"
+                self.oracle(shard).answer(operation)
 
     def _extents(self, logs: list[int]) -> Any:
         extents = ReadExtents(logs=logs)
