@@ -17,8 +17,6 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from rillnode.node.simulation.graph import Neighbours, random_regular
 from rillnode.node.simulation.interpreter import deterministic_interpreter
 from rillnode.node.simulation.latency import Latency, make_latency
@@ -37,13 +35,6 @@ Links = Sequence[Sequence[tuple[int, float]]]
 _Flat = Sequence[Sequence[Any]]
 """The same with neighbours and milliseconds in turn: of a large overlay most of the time goes into
 waiting for memory, and this is one object for each node."""
-
-STUDY_NODES_MIN: Final = 32
-STUDY_DOUBLINGS: Final = 7
-STUDY_OVERLAYS_MIN: Final = 4
-STUDY_ARRIVALS: Final = 6_400
-STUDY_MESSAGES: Final = 10
-"""The sizes that are compared in a report: few enough that it takes a second or two."""
 
 
 @dataclass(slots=True)
@@ -165,26 +156,6 @@ def _delays(neighbours: Neighbours, latency: Latency, processing_ms: float) -> _
         shared = map(known.setdefault, delays, delays)
         links.append(tuple(chain.from_iterable(zip(row, shared, strict=True))))
     return links
-
-
-def means_by_nodes(scenario: Scenario, seed: int) -> dict[int, float]:
-    """The model's mean time to a node, in milliseconds, in overlays of several sizes.
-
-    Sizes are powers of two below that of the scenario, and that of a scenario of real nodes; a
-    size's mean is one over several overlays.
-    """
-    sizes = [STUDY_NODES_MIN << power for power in range(STUDY_DOUBLINGS)]
-    sizes = [nodes for nodes in sizes if 2 * scenario.degree < nodes < scenario.nodes]
-    if scenario.mode == "protocol" and scenario.degree < scenario.nodes:
-        sizes.append(scenario.nodes)
-    found: dict[int, float] = {}
-    for nodes in sizes:
-        messages = min(scenario.messages, STUDY_MESSAGES)
-        one = replace(scenario, nodes=nodes, messages=messages)
-        overlays = max(STUDY_OVERLAYS_MIN, STUDY_ARRIVALS // nodes)
-        means = (fmean(propagate(one, seed + number).arrivals_ms) for number in range(overlays))
-        found[nodes] = fmean(means)
-    return found
 
 
 # Figures -----------------------------------------------------------------------------------------

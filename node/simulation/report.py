@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from math import log
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +10,9 @@ import msgspec
 from rillnode.node.simulation import plots
 from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.invariants import RULES
-from rillnode.node.simulation.model import Propagation, means_by_nodes, model_summary
+from rillnode.node.simulation.model import Propagation, model_summary
 from rillnode.node.simulation.results import Result, flat
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.theory import growth_of
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -89,10 +87,6 @@ def html_report(
             up="part of the entries",
         ),
         _section("Hosts", _paragraph(_HOSTS)),
-        plots.matrix(
-            "Entries that each follower (across) got from each producer",
-            _by_name({name: _by_name(row) for name, row in result.matrix.items()}),
-        ),
         plots.bars("Bytes that each host sent", _by_name(result.bytes_sent), up="bytes"),
         _section("Rules", _table(rules)),
         _scenario(scenario),
@@ -142,49 +136,12 @@ def model_report(
             across="milliseconds since publishing",
             up="part of the arrivals",
         ),
-        _calibration(scenario, found.seed, figures["propagation"]["mean_ms"]),
         plots.bars("Hops that first copies took", hops, up="copies", across="hops"),
         plots.bars("Bytes that each node sent", _by_name(nodes), up="bytes"),
         plots.topology("The overlay", found.neighbours, found.places),
         _scenario(scenario),
     ]
     return _page(scenario.name, parts)
-
-
-def _calibration(scenario: Scenario, seed: int, mean_ms: float) -> str:
-    """The means of overlays of several sizes, beside what theory says of them."""
-    model, growth = means_by_nodes(scenario, seed), growth_of(scenario)
-    series = {"model": model}
-    if scenario.mode == "protocol":
-        series["real nodes"] = {scenario.nodes: mean_ms}
-    else:
-        model[scenario.nodes] = mean_ms
-    said = "Theory has no figures for such delays and overlays."
-    if growth is not None:
-        said = (
-            f"Theory is of large overlays; here that is from about {growth.nodes_min:,} nodes on. "
-            f"It says that each doubling of the nodes adds {growth.growth_ms * log(2):.1f} ms."
-        )
-        large = [nodes for nodes in model if nodes >= growth.nodes_min]
-        if large:
-            series["theory"] = {nodes: growth.mean_ms(nodes) for nodes in large}
-    rows = [
-        (
-            f"{nodes:,}",
-            *(f"{line[nodes]:,.1f} ms" if nodes in line else "" for line in series.values()),
-        )
-        for nodes in model
-    ]
-    drawn = plots.lines(
-        "Mean time to a node against the number of nodes",
-        {name: list(line.items()) for name, line in series.items()},
-        across="nodes",
-        up="milliseconds",
-        doubling=True,
-    )
-    note = f"{said} One overlay's mean differs from another's by about a tenth: use many seeds."
-    table = _table([("nodes", *series), *rows])
-    return _section("Simulation and theory", _paragraph(note), table, drawn)
 
 
 # Parts of both -----------------------------------------------------------------------------------

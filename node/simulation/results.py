@@ -29,7 +29,6 @@ class Result:
             that never came. This and what follows is of runs with clients of the simulation's.
         latencies_ms: from push to confirm, each entry.
         deliveries_ms: from push to each follower, each entry.
-        matrix: entries that each follower got from each producer.
     """
 
     seed: int
@@ -44,7 +43,6 @@ class Result:
     pushed: int = 0
     latencies_ms: list[float] = field(default_factory=list[float])
     deliveries_ms: list[float] = field(default_factory=list[float])
-    matrix: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     bytes_sent: dict[str, int] = field(default_factory=dict[str, int])
     network: dict[str, int] = field(default_factory=dict[str, int])
 

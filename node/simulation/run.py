@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice, permutations
 from random import Random
@@ -285,16 +284,10 @@ class Run:
             for push in pushes
             if push.index is not None
         ]
-        for who, seen in history.first_seen.items():
-            name = who.partition(".")[0]
-            found = [
-                (push, at)
-                for push, at in zip(map(history.pushes.get, seen), seen.values(), strict=True)
-                if push is not None
+        for seen in history.first_seen.values():
+            found = zip(map(history.pushes.get, seen), seen.values(), strict=True)
+            result.deliveries_ms += [
+                (at - push.pushed_at) * 1_000 for push, at in found if push is not None
             ]
-            result.deliveries_ms += [(at - push.pushed_at) * 1_000 for push, at in found]
-            for producer, count in Counter([push.producer for push, _ in found]).items():
-                row = result.matrix.setdefault(producer.partition(".")[0], {})
-                row[name] = row.get(name, 0) + count
         result.bytes_sent = dict(sorted(network.bytes_sent.items()))
         result.network = dict(sorted(network.counts.items()))

@@ -49,7 +49,6 @@ class Spreading:
 
     Attributes:
         problems: what is missing, doubled or broken; nothing, where all is well.
-        form_seconds: virtual seconds until the overlay had formed.
         cpu_seconds: processor time of `start`, `form` and `spread`.
     """
 
@@ -57,7 +56,6 @@ class Spreading:
         self.scenario = scenario
         self.seed = seed
         self.problems: list[str] = []
-        self.form_seconds = 0.0
         self.cpu_seconds: dict[str, float] = {}
         self._burst = burst
         hosts = scenario.nodes + 1
@@ -158,7 +156,6 @@ class Spreading:
                 if sum(wanted - degrees[machine] for machine in lacking) > scenario.degree % 2:
                     break
             else:
-                self.form_seconds = world.now - began
                 return
             await asyncio.sleep(1.0)
         self.problems.append("the overlay has not formed")
