@@ -13,12 +13,11 @@ from rillnode.node.simulated.part import Cast, MakePart, SharedNodes, SimulatedP
 from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.clients.callers import RouteCaller
 from rillnode.node.simulation.clients.examiner import Examiner
-from rillnode.node.simulation.clients.members import Member
+from rillnode.node.simulation.clients.members import Group, Member
 from rillnode.node.simulation.clients.producers import NumberedProducer, Producer
 from rillnode.node.simulation.clients.readers import Consumer, Follower, Reader, SlowReader
-from rillnode.node.simulation.clients.workers import Worker
+from rillnode.node.simulation.clients.workers import Jobs, Worker
 from rillnode.node.simulation.scenario import PREFIXES, Scenario
-from rillnode.node.simulation.shared_work import Group, Jobs
 from rillnode.node.simulation.world import World
 
 NAMED_PART: Final = 0.3

@@ -243,8 +243,8 @@ def _run_spreading(
 
 
 def _run_one(scenario: "Scenario", seed: int, args: argparse.Namespace) -> "Result":
+    from rillnode.node.simulation.results import shrink
     from rillnode.node.simulation.run import Run
-    from rillnode.node.simulation.shrink import shrink
 
     result = Run(scenario, seed, only=args.faults).run()
     if not result.violations or args.no_shrink:

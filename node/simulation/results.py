@@ -1,6 +1,6 @@
 """Results of runs: what one has given, as the JSON document, and means over many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from statistics import fmean
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rillnode.node.simulated.history import Event, Violation
 from rillnode.node.simulation.faults import Fault
+from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.scenario import Scenario
 
 EVENTS_TOLD_MAX: Final = 30
@@ -157,3 +158,43 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif not isinstance(value, list):
             found[prefix + name] = value
     return found
+
+
+RUNS_MAX: Final = 60
+"""Runs that shortening may take: what is left then is short enough."""
+
+
+def shrink(result: Result, again: Callable[[Sequence[int]], Result]) -> Result:
+    """Find a run with few faults that breaks the first rule that `result` has broken.
+
+    Leaves out halves, then quarters, down to single faults (delta debugging), for as long as the
+    rule still breaks. The answer may be `result` itself.
+
+    Args:
+        result: of the run with all faults.
+        again: repeats the run with the faults of these numbers only.
+    """
+    rule = result.violations[0].rule
+    best, runs = result, 0
+    parts = 1
+    while len(best.faults) > 0 and parts <= len(best.faults) and runs < RUNS_MAX:
+        numbers = [fault.number for fault in best.faults]
+        shorter: Result | None = None
+        for chunk in one_by_one(_chunks(numbers, parts)):
+            attempt = again([one for one in numbers if one not in chunk])
+            runs += 1
+            if any(violation.rule == rule for violation in attempt.violations):
+                shorter = attempt
+                break
+            if runs == RUNS_MAX:
+                break
+        if shorter is None:
+            parts *= 2
+        else:
+            best, parts = shorter, max(1, parts - 1)
+    return best
+
+
+def _chunks(numbers: Sequence[int], parts: int) -> list[Sequence[int]]:
+    size = max(1, -(-len(numbers) // parts))
+    return [numbers[at : at + size] for at in range(0, len(numbers), size)]

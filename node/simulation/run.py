@@ -19,13 +19,11 @@ from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
+from rillnode.node.simulation.quiet import rest, rests, see_strangers_off, start_one_again
 from rillnode.node.simulation.reading import Reading
-from rillnode.node.simulation.rest import rest, rests
 from rillnode.node.simulation.results import Result
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_checks import check_views, keep_open
-from rillnode.node.simulation.starting_again import start_one_again
-from rillnode.node.simulation.strangers import see_strangers_off
 from rillnode.node.simulation.wire import WireAudit
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 from rillnode.node.testing.failing import PlantedFailure

@@ -18,8 +18,7 @@ from rillnode.node.simulation.application import InvariantBroken, Network
 from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.results import Result
-from rillnode.node.simulation.shrink import shrink
+from rillnode.node.simulation.results import Result, shrink
 
 Play = Callable[[Network], Coroutine[Any, Any, object]]
 """A scenario of the user's."""

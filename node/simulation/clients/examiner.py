@@ -26,8 +26,7 @@ from rillnode.node.simulated.programs import (
     Share,
 )
 from rillnode.node.simulated.world import Machine, NodeMachine
-from rillnode.node.simulation.clients.limited_stream import LimitedStream
-from rillnode.node.simulation.clients.own_stream import OwnStream
+from rillnode.node.simulation.clients.own_stream import LimitedStream, OwnStream
 
 EXAMINED_PART: Final = 0.25
 """How many lives of a client look: it takes a link of another's."""

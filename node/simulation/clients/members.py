@@ -1,7 +1,9 @@
 """Members of a group: they share a stream, and what one has saved comes to no other."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.codecs.entries import Entry
@@ -12,7 +14,6 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.simulated.history import Log
 from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulated.world import Machine
-from rillnode.node.simulation.shared_work import Group
 
 GROUP: Final = "members"
 BATCH: Final = 4
@@ -23,6 +24,46 @@ SAVING_PART: Final = 0.3
 
 SESSION_SECONDS: Final = 12.0
 """How long a member is one, at most; then it leaves, and comes again."""
+
+
+@dataclass
+class Group:
+    """The groups: one of each stream.
+
+    Attributes:
+        given: which entries a member had.
+        saved: what was confirmed as saved.
+        holders: who has a partition, as it was told last, and since when.
+        begun: the first entry that it has got of it.
+    """
+
+    given: dict[Log, set[int]] = field(default_factory=dict[Log, set[int]])
+    saved: Counter[Log] = field(default_factory=Counter[Log])
+    holders: dict[Log, tuple[str, float]] = field(default_factory=dict[Log, tuple[str, float]])
+    begun: dict[Log, int] = field(default_factory=dict[Log, int])
+
+    def assign(self, log: Log, who: str, now: float) -> None:
+        """A member is told that it has a partition."""
+        self.holders[log] = who, now
+        self.begun.pop(log, None)
+
+    def give(self, log: Log, index: int, who: str) -> None:
+        """A member gets an entry."""
+        self.given.setdefault(log, set()).add(index)
+        if self.holders[log][0] == who:
+            self.begun.setdefault(log, index)
+
+    def is_late(self, log: Log, index: int, who: str, begun_at: float) -> bool:
+        """Whether a position that was saved goes over what another member has begun with by then.
+
+        What was saved already may be saved again by anybody: it changes nothing.
+        """
+        holder, since = self.holders[log]
+        return holder != who and since < begun_at and self.begun.get(log, index) < index
+
+    def missing(self, log: Log, end: int) -> list[int]:
+        """Entries before an index that no member had."""
+        return sorted(set(range(end)) - self.given.get(log, set()))
 
 
 class Member(Program):

@@ -19,8 +19,8 @@ from rillnode.node.simulated.programs import (
     payloads_of,
 )
 from rillnode.node.simulated.world import Machine
+from rillnode.node.simulation.clients.workers import is_keyed
 from rillnode.node.simulation.scenario import ClientsTable
-from rillnode.node.simulation.shared_work import is_keyed
 
 KEYS: Final = 3
 """How many there are, where entries have keys."""
