@@ -60,7 +60,8 @@ FaultKind = Literal[
     "log_unanswered",
     "log_delayed",
 ]
-"""What can go wrong; docs/how-to/simulate.md says of each what it does."""
+"""What can go wrong; `faults.KINDS` says of each what it does."""
+
 
 LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")
 """Those of the link between a node and the servers of a shared log."""
