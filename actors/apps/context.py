@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from thespian.actors import ActorAddress
 
@@ -24,15 +24,15 @@ _logger = logging.getLogger("rillnode.app")
 
 
 class Hosted(Protocol):
-    """The actor behind an address, as the context of its messages sees it; see `HostedActor`."""
+    """The actor behind an address, as the context of its messages sees it; see `HostedActor`.
+
+    Attributes:
+        interleaves: whether it takes other messages while it waits.
+    """
 
     hosting: Houses
     endpoint: Endpoint
-
-    @property
-    def interleaves(self) -> bool:
-        """Whether it takes other messages while it waits."""
-        ...
+    interleaves: ClassVar[bool]
 
     def reply(self, call: Call, payload: bytes, value: object) -> None:
         """Answer a message."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, add_noun, add_verb, whole_number
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds, whole_number
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--speed",
-        type=speed_number,
+        type=seconds,
         metavar="N",
         help="with --http: virtual seconds per second, at most; default: no limit",
     )
@@ -335,14 +335,3 @@ def listen_address(text: str) -> "ListenAddress":
         return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def speed_number(text: str) -> float:
-    """An argument that is a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return value

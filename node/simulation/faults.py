@@ -129,7 +129,8 @@ def draw_faults(
         elif kind in _BETWEEN:
             # Where something is said: between a client or node and a node, or the other way round.
             host, other = (client, node) if strength < 0.5 else (node, client)
-        actor = (None,) * 3 if table is None else (table.actor, table.when, table.times)
+        said = table or FaultTable(kind=kind)
+        actor = said.actor, said.when, said.times
         found.append(Fault(number, kind, at, seconds, host, other, strength, *actor))
     return found
 

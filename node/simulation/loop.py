@@ -398,14 +398,12 @@ class MachineClock:
         monotonic: tells virtual seconds; a clock that is set does not change them.
     """
 
-    monotonic: Callable[[], float]
-
     def __init__(self, loop: ProcessLoop) -> None:
         self.loop = loop
         self.ahead_ms = 0
         self._scheduler = loop.scheduler
         # It is asked before and after each message of each actor: no function of Python's.
-        self.monotonic = partial(_now, loop.scheduler)
+        self.monotonic: Callable[[], float] = partial(_now, loop.scheduler)
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, as this machine believes."""

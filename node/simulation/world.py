@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -70,7 +70,7 @@ class Machine:
         self.clock = MachineClock(self.loop)
         self.session: Session | None = None
 
-    @cached_property
+    @property
     def channel_key(self) -> ChannelKey:
         """Its key for secure channels; stays the same for all its processes."""
         return _channel_key(self._network, self.name)

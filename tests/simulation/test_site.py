@@ -229,7 +229,7 @@ def test_a_watch_answers_what_was_asked_and_holds_the_speed() -> None:
         ("sim-churn", ("--http", "0.0.0.0:0"), "not of this machine"),
         ("sim-propagation", ("--http", "127.0.0.1:0"), "has none"),
         ("sim-churn", ("--http", "8090"), "host:port"),
-        ("sim-churn", ("--http", "127.0.0.1:0", "--speed", "0"), "a number above 0"),
+        ("sim-churn", ("--http", "127.0.0.1:0", "--speed", "0"), "over 0"),
     ],
 )
 def test_what_cannot_be_watched_is_a_mistake_in_the_command(

@@ -170,8 +170,8 @@ class ServiceCalls:
             # Two subscribers, of which one has subscribed again.
             ("pub_sub_service", topics),
         ):
-            for payload in payloads:
-                given = await self._send(parse_route(f"{self._way}{service}"), payload)
+            route = parse_route(f"{self._way}{service}")
+            given = [await self._send(route, payload) for payload in payloads][-1]
             sent, receivers = f"{service} {named}".encode(), len(set(payloads))
             await self._send(given.return_route, sent, receivers)
             await asyncio.sleep(QUIET_SECONDS)
