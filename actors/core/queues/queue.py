@@ -681,7 +681,7 @@ class QueueActor(Worker):
         """What can be done now: workers that are awaited say what they have before all else."""
         if not self._awaited:
             return doing
-        joining = [said for said in doing if _joins(said)]
+        joining = [said for said in doing if isinstance(said, _Said) and _joins(said)]
         awaited = self._awaited - {said.request.worker for said in joining}
         now: list[_Said | _Gone] = [*joining]
         for said in doing:

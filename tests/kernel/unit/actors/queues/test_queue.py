@@ -1,6 +1,6 @@
 """Work queues: who gets what, what a worker's word does, and what becomes of lost workers."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -312,7 +312,7 @@ class Held:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._store: Any = core.store
+        self._store = cast("Any", core.store)
         self._submit = self._store.submit
         self._kept: list[PutRecords] = []
         self._store.submit = self._take
