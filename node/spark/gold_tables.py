@@ -45,32 +45,29 @@ class GoldTable(NamedTuple):
         return spark_schema(self.columns)
 
 
-def _columns(**types: str) -> tuple[Column, ...]:
-    return tuple(Column(name, _TYPES[kind]) for name, kind in types.items())
+def _columns(**columns: tuple[str, str]) -> tuple[Column, ...]:
+    """Columns by name, each with its type and what it holds."""
+    return tuple(Column(name, _TYPES[kind], text) for name, (kind, text) in columns.items())
 
 
 MINUTES: Final = GoldTable(
     "minutes",
     ("stream", "minute"),
     _columns(
-        stream="text",
-        minute="time",
-        messages="long",
-        bytes="long",
-        publishers="long",
-        # Rows of silver with an error; signed ones whose signature is not the publisher's.
-        malformed="long",
-        forged="long",
-        # Messages that came again and are not in silver.
-        duplicates="long",
-        # From the publisher's time to the node; null where publishers tell no time.
-        latency_p50_ms="double",
-        latency_p95_ms="double",
-        latency_p99_ms="double",
-        # From the node to the bronze table.
-        landing_p50_ms="double",
-        landing_p95_ms="double",
-        landing_p99_ms="double",
+        stream=("text", "the stream"),
+        minute=("time", "the minute"),
+        messages=("long", "rows of silver"),
+        bytes=("long", "bytes of their entries"),
+        publishers=("long", "number of publishers"),
+        malformed=("long", "rows with an `error`"),
+        forged=("long", "messages that say they are signed by their publisher and are not"),
+        duplicates=("long", "Streamr messages that were left out because they had come before"),
+        latency_p50_ms=("double", "from the publisher's time to the node, median"),
+        latency_p95_ms=("double", "95th percentile"),
+        latency_p99_ms=("double", "99th percentile"),
+        landing_p50_ms=("double", "from the node to bronze, median"),
+        landing_p95_ms=("double", "95th percentile"),
+        landing_p99_ms=("double", "99th percentile"),
     ),
 )
 
@@ -78,20 +75,20 @@ CHAINS: Final = GoldTable(
     "chains",
     ("stream", "partition", "minute"),
     _columns(
-        stream="text",
-        partition="int",
-        publisher="text",
-        chain="text",
-        minute="time",
-        messages="long",
-        # Messages that name one before them which had not come yet.
-        gaps="long",
-        # Messages that came after a newer one of their chain.
-        late="long",
-        duplicates="long",
-        # The newest message until then; what the next minute's gaps are told by.
-        last_ts="time",
-        last_seq="long",
+        stream=("text", "the stream"),
+        partition=("int", "the partition"),
+        publisher=("text", "the publisher"),
+        chain=("text", "the chain"),
+        minute=("time", "the minute"),
+        messages=("long", "messages of the chain"),
+        gaps=("long", "messages that name one before them which had not come yet"),
+        late=("long", "messages that came after a newer one of their chain"),
+        duplicates=("long", "messages that had come before"),
+        last_ts=(
+            "time",
+            "time of the newest message until then, by which the next minute's gaps are told",
+        ),
+        last_seq=("long", "its sequence number"),
     ),
 )
 
@@ -99,13 +96,13 @@ PUBLISHERS: Final = GoldTable(
     "publishers",
     ("stream", "minute"),
     _columns(
-        stream="text",
-        publisher="text",
-        minute="time",
-        messages="long",
-        bytes="long",
-        first_at="time",
-        last_at="time",
+        stream=("text", "the stream"),
+        publisher=("text", "the publisher"),
+        minute=("time", "the minute"),
+        messages=("long", "messages"),
+        bytes=("long", "bytes of their entries"),
+        first_at=("time", "when the first of the minute came"),
+        last_at=("time", "when the last of the minute came"),
     ),
 )
 
@@ -113,14 +110,13 @@ LAG: Final = GoldTable(
     "lag",
     ("consumer", "minute"),
     _columns(
-        consumer="text",
-        stream="text",
-        partition="int",
-        minute="time",
-        # As of the minute's last batch: the stream's end, and what the consumer had committed.
-        next_index="long",
-        committed_index="long",
-        rows_behind="long",
+        consumer=("text", "the name under which it saves its position: `sink/<name>` for a sink"),
+        stream=("text", "the stream"),
+        partition=("int", "the partition"),
+        minute=("time", "the minute"),
+        next_index=("long", "where the partition ended at the last look in the minute"),
+        committed_index=("long", "what the consumer had saved by then"),
+        rows_behind=("long", "entries between the two"),
     ),
 )
 

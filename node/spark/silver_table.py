@@ -14,38 +14,43 @@ SILVER_VERSION: Final = 1
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 SILVER_COLUMNS: Final = (
-    Column("stream", pa.string()),
-    Column("partition", pa.int32()),
-    Column("index", pa.int64()),
-    Column("received_at", _TIMESTAMP),
-    # When the row's batch was committed to bronze; time as duplicates are looked for.
-    Column("landed_at", _TIMESTAMP),
-    Column("kind", pa.string()),
-    # Unique within the stream's partition: `publisher/chain/time/sequence` of a Streamr message,
-    # `topic/publisher/sequence` of a NextGraph event, else `#index`.
-    Column("event_id", pa.string()),
-    Column("data_bytes", pa.int64()),
-    # What the publisher says; null for entries of kind `bytes`.
-    Column("ts", _TIMESTAMP),
-    Column("publisher", pa.string()),
-    Column("chain", pa.string()),
-    Column("seq", pa.int64()),
-    Column("prev_ts", _TIMESTAMP),
-    Column("prev_seq", pa.int64()),
-    Column("message_type", pa.int32()),
-    Column("encryption", pa.string()),
-    Column("group_key_id", pa.string()),
-    # What the signature is worth, as `codecs.streamr.signing.Verdict` has it.
-    Column("signature", pa.string()),
-    # The content as text and what it is: `json`, `text`, `encrypted`; of `binary` the text is
-    # null and `data` holds the bytes.
-    Column("format", pa.string()),
-    Column("content", pa.string()),
-    Column("data", pa.binary()),
-    # Why the row could not be decoded as its kind; its bytes are in `data`.
-    Column("error", pa.string()),
-    # Only in rows of kind `gap`, as in bronze.
-    Column("gap_until", pa.int64()),
+    Column("stream", pa.string(), "as in bronze"),
+    Column("partition", pa.int32(), "as in bronze"),
+    Column("index", pa.int64(), "as in bronze"),
+    Column("received_at", _TIMESTAMP, "as in bronze"),
+    Column(
+        "landed_at",
+        _TIMESTAMP,
+        "when the entry's batch was committed to bronze, by which duplicates are looked for",
+    ),
+    Column("kind", pa.string(), "as in bronze"),
+    Column(
+        "event_id",
+        pa.string(),
+        "`publisher/chain/time/sequence` of a Streamr message, `topic/publisher/sequence` of "
+        "a NextGraph event, else `#index`",
+    ),
+    Column("data_bytes", pa.int64(), "length of the entry's bytes"),
+    Column("ts", _TIMESTAMP, "the publisher's time"),
+    Column("publisher", pa.string(), "Ethereum address in lower case, or NextGraph peer key"),
+    Column("chain", pa.string(), "message chain, or NextGraph topic"),
+    Column("seq", pa.int64(), "sequence number"),
+    Column("prev_ts", _TIMESTAMP, "time of the message before it in its chain"),
+    Column("prev_seq", pa.int64(), "sequence number of the message before it"),
+    Column("message_type", pa.int32(), "Streamr's message type; 27 is a message"),
+    Column("encryption", pa.string(), "`none`, `rsa`, `aes`, `new_key_and_aes`"),
+    Column("group_key_id", pa.string(), "names the key of an encrypted content"),
+    Column(
+        "signature",
+        pa.string(),
+        "`valid`, `unsigned`, `unknown signature type`, `not signed by its publisher`, "
+        "`malformed signature or publisher`",
+    ),
+    Column("format", pa.string(), "what the content is: `json`, `text`, `encrypted`, `binary`"),
+    Column("content", pa.string(), "the content as text; null for `binary`"),
+    Column("data", pa.binary(), "the bytes of what is `binary` or could not be decoded"),
+    Column("error", pa.string(), "why the row could not be decoded; null if nothing is wrong"),
+    Column("gap_until", pa.int64(), "as in bronze"),
 )
 
 SILVER_SCHEMA: Final = arrow_schema(SILVER_COLUMNS)

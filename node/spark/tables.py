@@ -19,10 +19,11 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 class Column(NamedTuple):
-    """One column: its name and its type."""
+    """One column: its name, its type, and what it holds, for the reference."""
 
     name: str
     arrow: pa.DataType
+    text: str = ""
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
@@ -31,31 +32,49 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 
 
 BRONZE_COLUMNS: Final = (
-    Column("stream", pa.string()),
-    Column("partition", pa.int32()),
-    Column("index", pa.int64()),
-    Column("received_at", _TIMESTAMP),
-    Column("kind", pa.string()),
-    Column("data", pa.binary()),
-    # Metadata of the publisher's protocol; null where an entry came without.
-    Column("ts", _TIMESTAMP),
-    Column("publisher", pa.string()),
-    Column("chain", pa.string()),
-    Column("seq", pa.int64()),
-    Column("prev_ts", _TIMESTAMP),
-    Column("prev_seq", pa.int64()),
-    Column("sig", pa.binary()),
-    Column("enc", pa.string()),
-    Column("node_meta", pa.binary()),
-    # Only in rows of kind `gap`: entries from `index` to before `gap_until` were trimmed unread;
-    # null where the stream was removed and made anew, so that nobody knows how many it still had.
-    Column("gap_until", pa.int64()),
-    # What the entry is about, as its producer or its protocol says; null where neither does.
-    Column("key", pa.binary()),
-    Column("headers", pa.map_(pa.string(), pa.binary())),
-    # When the stream was created: of two streams that had one name, one after the other, it tells
-    # which the entry was in.
-    Column("created_at", _TIMESTAMP),
+    Column("stream", pa.string(), "the stream's name"),
+    Column("partition", pa.int32(), "the partition"),
+    Column("index", pa.int64(), "where the entry stands in the partition"),
+    Column("received_at", _TIMESTAMP, "when the node took it; null in `gap` rows"),
+    Column(
+        "kind",
+        pa.string(),
+        "`bytes`, `streamr`, `nextgraph`; `gap` for entries that were trimmed, or removed "
+        "with their stream, before they were landed",
+    ),
+    Column("data", pa.binary(), "exactly the bytes that were stored"),
+    Column("ts", _TIMESTAMP, "the publisher's time"),
+    Column("publisher", pa.string(), "the publisher"),
+    Column("chain", pa.string(), "the publisher's chain of messages"),
+    Column("seq", pa.int64(), "number among the chain's messages of the same time"),
+    Column("prev_ts", _TIMESTAMP, "time of the message before it in its chain"),
+    Column("prev_seq", pa.int64(), "number of the message before it"),
+    Column("sig", pa.binary(), "the signature"),
+    Column("enc", pa.string(), "how the content is encrypted"),
+    Column("node_meta", pa.binary(), "what the node noted"),
+    Column(
+        "gap_until",
+        pa.int64(),
+        "in `gap` rows only: the first index after the lost entries; null if the stream was "
+        "removed and made anew, so that nobody knows what it still had",
+    ),
+    Column(
+        "key",
+        pa.binary(),
+        "what the entry is about: the key that was pushed, `publisher/chain` of a Streamr "
+        "message, the topic of a NextGraph event",
+    ),
+    Column(
+        "headers",
+        pa.map_(pa.string(), pa.binary()),
+        "the headers that were pushed, by their names",
+    ),
+    Column(
+        "created_at",
+        _TIMESTAMP,
+        "when the stream was created: it tells apart two streams that had one name, one after "
+        "the other",
+    ),
 )
 
 BRONZE_SCHEMA: Final = arrow_schema(BRONZE_COLUMNS)
