@@ -1334,6 +1334,7 @@ class QueueActor(Worker):
     def _dismiss(self, member: _Member, error: RillnodeError) -> None:
         """Tell a worker that it is none any more."""
         self._members.pop(member.token, None)
+        self._await_no_more(member.token)
         if member.origin is not None and not member.origin.ended:
             payload = failed(member.request.request_id, error)
             self._answer(member.origin, member.return_route, payload)
