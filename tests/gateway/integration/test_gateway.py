@@ -450,11 +450,15 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
 
 def test_quotas_count_for_each_key(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
-        for _ in range(2):  # the second is more than what is left, and is taken on credit
-            assert (await site.writer.push("s", b"x" * 900)).status == 200
-        refused = await site.writer.push("s", b"x" * 900)
+        data = b"x" * 900
+        for key in ("0", "1"):  # the second is more than what is left, and is taken on credit
+            assert (await site.writer.push("s", data, Idempotency_Key=key)).status == 200
+        refused = await site.writer.push("s", data, Idempotency_Key="2")
         assert refused.refusal == (429, "quota.rate")
         assert int(refused.headers["Retry-After"]) >= 1
+        for index in (0, 1):  # what is stored already is over no quota
+            again = await site.writer.push("s", data, Idempotency_Key=f"{index}")
+            assert (again.status, again.body) == (200, placed((0, index)))
         assert (await site.caller(READER).push("s", b"x" * 900)).status == 200
         assert (await site.writer.push("s2", b"x")).refusal == (403, "quota.streams")
 

@@ -31,7 +31,7 @@ ENVIRONMENT: Final = {
     "PYTHONPATH": f"{HERE.parents[1] / 'support'}:{HERE.parents[2] / 'src'}",
 }
 WORKERS: Final = 3
-QUIET_SECONDS: Final = 90.0
+QUIET_SECONDS: Final = 300.0
 PAUSE_SECONDS: Final = 12.5
 """For so long a member is stopped: a node gives up who is silent for 10 s."""
 

@@ -1,6 +1,6 @@
 """What a client numbers is stored once: by streams' actors, and by requests to many streams."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,10 +11,11 @@ from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams.appender import ADDRESS, AppenderActor
 from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.streams.stream import StreamActor
-from rillnode.actors.log import Append, FindStream, OpenProducer, Read, log_id
+from rillnode.actors.log import Append, FindStream, GetRecord, OpenProducer, Read, log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import items_of, pack_body
-from rillnode.codecs.limits import PRODUCER_BYTES_MAX, SEQUENCE_MAX
+from rillnode.codecs.errors import StoreError
+from rillnode.codecs.limits import ONCE_EPOCH, PRODUCER_BYTES_MAX, SEQUENCE_MAX
 from rillnode.testing import fail
 
 S = stream_address("s", 0)
@@ -261,3 +262,95 @@ async def test_an_opening_is_answered_once(core: Core) -> None:
             await named(peer)
             assert fault.hits == 1
     assert (await named(peer)).next_sequence == 0
+
+
+def credit(core: Core, who: str = "friend") -> float:
+    usage = core.context.quotas.usage(who)
+    assert usage is not None
+    assert usage.pending_bytes == 0
+    return usage.credit_bytes
+
+
+@pytest.mark.parametrize("epoch", [0, ONCE_EPOCH | 7], ids=["a client's", "once"])
+@run_with(quotas=[Quota(who="friend", bytes_max=100, push_bytes_per_second=1_000)])
+async def test_what_is_stored_before_is_over_no_quota_and_costs_nothing(
+    epoch: int, core: Core
+) -> None:
+    peer, data = await opened(core), bytes(60)
+    assert await index_of(peer, numbered(0, data, epoch=epoch)) == 0
+    left = credit(core)
+    for one in (peer, core.peer()):
+        assert await index_of(one, numbered(0, data, epoch=epoch)) == 0
+        assert credit(core) == left
+    other = numbered(0 if epoch else 1, data, epoch=epoch + 1 if epoch else 0)
+    assert (await failure_of(peer, other)).code == "quota.bytes"
+    assert await index_of(peer, numbered(0, data, epoch=epoch)) == 0
+    assert len(stored(core)) == 1
+    assert core.router.undelivered["over_quota"] == 4
+
+
+@run_with(quotas=[Quota(who="friend", push_bytes_per_second=1_000)])
+async def test_a_rate_counts_what_is_pushed_again_neither(core: Core) -> None:
+    peer, data = await opened(core), bytes(600)
+    requests = numbered(0, data), numbered(1, data, data)
+    assert [await index_of(peer, one) for one in requests] == [0, 1]
+    left = credit(core)
+    assert left < 0
+    assert [await index_of(core.peer(), one) for one in requests] == [0, 1]
+    (answer,) = await peer.ask(S, numbered(3, data))
+    assert (answer.code, answer.retryable) == ("quota.rate", True)
+    # What was refused is stored once there is room, in its turn.
+    core.clock.advance(10.0)
+    assert await index_of(peer, numbered(3, data)) == 3
+    assert await index_of(core.peer(), numbered(3, data)) == 3
+    assert credit(core) > left
+
+
+@run_with(quotas=[Quota(who="friend", bytes_max=100)])
+async def test_a_resend_may_follow_while_the_first_is_on_its_way(core: Core) -> None:
+    peer, other, data = await opened(core), core.peer(), bytes(60)
+    peer.send(S, native.encode(numbered(0, data)))
+    assert await other.ask(S, numbered(0, data)) == [native.PositionResponse(7, 0)]
+    assert len(stored(core)) == 1
+    assert credit(core) == 0
+
+
+@run_with(quotas=[Quota(who="friend", bytes_max=100)])
+async def test_items_of_many_are_looked_for_where_a_quota_does_not_let_them_in(core: Core) -> None:
+    peer = await opened(core, "s", "t")
+    body = pack_body([bytes(60)])
+    items = [
+        native.AppendItem(stream_address(name, 0), 1, body, 0, sequence)
+        for name, sequence in (("s", 0), ("t", 0), ("t", 1), ("s", 1))
+    ]
+    (answer,) = await peer.ask(ADDRESS, native.AppendManyRequest(9, items[:1], b"p"))
+    assert answer == native.PositionsResponse(9, [0], [])
+    (answer,) = await core.peer().ask(ADDRESS, native.AppendManyRequest(9, items, b"p"))
+    assert answer.indexes[0] == 0
+    assert [(one.request_id, one.code) for one in answer.failures] == [
+        (number, "quota.bytes") for number in (1, 2, 3)
+    ]
+    assert (stored(core), stored(core, "t")) == ([bytes(60)], [])
+    assert credit(core) == 0
+
+
+@run_with(quotas=[Quota(who="friend", bytes_max=100)])
+async def test_where_it_cannot_be_looked_for_a_resend_is_told_so(core: Core) -> None:
+    peer, store = await opened(core, "s", "t"), cast("Any", core.store)
+    assert await index_of(peer, numbered(0, bytes(60))) == 0
+    read = store.read
+
+    def failing(operation: Any) -> bool:
+        if isinstance(operation, GetRecord):
+            operation.error = StoreError("store.failed", "no disk", retryable=True)
+            return True
+        return bool(read(operation))
+
+    store.read = failing
+    (answer,) = await peer.ask(S, numbered(0, bytes(60)))
+    assert (answer.code, answer.retryable) == ("store.failed", True)
+    item = native.AppendItem(S, 1, pack_body([bytes(60)]), 0, 0)
+    (answer,) = await peer.ask(ADDRESS, native.AppendManyRequest(9, [item], b"p"))
+    assert [one.code for one in answer.failures] == ["store.failed"]
+    store.read = read
+    assert await index_of(peer, numbered(0, bytes(60))) == 0
