@@ -11,9 +11,6 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 BRONZE_VERSION: Final = 2
-KIND_NAMES: Final = ("bytes", "streamr", "nextgraph", "gap")
-"""Names of `kind` by number of `EntryKind`; the last is no entry but a range that was lost."""
-GAP_KIND: Final = 3
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -35,6 +32,7 @@ BRONZE_COLUMNS: Final = (
     Column("partition", pa.int32()),
     Column("index", pa.int64()),
     Column("received_at", _TIMESTAMP),
+    # The name of an entry's kind; `gap` is no entry but a range that was lost.
     Column("kind", pa.string()),
     Column("data", pa.binary()),
     # Metadata of the publisher's protocol; null where an entry came without.
