@@ -19,6 +19,8 @@ from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.node.installed import ENTRIES, installed, load
 
 INT64_MAX: Final = 2**63 - 1
+TIME_MS_MIN: Final = -62_135_596_800_000
+"""First millisecond of the year 1."""
 TIME_MS_MAX: Final = 253_402_300_799_999
 """Last millisecond of the year 9999: readers such as pandas have no later time."""
 
@@ -198,6 +200,11 @@ def is_json(text: str) -> bool:
     return True
 
 
-def within(value: int | None, most: int) -> int | None:
+def number_within(value: int | None) -> int | None:
     """A number that a column can hold; others are left out."""
-    return value if value is not None and abs(value) <= most else None
+    return value if value is not None and abs(value) <= INT64_MAX else None
+
+
+def time_within(time_ms: int | None) -> int | None:
+    """A time that a column can hold; others are left out."""
+    return time_ms if time_ms is not None and TIME_MS_MIN <= time_ms <= TIME_MS_MAX else None

@@ -5,12 +5,11 @@ from rillnode.codecs.nextgraph.entry_key import key_of_topic
 from rillnode.codecs.nextgraph.events import EVENT
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, PeerId
 from rillnode.node.entries import (
-    INT64_MAX,
     Decoded,
     EntryReader,
     Metadata,
     Unreadable,
-    within,
+    number_within,
 )
 
 
@@ -27,7 +26,7 @@ class NextgraphEntries(EntryReader):
             publisher=_peer_text(content.publisher),
             chain=content.topic.hex(),
             # Delta has no unsigned numbers; a sequence that large is not one that was counted.
-            seq=within(content.seq, INT64_MAX),
+            seq=number_within(content.seq),
             sig=event.peer_sig,
             key=key_of_topic(content.topic),
         )
@@ -40,7 +39,7 @@ class NextgraphEntries(EntryReader):
             event_id=f"{chain}/{publisher}/{content.seq}",
             publisher=publisher,
             chain=chain,
-            seq=within(content.seq, INT64_MAX),
+            seq=number_within(content.seq),
             format="binary",
             data=data,
         )

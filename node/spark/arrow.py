@@ -26,7 +26,14 @@ from rillnode.codecs.entries import (
 )
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import decode_headers
-from rillnode.node.entries import NO_METADATA, Metadata, name_of, reader_of
+from rillnode.node.entries import (
+    NO_METADATA,
+    TIME_MS_MAX,
+    TIME_MS_MIN,
+    Metadata,
+    name_of,
+    reader_of,
+)
 from rillnode.node.spark.tables import BRONZE_COLUMNS, BRONZE_SCHEMA
 
 _Int64s = npt.NDArray[np.int64]
@@ -129,6 +136,9 @@ class BatchBuilder:
         """The batch of what was collected; the builder is done with."""
         pieces: _Int64s = np.array(self._pieces, np.int64).reshape(-1, 7)
         names, partitions, created_at, firsts, counts, received_at, kinds = pieces.T
+        # The clock of a node, or of another one with the same log, may have been anywhere.
+        created_at = np.clip(created_at, 0, TIME_MS_MAX)
+        received_at = np.clip(received_at, TIME_MS_MIN, TIME_MS_MAX)
         total = self.rows
         numbers, named = np.unique(kinds, return_inverse=True)
         names_of_kinds = pa.array([_kind_name(one) for one in numbers.tolist()])

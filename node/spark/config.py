@@ -15,7 +15,6 @@ from rillnode.node.config.kinds import (
     Days,
     Memory,
     Name,
-    Seconds,
     SparkMaster,
     TableLocation,
 )
@@ -47,6 +46,8 @@ from rillnode.node.spark.views import SILVER
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
 ]
+Span = Annotated[float, Meta(gt=0, le=10_000_000_000, title="a number of seconds")]
+"""Centuries at most: what is without end cannot be told to a job."""
 _TABLE_URL: Final = re.compile(r"s3://[^\s/@?#]+(?:/[^\s@?#]*)?")
 
 
@@ -70,7 +71,7 @@ class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
     ]
     table_dir: Annotated[TableLocation, Meta(examples=["data/tables"])]
-    trigger_seconds: Seconds = 5.0
+    trigger_seconds: Span = 5.0
     batch_rows_max: Count = 100_000
     hold_bytes_max: Count = 5_000_000_000
 
@@ -99,7 +100,7 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
     checkpoint_dir: Annotated[Path | None, Meta(examples=["data/checkpoints/bronze"])] = None
     silver_dir: Annotated[TableLocation | None, Meta(examples=["data/silver"])] = None
     gold_dir: Annotated[TableLocation | None, Meta(examples=["data/gold"])] = None
-    duplicate_seconds: Seconds = 600.0
+    duplicate_seconds: Span = 600.0
     master: SparkMaster = "local[2]"
     driver_memory: Memory = "1g"
     modules: Annotated[
@@ -166,7 +167,7 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ]
     directory: Annotated[Path, Meta(examples=["data/outgoing"])]
     bytes_max: Count = 10_000_000_000
-    trigger_seconds: Seconds = 5.0
+    trigger_seconds: Span = 5.0
     hold_bytes_max: Count = 5_000_000_000
 
 
@@ -290,7 +291,7 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
     delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
     time: Annotated[Name | None, Meta(examples=["at"])] = None
-    late_seconds: Seconds = LATE_SECONDS
+    late_seconds: Span = LATE_SECONDS
     partition_by: Annotated[
         tuple[Name, ...], Meta(title="a list of columns", examples=[["day(at)"]])
     ] = ()

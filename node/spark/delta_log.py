@@ -120,16 +120,16 @@ class Version(NamedTuple):
         time_ms: when it was committed, ms since 1970.
         operation: what it is called in the table's history.
         is_rewrite: it may have changed rows that were in the table before.
-        changed: paths of all files that rows have come in or gone with.
-        removes: whether rows have gone, or others have come in their place.
+        come: paths of all files that rows have come in, or in which they were left.
+        gone: paths of files that rows have gone with, or that others have come in the place of.
     """
 
     files: list[LogFile]
     time_ms: int
     operation: str
     is_rewrite: bool
-    changed: list[str]
-    removes: bool
+    come: list[str]
+    gone: list[str]
 
 
 def mark(name: str, text: str) -> Transaction:
@@ -345,10 +345,10 @@ class TableLog:
                 erases = ERASURE in action["commitInfo"]
         if erases:
             self.erased_at = max(self.erased_at, version)
-        changed = [*(one.path for one in files), *removed]
+        come = [one.path for one in files]
         if removed and (erases or operation == _DELETE):
-            return Version([], time_ms, operation, False, changed, True)
-        return Version(files, time_ms, operation, bool(files and removed), changed, bool(removed))
+            return Version([], time_ms, operation, False, come, removed)
+        return Version(files, time_ms, operation, bool(files and removed), come, removed)
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""

@@ -214,7 +214,7 @@ class _Lenient:
             case "json":
                 value = f"{json}::VARCHAR"
             case "timestamp_ms":
-                value = f"to_timestamp(try_cast({text} AS DOUBLE) / 1000)"
+                value = f"try(to_timestamp(try_cast({text} AS DOUBLE) / 1000))"
             case "int":
                 # A cast would round.
                 value = f"try_cast(nullif(regexp_extract({text}, '^-?[0-9]+$'), '') AS BIGINT)"

@@ -8,14 +8,13 @@ from rillnode.codecs.streamr.entry_key import key_of_name
 from rillnode.codecs.streamr.message import EncryptionType, StreamMessage, decode_message
 from rillnode.codecs.streamr.signing import verify_message
 from rillnode.node.entries import (
-    INT64_MAX,
-    TIME_MS_MAX,
     Decoded,
     EntryReader,
     Metadata,
     Unreadable,
     is_json,
-    within,
+    number_within,
+    time_within,
 )
 
 _MESSAGE: Final = 27
@@ -69,12 +68,12 @@ class StreamrEntries(EntryReader):
 def _metadata(message: StreamMessage) -> Metadata:
     name, previous = message.id, message.previous
     return Metadata(
-        ts=within(name.timestamp, TIME_MS_MAX),
+        ts=time_within(name.timestamp),
         publisher=name.publisher_id.lower(),
         chain=name.chain_id,
-        seq=within(name.sequence, INT64_MAX),
-        prev_ts=None if previous is None else within(previous.timestamp, TIME_MS_MAX),
-        prev_seq=None if previous is None else within(previous.sequence, INT64_MAX),
+        seq=number_within(name.sequence),
+        prev_ts=None if previous is None else time_within(previous.timestamp),
+        prev_seq=None if previous is None else number_within(previous.sequence),
         sig=_signature(message.signature),
         enc=_encryption_name(message.encryption_type),
         key=key_of_name(name),

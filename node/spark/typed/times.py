@@ -55,7 +55,7 @@ def timed(rows: pa.RecordBatch, layout: Layout, now: datetime.datetime) -> Timed
     if layout.time:
         ends = _ends(rows.column(layout.time))
         behind = pc.subtract(_as_microseconds(rows.column(RECEIVED)), ends)
-        is_late = pc.greater(behind, round(layout.late_seconds * 1_000_000))
+        is_late = pc.greater(behind, round(min(layout.late_seconds * 1_000_000, 2.0**62)))
         late = pc.sum(is_late).as_py() or 0
     for one in layout.partitions:
         if one.unit:

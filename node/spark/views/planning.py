@@ -22,6 +22,11 @@ from rillnode.node.spark.views import SILVER
 from rillnode.node.spark.views.definition import BEFORE, View
 
 UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_ANY_TIME: Final = UNITS[:2]
+"""Units to which any time can be cut off."""
+YEARS: Final = (-9_214_560_000_000_000, 9_214_646_400_000_000)
+"""The years 1678 to 2261, in microseconds since 1970: what `date_trunc` can cut off to all units,
+as nanoseconds can tell it."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MARK_TIME: Final = "timestamp '2001-02-03T04:05:06Z'"
 _MARK_MICROSECONDS: Final = 981_173_106_000_000
@@ -56,10 +61,13 @@ class Plan:
     Attributes:
         schema: its columns.
         tick: None where slots may need any row of the source.
+        cut: times of the source that the SQL cuts off, of which DataFusion can do so with those of
+            `YEARS` alone. Rows with others have no slot.
     """
 
     schema: pa.Schema
     tick: Tick | None
+    cut: tuple[str, ...] = ()
 
 
 def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
@@ -87,7 +95,8 @@ def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
         if view.gold is not None:
             # Its SQL asks for its own earlier rows, so that nobody else can tell what it needs.
             return Plan(schema, Tick("minute", "minute", "received_at", "stream"))
-        return Plan(schema, _tick(builder, view, schema, list(relations), stream))
+        tick = _tick(builder, view, schema, list(relations), stream)
+        return Plan(schema, tick, _cut(builder, view, relations))
 
 
 def check_syntax(view: View) -> None:
@@ -228,13 +237,33 @@ def _tick(
     return None
 
 
+def _cut(builder: QueryBuilder, view: View, relations: Mapping[str, pa.Schema]) -> tuple[str, ...]:
+    """The columns, of all relations, that the SQL cuts off to a unit that not every time has."""
+    units = "|".join(one for one in UNITS if one not in _ANY_TIME)
+    text = _logical_plan(builder, view, select(view))
+    found = re.findall(rf'date_trunc\(Utf8\("(?:{units})"\), [^(),]*?(?:CAST\()?([^(), ]+)', text)
+    names = dict.fromkeys(one.rpartition(".")[2].strip('"') for one in found)
+    return tuple(
+        one
+        for one in names
+        if all(
+            one in schema.names and pa.types.is_temporal(schema.field(one).type)
+            for schema in relations.values()
+        )
+    )
+
+
+def _logical_plan(builder: QueryBuilder, view: View, sql: str) -> str:
+    """How a query is run, as the planner tells it."""
+    plans: list[dict[str, str]] = execute(builder, view, f"explain {sql}").to_pylist()
+    return next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
+
+
 def _scanned(
     builder: QueryBuilder, view: View, condition: str, relations: Sequence[str], wanted: str
 ) -> set[tuple[str, ...]]:
     """How each scan of a source looks for a value by itself; nothing where one does not."""
-    rows = execute(builder, view, f"explain {select(view, f'where v.{condition}')}")
-    plans: list[dict[str, str]] = rows.to_pylist()
-    text = next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
+    text = _logical_plan(builder, view, select(view, f"where v.{condition}"))
     found: set[tuple[str, ...]] = set()
     for line in text.splitlines():
         scan, _, filters = line.strip().partition(" projection=")

@@ -32,14 +32,19 @@ class Change:
     Attributes:
         start: where it begins.
         end: where it ends.
-        files: the files that rows have come in or gone with, as URIs.
-        removes: whether rows have gone, too.
+        come: the files that rows have come in, as URIs.
+        gone: the files that rows have gone with.
     """
 
     start: Position
     end: Position
-    files: list[str]
-    removes: bool
+    come: list[str]
+    gone: list[str]
+
+    @property
+    def files(self) -> list[str]:
+        """All files that rows have come in or gone with."""
+        return self.come + self.gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,8 @@ class Source(Protocol):
         """
         ...
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
-        """Stream and time of the rows in a change, in columns `stream` and `time`.
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
+        """Stream and time of the rows in files of a change, in columns `stream` and `time`.
 
         Raises:
             FileNotFoundError: a file is gone, so that nobody knows.
@@ -144,7 +149,7 @@ class SilverSource:
         if end == start:
             return None
         files = self._bronze.uris(self._bronze.files_between(start, end))
-        return Change(start, end, files, removes=False)
+        return Change(start, end, files, [])
 
     def erased(self, target: DeltaTable | None) -> Gone | None:
         """What was erased of silver and bronze since; nothing before both are rid of it."""
@@ -176,9 +181,9 @@ class SilverSource:
         run(builder, f"create or replace view {REPEATS} as select r.* from _bronze r where "
             f"r.kind = 'streamr' and {where('r')} {there} and not {_exists(SILVER)}")  # fmt: skip
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
         """Stream and time of what bronze got."""
-        for uri in change.files:
+        for uri in files:
             for rows in _read(uri, ["stream", column, "kind"]):
                 times = rows.column(column)
                 is_event = pc.and_(pc.not_equal(rows.column("kind"), "gap"), pc.is_valid(times))
@@ -222,17 +227,19 @@ class TypedSource:
         end = self._log.plan(start, STEP_ROWS_MAX)
         if end == start:
             return None
-        files: list[str] = []
+        come: list[str] = []
+        gone: list[str] = []
         if start.files < end.files:
             until = end._replace(version=end.base)
-            files = [one.path for one in self._log.files_between(start, until)]
-        versions = [
-            self._log.version(one)
-            for one in range(max(start.version, end.base) + 1, end.version + 1)
-        ]
-        files += [path for one in versions for path in one.changed]
-        uris = [f"{self.followed.rstrip('/')}/{path}" for path in files]
-        return Change(start, end, uris, removes=any(one.removes for one in versions))
+            come = [one.path for one in self._log.files_between(start, until)]
+        for number in range(max(start.version, end.base) + 1, end.version + 1):
+            version = self._log.version(number)
+            come += version.come
+            gone += version.gone
+        root = self.followed.rstrip("/")
+        return Change(
+            start, end, [f"{root}/{one}" for one in come], [f"{root}/{one}" for one in gone]
+        )
 
     def erased(self, target: DeltaTable | None) -> Gone | None:
         """Nothing: the table's log tells of it as of any rows that go."""
@@ -248,9 +255,9 @@ class TypedSource:
             run(builder, f"create or replace view {quoted(self._name)} as select r.* "
                 f"from {version} r where {where('r')}")  # fmt: skip
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
         """Stream and time of the rows in files that have changed."""
-        for uri in change.files:
+        for uri in files:
             for rows in _read(uri, ["_stream", column]):
                 yield rows.rename_columns(["stream", "time"])
 
