@@ -35,8 +35,13 @@ from rillnode.node.spark.job_config import (
     JobConfig,
     read_config,
 )
-from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.spark.job_log import (
+    DRAIN_SECONDS,
+    FAILURE_PREFIX,
+    quiet_stderr,
+    stop_on_signals,
+    watch_stdin,
+)
 from rillnode.node.spark.session import is_running, open_session, use_here
 
 _END_SECONDS: Final = DRAIN_SECONDS + 5.0

@@ -539,7 +539,7 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if find_spec("deltalake") is None or find_spec("pyarrow") is None:
             return
         # A configuration is read without what the extra `spark` installs, too.
-        from rillnode.node.spark.views.checking import check_view
+        from rillnode.node.spark.views.planning import check_view
 
         try:
             check_view(self.called, self.sql, self.slot, table)

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -39,8 +39,7 @@ from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
 from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.pairs import Pairs
-from rillnode.node.spark.typed.stores import stores_of
+from rillnode.node.spark.typed.pairs import Pairs, stores_of
 from rillnode.node.spark.typed.tables import of_stream
 
 SWEEP_SECONDS: Final = 20.0

@@ -24,15 +24,12 @@ import msgspec
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
-from rillnode.node.spark.fetching import fetch_ranges
 from rillnode.node.spark.files import locked, replace_file
 from rillnode.node.spark.job_config import read_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.job_stop import stop_on_signals, watch_stdin
-from rillnode.node.spark.offset import Offset, of_streams
-from rillnode.node.spark.offsets import Range, check_ends, ranges_between
+from rillnode.node.spark.job_log import FAILURE_PREFIX, stop_on_signals, watch_stdin
+from rillnode.node.spark.offsets import Offset, Range, check_ends, of_streams, ranges_between
 from rillnode.node.spark.range_files import list_files, write_range
-from rillnode.node.spark.ranges import ClientOptions, ask
+from rillnode.node.spark.ranges import ClientOptions, ask, fetch_ranges
 
 FILE_BYTES_MAX: Final = 16_777_216
 """About the size of a file: what the job holds in memory of it. Own choice."""

@@ -4,18 +4,29 @@ Spark reads directories by itself. For an object store it would need Hadoop's co
 no part of PySpark; there its tasks read with pyarrow, as all our formats do.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.silver_table import SILVER_COLUMNS
+from rillnode.node.spark.tables import BRONZE_COLUMNS, Column, arrow_schema
+
+
+def spark_schema(columns: Iterable[Column]) -> StructType:
+    """Columns as a Spark schema."""
+    return from_arrow_schema(arrow_schema(columns))
+
+
+BRONZE_STRUCT: Final = spark_schema(BRONZE_COLUMNS)
+SILVER_STRUCT: Final = spark_schema(SILVER_COLUMNS)
 
 
 def frame_of(session: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:

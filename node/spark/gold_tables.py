@@ -40,7 +40,7 @@ class GoldTable(NamedTuple):
     def struct(self) -> "StructType":
         """The columns as a Spark schema."""
         # Jobs without Spark know of these tables, too.
-        from rillnode.node.spark.structs import spark_schema
+        from rillnode.node.spark.frames import spark_schema
 
         return spark_schema(self.columns)
 

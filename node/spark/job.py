@@ -24,19 +24,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.spark import bronze, landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
-from rillnode.node.spark.derived import Derived
+from rillnode.node.spark.derived import LAG_SECONDS, Derived
 from rillnode.node.spark.erasing import Lake, Sweeps
+from rillnode.node.spark.explaining import check_places, explain_end
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.function_query import function_tables
 from rillnode.node.spark.job_config import JobConfig, load_job_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
-from rillnode.node.spark.lag import LAG_SECONDS
+from rillnode.node.spark.job_log import (
+    DRAIN_SECONDS,
+    FAILURE_PREFIX,
+    quiet_stderr,
+    stop_on_signals,
+    watch_stdin,
+)
 from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
 from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.places import check_places, explain_end
 from rillnode.node.spark.planning import save
 from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask

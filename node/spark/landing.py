@@ -30,11 +30,11 @@ from rillnode.node.spark.checkpoint import batch_offset, forget, query_id
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.delta_sink import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.frames import BRONZE_STRUCT, spark_schema
+from rillnode.node.spark.offsets import Offset
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.source import RangeStreamReader
-from rillnode.node.spark.structs import BRONZE_STRUCT, spark_schema
 from rillnode.node.spark.tables import Column, arrow_schema
 
 FORMAT: Final = "rillnode-landing"

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.schema_upgrade import conform, with_field_ids
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912

@@ -29,18 +29,15 @@ from rillnode.node.spark.checkpoint import own_checkpoint
 from rillnode.node.spark.delta import add_actions, committing, open_to_write, summary, sync_log
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.explaining import FAILURES
+from rillnode.node.spark.explaining import FAILURES, check_places, explain_end
 from rillnode.node.spark.files import absolute, replace_file
 from rillnode.node.spark.job_config import PythonJobConfig, read_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.spark.job_log import DRAIN_SECONDS, FAILURE_PREFIX, stop_on_signals, watch_stdin
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.offset import Offset, of_streams
-from rillnode.node.spark.offsets import Key, Positions, Range
+from rillnode.node.spark.offsets import Key, Offset, Positions, Range, of_streams
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.places import check_places, explain_end
 from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
 from rillnode.node.spark.progress import Batch, report_of
 from rillnode.node.spark.ranges import ask

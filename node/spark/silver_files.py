@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
 
+from rillnode.node.spark.frames import spark_schema
 from rillnode.node.spark.parquet import (
     TableFile,
     describe_file,
@@ -35,7 +36,6 @@ from rillnode.node.spark.parquet import (
     write_files,
 )
 from rillnode.node.spark.silver_table import SILVER_COLUMNS
-from rillnode.node.spark.structs import spark_schema
 from rillnode.node.spark.tables import Column, arrow_schema
 
 EVENT: Final = ("stream", "partition", "event_id", "_said")

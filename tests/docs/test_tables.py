@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from doc_support import ROOT
+from rillnode.node.spark.frames import BRONZE_STRUCT, SILVER_STRUCT
 from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import JobConfig
-from rillnode.node.spark.structs import BRONZE_STRUCT, SILVER_STRUCT
 
 pytestmark = pytest.mark.check
 

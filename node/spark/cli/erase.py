@@ -223,8 +223,7 @@ def _text(time: datetime) -> str:
 
 def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, TypedConfig, Lake]":
     from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.sink_choice import choose_sink, choose_table
 
     config: Config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table, typed = choose_table(config, args.name, args.stream)

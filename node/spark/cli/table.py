@@ -97,7 +97,7 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one typed table."""
     from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.sink_choice import choose_table
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     if (view := _view(config, args.name)) is not None:
@@ -142,8 +142,7 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
 def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     """Land rejects again."""
     from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.sink_choice import choose_sink, choose_table
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table, typed = choose_table(config, args.name, args.stream)

@@ -18,7 +18,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe, open_producer
 from rillnode.node.keys.files import read_key
-from rillnode.node.spark.client.blocking_session import INDEXES, STREAMS, BlockingSession
+from rillnode.node.spark.client.sink import INDEXES, STREAMS, BlockingSession
 from rillnode.node.spark.offsets import Range, behind
 
 FENCED_MAX: Final = 5

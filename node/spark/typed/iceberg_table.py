@@ -25,11 +25,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.field_metadata import field_ids as numbers_of
-from rillnode.node.spark.field_metadata import renamed, with_metadata
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.parquet import TableFile, filesystem, write_files
-from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.schema_upgrade import conform, renamed, with_metadata
+from rillnode.node.spark.schema_upgrade import field_ids as numbers_of
 from rillnode.node.spark.typed.arrays import KIND, OWN_NAMES
 from rillnode.node.spark.typed.iceberg_catalog import asking
 from rillnode.node.spark.typed.store import Conflict

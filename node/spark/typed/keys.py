@@ -33,7 +33,7 @@ from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.counts import SUPERSEDED, counted
+from rillnode.node.spark.typed.judging import SUPERSEDED, counted
 from rillnode.node.spark.typed.layout import RECEIVED, Layout
 from rillnode.node.spark.typed.store import Conflict
 from rillnode.node.spark.typed.times import order_times

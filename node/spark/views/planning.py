@@ -10,16 +10,152 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import timedelta
+from importlib.resources import files
+from typing import Final, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.files import local_path
+from rillnode.node.spark.gold_tables import DERIVED, GoldTable
+from rillnode.node.spark.job_config import ViewConfig
+from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.statistics import arrow_schema_of
+from rillnode.node.spark.tables import BRONZE_SCHEMA
+from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import unfit_name
+from rillnode.node.spark.typed.schemas import SchemaSource, load_schema
 from rillnode.node.spark.views import SILVER
-from rillnode.node.spark.views.definition import BEFORE, View
+
+__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views", "view_of"]
+
+REPEATS: Final = "repeats"
+"""In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""
+BEFORE: Final = "before"
+"""In SQL, a gold table's own rows of the day before the slots that are calculated."""
+MEMORY: Final = timedelta(days=1)
+"""A chain that was silent for longer begins anew: its first message opens no gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A view.
+
+    Attributes:
+        name: what it is called.
+        sql: one `select`.
+        slot: columns of the select by which rows are replaced together.
+        dir: directory or URI of its table.
+        gold: which gold table it is; None for one that is configured.
+    """
+
+    name: str
+    sql: str
+    slot: tuple[str, ...]
+    dir: str
+    gold: GoldTable | None = None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns that it must have; None where its SQL decides."""
+        return None if self.gold is None else self.gold.schema
+
+
+def view_of(config: ViewConfig) -> View:
+    """A view as a job's configuration has it."""
+    return View(name=config.name, sql=config.sql, slot=config.slot, dir=config.dir)
+
+
+def gold_views(gold: str) -> list[View]:
+    """The gold tables that are made of silver.
+
+    Args:
+        gold: directory or URI of all of them.
+    """
+    return [
+        View(
+            name=one.name,
+            sql=files("rillnode.node.spark.views")
+            .joinpath(f"{one.name}.sql")
+            .read_text(encoding="utf-8"),
+            slot=one.slot,
+            dir=f"{gold.rstrip('/')}/{one.name}",
+            gold=one,
+        )
+        for one in DERIVED
+    ]
+
+
+SILVER_RELATIONS: Final = {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}
+"""What the SQL of a view of silver may select from."""
+
+
+class Declared(Protocol):
+    """A typed table of a configuration, as far as its columns are concerned."""
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def dir(self) -> str | None:
+        """Where it lies; None for an Iceberg table that its catalog keeps."""
+        ...
+
+    @property
+    def source(self) -> SchemaSource:
+        """Where its schema comes from."""
+        ...
+
+    @property
+    def evolve(self) -> str:
+        """What is done about fields that the schema does not have."""
+        ...
+
+
+def check_view(name: str, sql: str, slot: tuple[str, ...], table: Declared | None) -> None:
+    """Check a view.
+
+    Args:
+        name: what it is called.
+        sql: its SQL.
+        slot: the columns of its slots.
+        table: the typed table that it is made of; None for silver.
+
+    Raises:
+        ConfigError: it cannot be, as `planning.plan` says.
+    """
+    view = View(name=name, sql=sql, slot=slot, dir="")
+    if table is None:
+        plan(view, SILVER_RELATIONS, "stream")
+        return
+    check_syntax(view)
+    schema = _schema_of(table)
+    if schema is not None:
+        plan(view, {table.called: schema}, "_stream")
+
+
+def _schema_of(table: Declared) -> pa.Schema | None:
+    """A typed table's columns; None where only its sink's job knows them."""
+    if table.dir is None or local_path(table.dir) is None:
+        return None
+    # It may have got columns since it was declared.
+    present = open_table(table.dir)
+    if present is not None:
+        return arrow_schema_of(present)
+    if table.source.class_name:
+        return None
+    try:
+        columns = load_schema(table.source).columns
+    except ConfigError:  # the table's own problem, which it tells itself
+        return None
+    return table_schema(columns, rest=table.evolve == "freeze")
+
 
 UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 _ANY_TIME: Final = UNITS[:2]

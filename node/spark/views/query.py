@@ -23,11 +23,13 @@ from rillnode.node.spark.delta import open_to_write
 from rillnode.node.spark.delta_log import Position, mark, open_table, sizes
 from rillnode.node.spark.schema_upgrade import described
 from rillnode.node.spark.upsert import Replaced, make_anew, upsert, values_of
-from rillnode.node.spark.views.definition import BEFORE, MEMORY, View
 from rillnode.node.spark.views.planning import (
+    BEFORE,
+    MEMORY,
     YEARS,
     Plan,
     Tick,
+    View,
     execute,
     literal,
     plan,

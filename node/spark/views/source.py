@@ -14,9 +14,7 @@ from rillnode.node.spark.erasure import Erasures, applied
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.views import SILVER
-from rillnode.node.spark.views.checking import SILVER_RELATIONS
-from rillnode.node.spark.views.definition import REPEATS
-from rillnode.node.spark.views.planning import quoted
+from rillnode.node.spark.views.planning import REPEATS, SILVER_RELATIONS, quoted
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 STEP_ROWS_MAX: Final = 5_000_000

@@ -9,7 +9,7 @@ from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, Tr
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.job import main
 from rillnode.node.spark.job_config import JobConfig, load_job_config, save_job_config
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.offsets import Offset
 from rillnode.node.spark.progress import Batch, report_of
 
 CONFIG = JobConfig(

@@ -12,13 +12,13 @@ from pipeline_samples import Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta import add_actions, open_to_write
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.parquet import write_files
 from rillnode.node.spark.silver_table import SILVER_SCHEMA
-from rillnode.node.spark.views.definition import View, gold_views
+from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import SilverSource
 from streamr_samples import KEY, START_MS, make_message

@@ -9,8 +9,8 @@ from deltalake import DeltaTable, Schema
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta_log import Position, saved_position
+from rillnode.node.spark.derived import LagNotes
 from rillnode.node.spark.gold_tables import GOLD, LAG, PUBLISHERS, GoldTable
-from rillnode.node.spark.lag import LagNotes
 from rillnode.node.spark.upsert import read_rows, upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
