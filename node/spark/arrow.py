@@ -34,7 +34,7 @@ from rillnode.node.entries import (
     name_of,
     reader_of,
 )
-from rillnode.node.spark.tables import BRONZE_COLUMNS, BRONZE_SCHEMA
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 _Int64s = npt.NDArray[np.int64]
 _GAP: Final = -1
@@ -180,8 +180,8 @@ class BatchBuilder:
             arrays["gap_until"] = pa.array(untils, mask=untils == 0)
         return pa.RecordBatch.from_arrays(
             [
-                arrays[column.name] if column.name in arrays else pa.nulls(total, column.arrow)
-                for column in BRONZE_COLUMNS
+                arrays[column.name] if column.name in arrays else pa.nulls(total, column.type)
+                for column in BRONZE_SCHEMA
             ],
             schema=BRONZE_SCHEMA,
         )

@@ -11,8 +11,7 @@ import pyarrow as pa
 from rillnode.codecs.errors import CodecError
 from rillnode.node.entries import Decoded, Unreadable, reader_of
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.silver_table import SILVER_COLUMNS, SILVER_SCHEMA
-from rillnode.node.spark.tables import BRONZE_SCHEMA
+from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA
 
 _TIMES: Final = ("ts", "prev_ts", "landed_at")
 
@@ -45,10 +44,10 @@ def decode_rows(rows: pa.RecordBatch, landed_at_ms: int) -> pa.RecordBatch:
         values[name] = [None if time is None else time * 1000 for time in values[name]]
     return pa.RecordBatch.from_arrays(
         [
-            _array(values[column.name], column.arrow)
+            _array(values[column.name], column.type)
             if column.name in values
             else rows.column(column.name)
-            for column in SILVER_COLUMNS
+            for column in SILVER_SCHEMA
         ],
         schema=SILVER_SCHEMA,
     )

@@ -25,13 +25,13 @@ from rillnode.node.spark.checkpoint import own_checkpoint
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures, sweep
 from rillnode.node.spark.files import absolute
-from rillnode.node.spark.gold_tables import LAG
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Positions
 from rillnode.node.spark.parts import LOOK_SECONDS, Behind, Part, upgrade_tables
 from rillnode.node.spark.session import SPARK_FAILURES
 from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.tables import LAG
 from rillnode.node.spark.upsert import upsert
 from rillnode.node.spark.views.planning import gold_views, view_of
 from rillnode.node.spark.views.query import ViewQuery

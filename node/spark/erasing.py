@@ -30,11 +30,11 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
-from rillnode.node.spark.gold_tables import DERIVED, GOLD
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.parquet import filesystem, remove_files
 from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by

@@ -4,7 +4,7 @@ Spark reads directories by itself. For an object store it would need Hadoop's co
 no part of PySpark; there its tasks read with pyarrow, as all our formats do.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
 import pyarrow as pa
@@ -16,17 +16,10 @@ from pyspark.sql.types import StructType
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.silver_table import SILVER_COLUMNS
-from rillnode.node.spark.tables import BRONZE_COLUMNS, Column, arrow_schema
+from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA
 
-
-def spark_schema(columns: Iterable[Column]) -> StructType:
-    """Columns as a Spark schema."""
-    return from_arrow_schema(arrow_schema(columns))
-
-
-BRONZE_STRUCT: Final = spark_schema(BRONZE_COLUMNS)
-SILVER_STRUCT: Final = spark_schema(SILVER_COLUMNS)
+BRONZE_STRUCT: Final = from_arrow_schema(BRONZE_SCHEMA)
+SILVER_STRUCT: Final = from_arrow_schema(SILVER_SCHEMA)
 
 
 def frame_of(session: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:

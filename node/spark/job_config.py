@@ -7,8 +7,8 @@ import msgspec
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of

@@ -21,11 +21,9 @@ from deltalake.exceptions import DeltaError
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.gold_tables import DERIVED, GoldTable
 from rillnode.node.spark.job_config import ViewConfig
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
 from rillnode.node.spark.statistics import arrow_schema_of
-from rillnode.node.spark.tables import BRONZE_SCHEMA
+from rillnode.node.spark.tables import BRONZE_SCHEMA, DERIVED, SILVER_SCHEMA, GoldTable
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import unfit_name
 from rillnode.node.spark.typed.schemas import SchemaSource, load_schema

@@ -14,7 +14,7 @@ from rillnode.node.spark.decoding import (
     decode_entry,
     decode_rows,
 )
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from streamr_samples import KEY, START_MS, make_message
 
 

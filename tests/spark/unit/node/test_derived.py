@@ -10,7 +10,6 @@ from rillnode.node.config import Location
 from rillnode.node.spark import parts
 from rillnode.node.spark.config import SparkSink
 from rillnode.node.spark.derived import Derived, own_tables
-from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import (
     DerivedConfig,
     JobConfig,
@@ -19,6 +18,7 @@ from rillnode.node.spark.job_config import (
 )
 from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
 from rillnode.node.spark.process import derived_config, job_config
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.running import Duties
 from store_support import wait_until

@@ -26,7 +26,7 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from silver_chain import Chain
 
 

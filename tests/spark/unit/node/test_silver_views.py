@@ -17,7 +17,7 @@ from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta import add_actions, open_to_write
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import SilverSource

@@ -10,7 +10,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta_log import Position, saved_position
 from rillnode.node.spark.derived import LagNotes
-from rillnode.node.spark.gold_tables import GOLD, LAG, PUBLISHERS, GoldTable
+from rillnode.node.spark.tables import GOLD, LAG, PUBLISHERS, GoldTable
 from rillnode.node.spark.upsert import read_rows, upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -94,7 +94,7 @@ def test_replaced_files_are_removed_after_some_hours(
 
 
 def test_an_old_table_gets_the_new_columns(tmp_path: Path) -> None:
-    old = GoldTable("publishers", PUBLISHERS.slot, PUBLISHERS.columns[:4])
+    old = GoldTable("publishers", PUBLISHERS.slot, pa.schema(list(PUBLISHERS.schema)[:4]))
     rows = publishers(("a", "p", 0, 1), ("b", "p", 5, 2))
     narrow = pa.Table.from_batches(
         [
