@@ -229,18 +229,14 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.config import SparkSink, tables_of, views_of
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.process import derived_config, typed_config, view_config
-    from rillnode.node.spark.views import SILVER
+    from rillnode.node.spark.job_config import derived_config, typed_configs
 
-    made = (one for one in views_of(config, sink.name) if one.of == SILVER)
-    views = [view_config(one) for one in made]
     lake = Lake(
         bronze=absolute(sink.table_dir),
-        derived=derived_config(sink, views) if isinstance(sink, SparkSink) else None,
-        typed=tuple(typed_config(one, sink) for one in tables_of(config, sink.name)),
+        derived=derived_config(config, sink),
+        typed=typed_configs(config, sink),
     )
     return table, typed, lake
 

@@ -274,12 +274,9 @@ def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConf
 
     sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.config import views_of
-    from rillnode.node.spark.process import derived_config, view_config
-    from rillnode.node.spark.views import SILVER
+    from rillnode.node.spark.job_config import derived_config
 
-    views = [view_config(one) for one in views_of(loaded, sink.name) if one.of == SILVER]
-    config = derived_config(sink, views)
+    config = derived_config(loaded, sink)
     if config is None:
         raise ConfigError("sink.silver", f"sink {sink.name} has no silver_dir")
     return sink, config
@@ -295,7 +292,7 @@ def _session(
         RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
     """
     from rillnode.node.spark.explaining import explain
-    from rillnode.node.spark.job_log import quiet_stderr
+    from rillnode.node.spark.jobs import quiet_stderr
     from rillnode.node.spark.session import SPARK_FAILURES, open_session
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"

@@ -151,15 +151,16 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `tables` extra installs.
-    from rillnode.node.spark.config import SparkSink, views_of
+    from rillnode.node.spark.config import views_of
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.process import derived_config
+    from rillnode.node.spark.job_config import derived_config
     from rillnode.node.spark.verify import is_made
     from rillnode.node.spark.verify import verify as verify_table
+    from rillnode.node.spark.views import SILVER
 
-    derived = derived_config(sink) if isinstance(sink, SparkSink) else None
+    derived = derived_config(config, sink)
     gold = derived.tables[1:] if derived is not None else ()
-    views = [absolute(one.dir) for one in views_of(config, sink.name)]
+    views = [absolute(one.dir) for one in views_of(config, sink.name) if one.of != SILVER]
     tables = [one for one in (*_tables(config, sink), *gold, *views) if is_made(one)]
     wrong = [text for table in tables for text in verify_table(table)]
     for text in wrong:

@@ -221,9 +221,9 @@ def test_slots_that_were_erased_from_are_calculated_again(tmp_path: Path, name: 
     assert not any(row.get("stream") == "it's" for row in lake.rows(name))
 
 
-def test_times_of_publishers_at_the_ends_of_time_stop_no_table(lake: Lake) -> None:
+def test_times_of_publishers_at_the_ends_of_time_stop_no_table(tmp_path: Path) -> None:
     """The first and the last that Streamr's clients can say, and what comes after the year 9999."""
-    names = (*VIEWS, *(one.name for one in gold_views("")))
+    lake, names = Lake(tmp_path), (*VIEWS, *(one.name for one in gold_views("")))
     last = TIME_MS_MAX - START_MS
     for ts in (5, -START_MS, last, last + 1, 6):
         lake.land(make_message(ts), make_message(ts, previous=-START_MS, chain=f"c{ts}"))
@@ -237,7 +237,6 @@ def test_times_of_publishers_at_the_ends_of_time_stop_no_table(lake: Lake) -> No
         while query.step():
             continue
         assert lake.rows(name) == lake.rows(name, "anew"), name
-        assert wrong_answers(str(lake.directory / "views" / name)) == []
     (minute,) = lake.rows("minutes")
     assert (minute["messages"], minute["malformed"]) == (10, 2)
     counts = {row["hour"]: row["n"] for row in lake.rows("by_event_hour")}

@@ -147,7 +147,7 @@ def test_the_last_lag_of_every_minute_is_kept(tmp_path: Path) -> None:
 def test_of_too_many_consumers_the_furthest_behind_are_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rillnode.node.spark.lag.LAG_ROWS_MAX", 2)
+    monkeypatch.setattr("rillnode.node.spark.derived.LAG_ROWS_MAX", 2)
     notes = LagNotes(str(tmp_path))
     notes.note({name: {("s", 0): int(name)} for name in "3142"}, {("s", 0): 9}, START)
     notes.write()

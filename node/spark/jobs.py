@@ -1,23 +1,83 @@
-"""Filters from a job's standard error what is printed every time and means nothing.
+"""The processes of sinks' jobs: their arguments, how they are stopped, and what they print.
 
-Java says that it uses an incubator module, which Spark asks it to. A Python worker that Spark no
-longer needs finds its socket closed and prints a traceback about it. Neither goes through a logger
-whose level one could set.
+SIGTERM and SIGINT let the running batch finish and end a job with exit code 0; so does the end of
+standard input with `--watch-stdin`, which is how a job notices that its node is gone. Errors end it
+with one line on standard error and exit code 2 (configuration), 3 (what passes: the node or the
+store of the tables is not reached, or the machine is too busy to start Spark's processes) or 1.
+
+Of what is printed every time and means nothing, standard error is rid: Java says that it uses an
+incubator module, which Spark asks it to; a Python worker that Spark no longer needs finds its
+socket closed and prints a traceback about it. Neither goes through a logger whose level one could
+set.
 """
 
+import argparse
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from rillnode.actors.core.threads import SYSTEM_THREADS
 
 DRAIN_SECONDS: Final = 25.0
 """How long a stop waits for the running batch; below what a stopping node waits for its jobs."""
+
+
+Run = Callable[[argparse.Namespace, threading.Event], tuple[str, int]]
+"""Runs a job until it ends or is told to stop; gives why it has, if anything was wrong, and the
+exit code that says so."""
+
+
+def run_job(
+    module: str,
+    text: str,
+    run: Run,
+    arguments: Sequence[str] | None,
+    add_options: Callable[[argparse.ArgumentParser], object],
+) -> int:
+    """Run the job that a module is; returns its exit code.
+
+    Args:
+        module: the module's name.
+        text: what it does.
+        run: does it.
+        arguments: those of the command line; None for those of this process.
+        add_options: adds others than the configuration.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=text)
+    parser.add_argument("config", type=Path, help="the configuration, JSON")
+    add_options(parser)
+    stop = threading.Event()
+    stop_on_signals(stop)
+    options = parser.parse_args(arguments)
+    if getattr(options, "watch_stdin", False):
+        watch_stdin(stop)
+    why, code = run(options, stop)
+    if why:
+        say(f"{FAILURE_PREFIX}{why}")
+    return code
+
+
+def add_stdin(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a job that its node starts."""
+    parser.add_argument("--watch-stdin", action="store_true", help="stop when standard input ends")
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a job that lands tables."""
+    text = "run until the present ends and stop"
+    parser.add_argument("--available-now", action="store_true", help=text)
+    add_stdin(parser)
+
+
+def say(text: str) -> None:
+    """Print a line for the job's log."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def stop_on_signals(stop: threading.Event) -> None:
