@@ -7,22 +7,15 @@ import msgspec
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
-from rillnode.node.spark.config import (
-    FilesSink,
-    Sink,
-    SparkSink,
-    TableSink,
-    TypedTable,
-    ViewTable,
-    tables_of,
-    views_of,
-)
+from rillnode.node.spark.config import FilesSink, Sink, SparkSink, TableSink
 from rillnode.node.spark.files import absolute, local_path, replace_file
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.table_config import TypedTable, tables_of
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
+from rillnode.node.spark.view_config import ViewTable, views_of
 from rillnode.node.spark.views import SILVER
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]

@@ -14,10 +14,10 @@ from rillnode.node.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rillnode.node.client import Client
     from rillnode.node.config import Config
-    from rillnode.node.spark.config import TypedTable
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.erasure import Erased
     from rillnode.node.spark.job_config import TypedConfig
+    from rillnode.node.spark.table_config import TypedTable
 
 _NOW: Final = (
     "--now: readers of older versions of these tables fail from here on, since their files go"

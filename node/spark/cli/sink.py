@@ -151,11 +151,11 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `tables` extra installs.
-    from rillnode.node.spark.config import views_of
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.job_config import derived_config
     from rillnode.node.spark.verify import is_made
     from rillnode.node.spark.verify import verify as verify_table
+    from rillnode.node.spark.view_config import views_of
     from rillnode.node.spark.views import SILVER
 
     derived = derived_config(config, sink)
@@ -171,8 +171,9 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _tables(config: "Config", sink: "SparkSink | PythonSink") -> list[str]:
     """Where the tables of a sink lie that are made of few large files."""
-    from rillnode.node.spark.config import SparkSink, tables_of
+    from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.table_config import tables_of
     from rillnode.node.spark.typed.schemas import STREAM
 
     typed = [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
-    from rillnode.node.spark.config import TypedTable
     from rillnode.node.spark.job_config import TypedConfig
+    from rillnode.node.spark.table_config import TypedTable
 
 
 def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
@@ -21,7 +21,7 @@ def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable,
     Raises:
         ConfigError: there is none of that name, or it needs a stream.
     """
-    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.table_config import TypedTable
 
     tables = {one.called: one for one in config.each(TypedTable)}
     if name not in tables:

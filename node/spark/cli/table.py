@@ -114,7 +114,7 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print a table for what entries have."""
     from rillnode.node.config import load_config
     from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.table_config import TypedTable
 
     config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
@@ -159,7 +159,8 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _view(config: "Config", name: str) -> dict[str, Any] | None:
     """A view of the configuration, with what there is of its table; None for none of that name."""
-    from rillnode.node.spark.config import TypedTable, ViewTable
+    from rillnode.node.spark.table_config import TypedTable
+    from rillnode.node.spark.view_config import ViewTable
 
     if any(one.called == name for one in config.each(TypedTable)):
         return None

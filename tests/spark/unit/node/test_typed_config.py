@@ -11,7 +11,7 @@ import pytest
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config, parse_config
 from rillnode.node.spark import installed
-from rillnode.node.spark.config import SinkTables, TypedTable, tables_of
+from rillnode.node.spark.config import SinkTables
 from rillnode.node.spark.job_config import (
     CatalogConfig,
     JobConfig,
@@ -21,6 +21,7 @@ from rillnode.node.spark.job_config import (
     typed_config,
 )
 from rillnode.node.spark.sinks import typed_names
+from rillnode.node.spark.table_config import TypedTable, tables_of
 from rillnode.node.spark.typed.schemas import SchemaSource, load_schema, struct_schema
 
 SINK = """
