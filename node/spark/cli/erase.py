@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_verb
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.spark.cli.choosing import add_table_options, configuration
 
 if TYPE_CHECKING:
     from rillnode.node.client import Client
-    from rillnode.node.config import Config
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.erasure import Erased
     from rillnode.node.spark.job_config import TypedConfig
@@ -222,10 +222,9 @@ def _text(time: datetime) -> str:
 
 
 def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, TypedConfig, Lake]":
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink, choose_table
+    from rillnode.node.spark.cli.choosing import choose_sink, choose_table
 
-    config: Config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
@@ -242,11 +241,7 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
 
 
 def _add_options(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the table")
-    parser.add_argument(
-        "--stream", default="", metavar="STREAM",
-        help="the stream, where the table's `dir` has {stream}",
-    )  # fmt: skip
+    add_table_options(parser)
     add_connection_options(parser)
     # The verbs read tables first, and only then ask the node.
     parser.set_defaults(asks_node=False)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, find_target
+from rillnode.node.cli.connection import add_connection_options, find_target
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
@@ -169,9 +170,7 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import Derived
     from rillnode.node.spark.object_store import check_stores
@@ -198,9 +197,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def report(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the report's tables and write its page."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     if config.gold_dir is None:
         raise ConfigError("sink.gold", f"sink {sink.name} has no gold_dir, so there is no gold")
@@ -219,9 +216,7 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold anew."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.replay import replay as make_anew
 
@@ -270,7 +265,7 @@ def _add_options(parser: Parser) -> None:
 
 
 def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConfig]":
-    from rillnode.node.spark.cli.sink_choice import choose_spark_sink
+    from rillnode.node.spark.cli.choosing import choose_spark_sink
 
     sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.

@@ -1,8 +1,12 @@
-"""Chooses which of a configuration's sinks of tables a verb is about."""
+"""Chooses which of a configuration's sinks and typed tables a verb is about."""
 
+import argparse
 from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.cli.connection import CONFIG_FILE
+from rillnode.node.cli.parsing import Parser
+from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
@@ -13,6 +17,21 @@ if TYPE_CHECKING:
     from rillnode.node.config import Config
     from rillnode.node.spark.job_config import TypedConfig
     from rillnode.node.spark.table_config import TypedTable
+
+
+def configuration(args: argparse.Namespace, terminal: Terminal) -> "Config":
+    """The configuration that a verb's options name."""
+    from rillnode.node.config import load_config
+
+    return load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+
+
+def add_table_options(parser: Parser, *, stream: bool = True) -> None:
+    """Let a verb take the name of a table, and of a stream where there is a table for each."""
+    parser.add_argument("name", metavar="NAME", help="name of the table")
+    if stream:
+        text = "the stream, where the table's `dir` has {stream}"
+        parser.add_argument("--stream", default="", metavar="STREAM", help=text)
 
 
 def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable, TypedConfig]":
