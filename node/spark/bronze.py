@@ -11,15 +11,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Transaction
 
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.delta_log import ANEW, PLACE, LogFile
 from rillnode.node.spark.offsets import TASK_ROWS_MIN, Created, Key, Offset, Positions
-from rillnode.node.spark.parquet import TableFile, filesystem
-
-_READ_ROWS: Final = 4_096
+from rillnode.node.spark.parquet import TableFile, file_rows
 
 
 def share_files(files: list[LogFile], tasks_max: int) -> list[list[LogFile]]:
@@ -69,10 +66,8 @@ def read_file(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Rec
     Raises:
         StoreError: it was removed, long after its rows had moved to another.
     """
-    system, path = filesystem(uri)
     try:
-        with pq.ParquetFile(path, filesystem=system) as parquet:
-            yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=columns)
+        yield from file_rows(uri, columns=columns)
     except FileNotFoundError:
         raise StoreError(
             "spark.log",

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
-import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.statistics import added_files
 
 TIME_COLUMN: Final = "received_at"
 """The column whose range in a file lets readers skip it."""
@@ -156,7 +156,7 @@ def saved_position(target: Numbered | None, table: str) -> Position:
 
 def sizes(table: DeltaTable) -> dict[str, int]:
     """A table's files and bytes, and when it was committed to last, in ms since 1970."""
-    found: list[int] = pa.table(table.get_add_actions()).column("size_bytes").to_pylist()
+    found: list[int] = [file["size_bytes"] for file in added_files(table)]
     committed_ms = int(table.history(1)[0].get("timestamp", 0))
     return {"files": len(found), "bytes": sum(found), "committed_at": committed_ms}
 
@@ -286,9 +286,7 @@ class TableLog:
         table = self.open()
         if table is None:
             return list(files), []
-        paths = {
-            unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()
-        }
+        paths = {file["path"] for file in added_files(table)}
         gone = [file for file in files if file.path not in paths]
         live = live_files(table) if gone else []
         return gone, [one for one in live if any(_may_share(one, file) for file in gone)]
@@ -381,11 +379,11 @@ class TableLog:
 
 def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFile]:
     """The files of a version in the order in which they were added."""
-    rows: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    rows = added_files(table)
     rows.sort(key=lambda row: (row["modification_time"], row["path"]))
     return [
         LogFile(
-            unquote(row["path"]),
+            row["path"],
             row.get("num_records") or 0,
             _bound(row, "min", time_column),
             _bound(row, "max", time_column),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 from rillnode.node.keys.files import read_key
 from rillnode.node.spark.offsets import Range, behind
+from rillnode.node.spark.ranges import ClientOptions
 
 STREAMS: Final = b"stream"
 INDEXES: Final = b"stream_index"
@@ -83,30 +84,6 @@ class BlockingSession:
     def close(self) -> None:
         """Wait a little for what has no answer yet, and end the link; twice is no error."""
         self._loop.stop(self._session.close(timeout_seconds=CLOSE_SECONDS))
-
-
-class SinkOptions(Protocol):
-    """The options of a sink's reader; see `rillnode.node.spark.ranges.ClientOptions`."""
-
-    @property
-    def url(self) -> str:
-        """`noise://host:port`."""
-        ...
-
-    @property
-    def node_identity(self) -> str:
-        """The node's identity, hex."""
-        ...
-
-    @property
-    def key_file(self) -> str:
-        """File of the job's key, read at each new link: the sink renews it."""
-        ...
-
-    @property
-    def sink(self) -> str:
-        """The sink's name."""
-        ...
 
 
 class SinkClient:
@@ -192,7 +169,7 @@ class SinkClient:
         self._session.close()
 
 
-def sink_client(options: SinkOptions) -> SinkClient:
+def sink_client(options: ClientOptions) -> SinkClient:
     """Connect to a sink.
 
     Raises:

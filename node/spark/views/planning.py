@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
@@ -26,8 +26,11 @@ from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.tables import BRONZE_SCHEMA, DERIVED, SILVER_SCHEMA, GoldTable
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import unfit_name
-from rillnode.node.spark.typed.schemas import SchemaSource, load_schema
+from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.views import SILVER
+
+if TYPE_CHECKING:
+    from rillnode.node.spark.table_config import TypedTable
 
 __all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views", "view_of"]
 
@@ -92,31 +95,7 @@ SILVER_RELATIONS: Final = {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}
 """What the SQL of a view of silver may select from."""
 
 
-class Declared(Protocol):
-    """A typed table of a configuration, as far as its columns are concerned."""
-
-    @property
-    def called(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def dir(self) -> str | None:
-        """Where it lies; None for an Iceberg table that its catalog keeps."""
-        ...
-
-    @property
-    def source(self) -> SchemaSource:
-        """Where its schema comes from."""
-        ...
-
-    @property
-    def evolve(self) -> str:
-        """What is done about fields that the schema does not have."""
-        ...
-
-
-def check_view(name: str, sql: str, slot: tuple[str, ...], table: Declared | None) -> None:
+def check_view(name: str, sql: str, slot: tuple[str, ...], table: "TypedTable | None") -> None:
     """Check a view.
 
     Args:
@@ -138,7 +117,7 @@ def check_view(name: str, sql: str, slot: tuple[str, ...], table: Declared | Non
         plan(view, {table.called: schema}, "_stream")
 
 
-def _schema_of(table: Declared) -> pa.Schema | None:
+def _schema_of(table: "TypedTable") -> pa.Schema | None:
     """A typed table's columns; None where only its sink's job knows them."""
     if table.dir is None or local_path(table.dir) is None:
         return None

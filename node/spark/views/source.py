@@ -6,12 +6,11 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder, Transaction
 
 from rillnode.node.spark.delta_log import PLACE, Position, TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures, applied
-from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.views import SILVER
 from rillnode.node.spark.views.planning import REPEATS, SILVER_RELATIONS, quoted
@@ -272,18 +271,15 @@ def _exists(table: str, where: Where = lambda _: "true") -> str:
 
 
 def _read(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    system, path = filesystem(uri)
-    with pq.ParquetFile(path, filesystem=system) as parquet:
-        names = parquet.schema_arrow.names
-        for batch in parquet.iter_batches(columns=[one for one in columns if one in names]):
-            rows = pa.Table.from_batches([batch])
-            for one in columns:  # a column that the table got later
-                if one not in names:
-                    rows = rows.append_column(one, pa.nulls(rows.num_rows, _TIME))
-            # Of views of texts, which other writers' files have, not every function knows.
-            found = [rows.column(one).type for one in columns]
-            kinds = [pa.string() if _is_text(one) else one for one in found]
-            yield rows.select(list(columns)).cast(pa.schema(zip(columns, kinds, strict=True)))
+    for batch in file_rows(uri, columns=columns):
+        rows = pa.Table.from_batches([batch])
+        for one in columns:  # a column that the table got later
+            if one not in rows.column_names:
+                rows = rows.append_column(one, pa.nulls(rows.num_rows, _TIME))
+        # Of views of texts, which other writers' files have, not every function knows.
+        found = [rows.column(one).type for one in columns]
+        kinds = [pa.string() if _is_text(one) else one for one in found]
+        yield rows.select(list(columns)).cast(pa.schema(zip(columns, kinds, strict=True)))
 
 
 def _is_text(kind: pa.DataType) -> bool:
