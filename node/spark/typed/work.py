@@ -173,10 +173,9 @@ class _Landing:
                 continue
             file = read_rest(uri, self._work.holders) if uri in gone else read_file(uri)
             for read in file:
-                rows = _entries(read) if self._work.retried else read
-                chosen = rows.filter(self._mask(rows.column("stream")))
-                if chosen.num_rows:
-                    yield chosen
+                rows = self._chosen(_entries(read) if self._work.retried else read)
+                if rows.num_rows:
+                    yield rows
 
     def _may_have(self, uri: str) -> bool:
         """Whether a file may hold streams of the table's; one that is gone is read anyway."""
@@ -198,10 +197,14 @@ class _Landing:
             for name in self._work.streams
         )
 
-    def _mask(self, streams: pa.Array) -> pa.Array:
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the table's streams."""
+        streams = rows.column("stream")
         names: list[str] = pc.unique(streams).to_pylist()
         mine = [name for name in names if any(one(name) for one in self._matches)]
-        return pc.is_in(streams, value_set=pa.array(mine, pa.string()))
+        if len(mine) == len(names):
+            return rows
+        return rows.filter(pc.is_in(streams, value_set=pa.array(mine, pa.string())))
 
     def _hold(self, rejects: pa.RecordBatch) -> None:
         self._held.append(rejects)
