@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, cast
 
 import duckdb
@@ -164,7 +164,11 @@ class Erased:
         self._rows = rows
         self.number: int = pc.max(rows.column("erasure")).as_py() or 0
         self.streams = sorted(cast("list[str]", pc.unique(rows.column("stream")).to_pylist()))
-        self._database = _asked("erased", rows)
+
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        # Where nothing was erased, as nearly everywhere, none is made.
+        return _asked("erased", self._rows)
 
     def __bool__(self) -> bool:
         return bool(self.streams)
@@ -230,6 +234,8 @@ class Erased:
         prefix = "_" if "_index" in low else ""
         ends = [one.get(f"{prefix}stream") for one in (low, high)]
         bounds = [one.get(f"{prefix}index") for one in (low, high)]
+        if not self:
+            return False
         if None in ends:
             return True
         asked = {
