@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -30,17 +30,16 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
-from rillnode.node.spark.gold_tables import DERIVED, GOLD
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.parquet import filesystem, remove_files
 from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
 from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.pairs import Pairs
-from rillnode.node.spark.typed.stores import stores_of
+from rillnode.node.spark.typed.pairs import Pairs, stores_of
 from rillnode.node.spark.typed.tables import of_stream
 
 SWEEP_SECONDS: Final = 20.0
@@ -214,7 +213,7 @@ class _Lenient:
             case "json":
                 value = f"{json}::VARCHAR"
             case "timestamp_ms":
-                value = f"to_timestamp(try_cast({text} AS DOUBLE) / 1000)"
+                value = f"try(to_timestamp(try_cast({text} AS DOUBLE) / 1000))"
             case "int":
                 # A cast would round.
                 value = f"try_cast(nullif(regexp_extract({text}, '^-?[0-9]+$'), '') AS BIGINT)"

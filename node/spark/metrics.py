@@ -53,6 +53,10 @@ METRICS: Final = (
         "Entries that were too old for a typed table when they came, since it was made.",
     ),
     Described(
+        "rillnode_spark_table_rows_outside", "gauge", ("sink", "table"),
+        "Rows whose time a view cannot cut off, so that they are in none of its slots.",
+    ),
+    Described(
         "rillnode_spark_table_unexpected_rows", "gauge", ("expectation", "sink", "table"),
         "Rows that did not meet an expectation of a typed table, since it was made.",
     ),
@@ -117,6 +121,7 @@ def samples(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Sequence[Sam
         "rillnode_spark_table_rows_late": of_tables("rows_late"),
         "rillnode_spark_table_rows_superseded": of_tables("rows_superseded"),
         "rillnode_spark_table_rows_expired": of_tables("rows_expired"),
+        "rillnode_spark_table_rows_outside": of_tables("rows_outside"),
         "rillnode_spark_table_unexpected_rows": [*unexpected()],
         "rillnode_spark_state": [((*name, one["state"]), 1) for name, one in sinks],
         "rillnode_spark_table_state": [

@@ -6,7 +6,7 @@ of indexes and times.
 
 import datetime
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.schema_upgrade import conform, with_field_ids
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432
 HELD_BYTES_MAX: Final = 134_217_728
 """Bytes of rows that are held in memory until they are parted."""
+_READ_ROWS: Final = 4_096
 _SHORT_TEXTS: Final = ("stream", "kind")
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -164,16 +164,51 @@ def partition_directory(partition: Mapping[str, str | None]) -> str:
     )
 
 
+def described_file(file: Mapping[str, Any]) -> TableFile:
+    """A file that a table has, of one of its `added_files`; without its statistics."""
+    parts: dict[str, Any] = file.get("partition", {})
+    return TableFile(
+        name=file["path"],
+        size=file["size_bytes"],
+        rows=file.get("num_records") or 0,
+        data_bytes=0,
+        entries_lost=0,
+        stats="",
+        partition={name: partition_text(value) for name, value in parts.items()},
+    )
+
+
 def describe_file(table: str, name: str) -> TableFile:
     """What a commit says of a file that another process has written to the table's directory."""
     system, root = filesystem(table)
     path = f"{root}/{name}"
     with pq.ParquetFile(path, filesystem=system) as parquet:
         schema = parquet.schema_arrow
-        figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
-        for batch in parquet.iter_batches(columns=_present(parquet, figures.wanted)):
-            figures.add(pa.Table.from_batches([batch]))
+    figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
+    for batch in file_rows(table, name, figures.wanted):
+        figures.add(pa.Table.from_batches([batch]))
     return figures.file(name, system.get_file_info(path).size)
+
+
+def file_rows(
+    location: str, name: str = "", columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file.
+
+    Args:
+        location: the table's directory or URI; or the file's, without a name.
+        name: its path below the table's directory.
+        columns: the columns that are needed, of those that it has; None for all.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    system, root = filesystem(location)
+    with pq.ParquetFile(f"{root}/{name}" if name else root, filesystem=system) as parquet:
+        names = parquet.schema_arrow.names
+        present = None if columns is None else [one for one in names if one in columns]
+        # Threads take twice the processor time, and other tasks have the other cores.
+        yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present, use_threads=False)
 
 
 def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
@@ -182,24 +217,17 @@ def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
     Raises:
         FileNotFoundError: it is no longer there.
     """
-    system, root = filesystem(table)
     columns = ranged_columns(schema)
     statistics = FileStatistics(columns)
     wanted = pa.schema([schema.field(name) for name in columns])
-    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
-        for batch in parquet.iter_batches(columns=_present(parquet, columns)):
-            statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
+    for batch in file_rows(table, name, columns):
+        statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
     return statistics.to_json()
 
 
 def is_typed(schema: pa.Schema) -> bool:
     """Whether files have the columns of people's own, whose names and types may be any."""
     return "_stream" in schema.names
-
-
-def _present(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[str]:
-    names = set(parquet.schema_arrow.names)
-    return [name for name in columns if name in names]
 
 
 def remove_files(table: str, names: Iterable[str]) -> None:

@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.fetching import fetch_ranges
 from rillnode.node.spark.offsets import Range, data_loss
-from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.ranges import ClientOptions, fetch_ranges
 
 BATCH_BYTES_MAX: Final = 4_194_304
 BATCH_ROWS_MAX: Final = 16_384

@@ -37,7 +37,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
+from rillnode.node.spark.bronze import read_file, read_rest, share_files
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta_log import (
@@ -48,6 +48,7 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.delta_sink import DeltaStreamWriter, writer_locations
 from rillnode.node.spark.erasure import Erasures
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.silver_files import (
     EVENT,
@@ -57,7 +58,6 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.structs import SILVER_STRUCT
 
 FORMAT: Final = "rillnode-silver"
 SETTINGS: Final = {

@@ -43,19 +43,28 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.offset import Created, Offset, of_streams
+from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.offsets import (
+    Created,
+    Offset,
     Range,
     check_ends,
     check_streams,
+    of_streams,
     ranges_between,
     resolve_bound,
     split_ranges,
 )
-from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
-from rillnode.node.spark.probing import block_prober, positions_at
+from rillnode.node.spark.planning import (
+    BatchPlanner,
+    SourceOptions,
+    block_prober,
+    look,
+    positions_at,
+    save,
+    start_of,
+)
 from rillnode.node.spark.reading import read_ranges
-from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.writing import RowBatchWriter, RowStreamWriter, WriteOptions
 
 FORMAT = "rillnode"

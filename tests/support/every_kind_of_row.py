@@ -10,8 +10,8 @@ from chained_tables import Pipeline
 from nextgraph_support import make_event
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.node.spark.gold_tables import LAG
-from rillnode.node.spark.lag import LagNotes
+from rillnode.node.spark.derived import LagNotes
+from rillnode.node.spark.tables import LAG
 from streamr_samples import START_MS, make_message
 
 TABLES: Final = (

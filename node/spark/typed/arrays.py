@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.typed.columns import Column, Columns, attribute
+from rillnode.node.spark.typed.columns import (
+    SECONDS_MAX,
+    SECONDS_MIN,
+    Column,
+    Columns,
+    attribute,
+)
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 PLACE: Final = pa.schema(
@@ -55,6 +61,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
     "binary": pa.binary(),
     "json": pa.string(),
 }
+_FIRST, _LAST = 1_000_000 * SECONDS_MIN, 1_000_000 * (SECONDS_MAX + 1)
 _CHECKS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_boolean, "bool"),
     (pa.types.is_integer, "int"),
@@ -169,6 +176,10 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
             flat = [item for one in values if one is not None for item in one.values()]
             items = value_array(column.columns[0], flat)
             return pa.MapArray.from_arrays(_offsets(values), pa.array(keys, pa.string()), items)
+        case "timestamp":
+            times = pa.array(values, TIMESTAMP)
+            _check_years(times)
+            return times
         case "timestamp_ms":
             return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
         case "json":
@@ -215,6 +226,18 @@ def _numbers(column: Column, values: Sequence[msgspec.Raw | None]) -> pa.Array:
 def _first(values: Iterable[Any]) -> Any:
     """The first value that is not None; None where all are."""
     return next((one for one in values if one is not None), None)
+
+
+def _check_years(times: pa.Array) -> None:
+    """Refuse times that no reader can show: those of other zones may end outside of these years.
+
+    Raises:
+        OverflowError: one of them is.
+    """
+    bounds: dict[str, int | None] = pc.min_max(times.cast(pa.int64())).as_py()
+    low, high = bounds["min"], bounds["max"]
+    if low is not None and high is not None and (low < _FIRST or high >= _LAST):
+        raise OverflowError("in UTC the time is not in the years 1 to 9999")
 
 
 def _offsets(values: Iterable[Any]) -> pa.Array:

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rillnode.codecs.errors import CodecError, ConfigError
-from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.codecs.streamr.message import EncryptionType, decode_message
+from rillnode.node.entries import Unreadable, reader_of
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.arrays import (
@@ -48,8 +47,6 @@ from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load
 from rillnode.node.spark.typed.times import long_values
 
 REASON_MAX: Final = 500
-_MESSAGE: Final = 27
-"""Streamr's type of a message that carries content; others carry keys."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _FAULTS: Final = (
     msgspec.MsgspecError,
@@ -348,22 +345,8 @@ def payload_of(kind: str, data: bytes) -> bytes:
         _Misfit: it carries none that can be read.
     """
     try:
-        match kind:
-            case "bytes":
-                return data
-            case "streamr":
-                message = decode_message(data)
-                if message.message_type != _MESSAGE:
-                    raise _Misfit(f"message type {message.message_type} carries no content")
-                if message.encryption_type != EncryptionType.NONE:
-                    raise _Misfit("the content is encrypted, and there is no key for it")
-                return message.content.encode()
-            case "nextgraph":
-                EVENT.decode(data)
-                raise _Misfit("the event is encrypted, and there is no key for it")
-            case _:
-                raise _Misfit(f"kind {kind!r} is of a newer version")
-    except (CodecError, UnicodeEncodeError) as error:
+        return reader_of(kind).payload(data)
+    except (CodecError, Unreadable, UnicodeEncodeError) as error:
         raise _Misfit(_reason(error)) from error
 
 

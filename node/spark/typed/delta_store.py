@@ -4,7 +4,6 @@ Each schema is a file `_schemas/N.json` in the table's directory, written before
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.transaction import RemoveAction
 from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError, StoreError
@@ -23,6 +21,7 @@ from rillnode.node.spark.delta import (
     committing,
     create_table,
     read_rows,
+    remove_actions,
     sync_log,
     upgrade_statistics,
 )
@@ -32,7 +31,7 @@ from rillnode.node.spark.files import local_path, replace_file
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
+from rillnode.node.spark.statistics import added_files, arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.evolution import present_columns
@@ -97,7 +96,7 @@ class OpenDeltaTable:
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
-        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        files = added_files(self.table)
         sizes: list[int] = [file["size_bytes"] for file in files]
         parts = {tuple(file.get("partition", {}).items()) for file in files}
         committed_ms: int = self.table.history(1)[0]["timestamp"]
@@ -134,11 +133,7 @@ class OpenDeltaTable:
         if self._keyed is not None and added:
             self._keyed.merge(self.table, added, numbers, told)
             return
-        now_ms = time.time_ns() // 1_000_000
-        actions = add_actions(added, data_change=True)
-        actions += [
-            RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
-        ]
+        actions = add_actions(added, data_change=True) + remove_actions(removed)
         before = self.table.version()
         self.table.create_write_transaction(
             actions,

@@ -15,19 +15,24 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.bronze_files import share_files
+from rillnode.node.spark.bronze import share_files
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns
-from rillnode.node.spark.typed.counts import counted, counts_of
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
-from rillnode.node.spark.typed.judging import Unexpected, positions, summed, totals
-from rillnode.node.spark.typed.pairs import Pairs
+from rillnode.node.spark.typed.judging import (
+    Unexpected,
+    counted,
+    counts_of,
+    positions,
+    summed,
+    totals,
+)
+from rillnode.node.spark.typed.pairs import Pairs, stores_of
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.store import OpenTable
-from rillnode.node.spark.typed.stores import stores_of
 from rillnode.node.spark.typed.work import (
     Engine,
     Outcome,

@@ -20,14 +20,13 @@ from msgspec.structs import replace
 from rillnode.actors.core.patterns import matcher
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import TYPED_TABLES
-from rillnode.node.spark.behind import LOOK_SECONDS, Behind
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.parts import Part
-from rillnode.node.spark.typed.counts import COUNTS
+from rillnode.node.spark.parts import LOOK_SECONDS, Behind, Part
+from rillnode.node.spark.typed.judging import COUNTS
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import STREAM
 from rillnode.node.spark.typed.work import Engine

@@ -36,7 +36,6 @@ PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
     "nextgraph": {"simulation"},
     "ockam": {"simulation"},
     "overlay": {"simulation"},
-    "spark": {"nextgraph", "streamr"},
     "streamr": {"simulation"},
 }
 """Plug-ins that import another still."""

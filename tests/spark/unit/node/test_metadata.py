@@ -9,8 +9,12 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
 from rillnode.codecs.nextgraph.types import DirectPeer, ForwardedPeer, ObfuscatedPeer, PeerId
+from rillnode.node.entries import NO_METADATA, Metadata, name_of, reader_of
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.metadata import NO_METADATA, read_metadata
+
+
+def read_metadata(kind: EntryKind, data: bytes) -> Metadata:
+    return reader_of(name_of(kind)).metadata(data)
 
 
 def event(publisher: PeerId, seq: int) -> bytes:
@@ -73,7 +77,10 @@ def test_the_key_is_that_which_consumers_see(kind: EntryKind, data: bytes) -> No
 @pytest.mark.parametrize("kind", list(EntryKind))
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff" * 40, b"[32]", b"[" * 5_000])
 def test_what_is_no_message_has_no_metadata(kind: EntryKind, data: bytes) -> None:
-    assert read_metadata(kind, data) == NO_METADATA
+    builder = BatchBuilder()
+    builder.add_block("s", 0, make_block(0, [data], kind=kind), 0, 1)
+    (row,) = builder.finish().to_pylist()
+    assert all(row[name] is None for name in NO_METADATA._fields)
     assert Entry(0, 0, 0, kind, data).key is None
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.offset import Offset, ranges_of
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range, ranges_of
 
 WHERE = "here"
 

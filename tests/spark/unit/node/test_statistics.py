@@ -18,7 +18,7 @@ from rillnode.node.spark import delta
 from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta import commit_unless_changed, upgrade_statistics
 from rillnode.node.spark.delta_log import Position, TableLog, saved_position
-from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import read_statistics
 from rillnode.node.spark.parts import upgrade_tables
@@ -28,7 +28,7 @@ from rillnode.node.spark.statistics import (
     statistics_properties,
     undescribed_files,
 )
-from rillnode.node.spark.structs import SILVER_STRUCT
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.upsert import upsert
 from table_readers import BY_STATISTICS, plain_rows, wrong_answers
 
