@@ -177,6 +177,48 @@ def open_table(location: str) -> DeltaTable | None:
     return table
 
 
+class LiveTable:
+    """A table that is kept open, so that a look at it takes no more than what is new in its log.
+
+    Args:
+        location: the table's directory or URI.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._commit: tuple[int, int] | None = None
+
+    def open(self) -> DeltaTable | None:
+        """The table as of now, the same object as long as it is the same table; None without one.
+
+        Raises:
+            ConfigError: the table needs more of its reader than a list of files.
+        """
+        # Whatever fails now, the next look begins anew.
+        table, self._table = self._table, None
+        if table is not None:
+            noted, after = self._commits(self._version, table.version() + 1)
+            if noted is None or noted != self._commit:
+                table = None  # it was removed, or made anew, or its log was shortened
+            elif after is not None:
+                table.update_incremental()
+        if table is None:
+            table = open_table(self._location)
+        if table is not None:
+            self._version = table.version()
+            (self._commit,) = self._commits(self._version)
+        self._table = table
+        return table
+
+    def _commits(self, *versions: int) -> list[tuple[int, int] | None]:
+        """When the commits of some versions were written, and their sizes; None where none is."""
+        system, root = filesystem(self._location)
+        infos = system.get_file_info([f"{root}/_delta_log/{one:020}.json" for one in versions])
+        return [(one.mtime_ns or 0, one.size) if one.is_file else None for one in infos]
+
+
 class TableLog:
     """A table that another one is made of.
 
@@ -194,21 +236,16 @@ class TableLog:
         self.location = location
         self.erased_at = -1
         self._takes_rewrites = takes_rewrites
+        self._live = LiveTable(location)
         self._table: DeltaTable | None = None
         self._base: tuple[int, list[LogFile]] | None = None
 
     def open(self) -> DeltaTable | None:
         """The table as of now; None before its first commit."""
-        if self._table is None:
-            self._table = open_table(self.location)
-        else:
-            try:
-                self._table.update_incremental()
-            except DeltaError:
-                # It may have been removed: the next look begins anew.
-                self._table = self._base = None
-                raise
-        return self._table
+        table = self._live.open()
+        if table is not self._table:
+            self._table, self._base = table, None
+        return table
 
     def plan(
         self, start: Position, rows_max: int | None, version_max: int | None = None

@@ -207,7 +207,7 @@ def file_rows(
     with pq.ParquetFile(f"{root}/{name}" if name else root, filesystem=system) as parquet:
         names = parquet.schema_arrow.names
         present = None if columns is None else [one for one in names if one in columns]
-        # Threads would take twice the processor time, and other tasks have the other cores.
+        # Threads take twice the processor time, and other tasks have the other cores.
         yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present, use_threads=False)
 
 

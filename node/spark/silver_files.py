@@ -116,7 +116,7 @@ def settle(table: str, messages: Sequence[WriterCommitMessage | None]) -> Iterat
 
 def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     first = 0
-    for batch in parquet.iter_batches(batch_size=_READ_ROWS):
+    for batch in parquet.iter_batches(batch_size=_READ_ROWS, use_threads=False):
         chosen = pa.array(mask[first : first + batch.num_rows])
         yield from pa.Table.from_batches([batch]).filter(chosen).to_batches()
         first += batch.num_rows

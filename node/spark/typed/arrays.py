@@ -193,18 +193,6 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
             return pa.array(values, _ARROW[scalar])
 
 
-def _check_years(times: pa.Array) -> None:
-    """Refuse times that no reader can show: those of other zones may end outside of these years.
-
-    Raises:
-        OverflowError: one of them is.
-    """
-    bounds: dict[str, int | None] = pc.min_max(times.cast(pa.int64())).as_py()
-    low, high = bounds["min"], bounds["max"]
-    if low is not None and high is not None and (low < _FIRST or high >= _LAST):
-        raise OverflowError("in UTC the time is not in the years 1 to 9999")
-
-
 def _numbers(column: Column, values: Sequence[msgspec.Raw | None]) -> pa.Array:
     """An array of lists of numbers that are JSON still, without an object for each number.
 
@@ -238,6 +226,18 @@ def _numbers(column: Column, values: Sequence[msgspec.Raw | None]) -> pa.Array:
 def _first(values: Iterable[Any]) -> Any:
     """The first value that is not None; None where all are."""
     return next((one for one in values if one is not None), None)
+
+
+def _check_years(times: pa.Array) -> None:
+    """Refuse times that no reader can show: those of other zones may end outside of these years.
+
+    Raises:
+        OverflowError: one of them is.
+    """
+    bounds: dict[str, int | None] = pc.min_max(times.cast(pa.int64())).as_py()
+    low, high = bounds["min"], bounds["max"]
+    if low is not None and high is not None and (low < _FIRST or high >= _LAST):
+        raise OverflowError("in UTC the time is not in the years 1 to 9999")
 
 
 def _offsets(values: Iterable[Any]) -> pa.Array:

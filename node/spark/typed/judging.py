@@ -38,16 +38,19 @@ def transaction_of(count: str, number: int) -> Transaction:
 
 def counts_of(table: Numbered | None) -> dict[str, int]:
     """What was counted since a table was made."""
-    found = (0 if table is None else table.transaction_version(f"rillnode.{one}") for one in COUNTS)
-    return {name: number or 0 for name, number in zip(COUNTS, found, strict=True)}
+    return {name: _counted_in(table, name) for name in COUNTS}
+
+
+def _counted_in(table: Numbered | None, count: str) -> int:
+    return 0 if table is None else table.transaction_version(f"rillnode.{count}") or 0
 
 
 def counted(
     table: Numbered | None, more: Mapping[str, int]
 ) -> tuple[list[Transaction], list[Transaction]]:
     """The counts before and after more was counted, of those that change."""
-    before = counts_of(table)
     changed = [name for name, number in more.items() if number]
+    before = {name: _counted_in(table, name) for name in changed}
     return (
         [transaction_of(name, before[name]) for name in changed],
         [transaction_of(name, before[name] + more[name]) for name in changed],
