@@ -6,52 +6,57 @@ own only (`noise`, in memory), never on an `ockam` port.
 
     payload = { protocol: string, data: data }       data = the protocol's request or response
 
-Every request begins with a `request_id` of the asker's choice; its answer, or a `Failure`, repeats
-it. A subscription ends with the Failure `stream.removed` when its stream is removed. Requests go
-to these addresses:
+Every request begins with a `request_id` of the asker's choice; its answer, or a `rillnode_failure`,
+repeats it. A subscription ends with the failure `stream.removed` when its stream is removed. Where
+requests go, and what answers them:
 
-| protocol | to | answer |
+| request | to | answer |
 |---|---|---|
-| rillnode_append | a stream | Position of the first entry, once durable |
-| rillnode_append_many | `appender` | Positions of the first entries, once all are durable |
-| rillnode_open_producer | a stream | Producer: its epoch, and where its numbers go on |
-| rillnode_read | a stream | Blocks |
-| rillnode_locate | a stream | Position of the first entry that came at a time or later |
-| rillnode_search | a stream | Found: the entries that meet a condition, and how far it looked |
-| rillnode_subscribe | a stream | Blocks, again and again, from the subscription's own address |
-| rillnode_follow | a stream | Found, again and again, from the subscription's own address |
+| rillnode_append | a stream | rillnode_position of the first entry, once durable |
+| rillnode_append_many | `appender` | rillnode_positions of first entries, once all are durable |
+| rillnode_open_producer | a stream | rillnode_producer: its epoch, and where its numbers go on |
+| rillnode_read | a stream | rillnode_blocks |
+| rillnode_locate | a stream | rillnode_position of the first entry that came then or later |
+| rillnode_search | a stream | rillnode_found: what meets the condition, and how far it looked |
+| rillnode_subscribe | a stream | rillnode_blocks, again and again, from an address of its own |
+| rillnode_follow | a stream | rillnode_found, again and again, from an address of its own |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
-| rillnode_open, rillnode_describe | `stream` | StreamInfo |
-| rillnode_open_many | `stream` | StreamInfo of each, or why not |
-| rillnode_list | `stream` | StreamList |
-| rillnode_watch_streams | `stream` | WatchedStreams, again and again, from an address of its own |
-| rillnode_trim | `stream` | Position of the first entry kept |
-| rillnode_remove | `stream` | Done |
-| rillnode_load_index, rillnode_save_index | `stream_index` | SavedPosition |
-| rillnode_list_indexes | `stream_index` | IndexList |
-| rillnode_join_group | a group | Group, again and again |
-| rillnode_leave_group, rillnode_release_group | a group | Done, once others may have it |
-| rillnode_beat_group | a group | Done |
-| rillnode_save_group | a group | SavedPosition |
-| rillnode_list_groups | `stream_index` | Groups |
-| rillnode_status | `node` | Document |
-| rillnode_checkpoint | `backup` | Document: `{"path": ...}` of the store's copy |
-| rillnode_sink_ends | `spark_sink/<name>` | SinkEnds |
-| rillnode_sink_read | `spark_sink/<name>` | Blocks |
-| rillnode_sink_commit, rillnode_sink_report | `spark_sink/<name>` | Done |
-| rillnode_sink_control | `spark_sink/<name>` | Done |
-| rillnode_serve | `serve` | Done, then Calls, again and again, from the service's own address |
-| rillnode_stop_serving | a service | Done: no call follows |
+| rillnode_open, rillnode_describe | `stream` | rillnode_stream |
+| rillnode_open_many | `stream` | rillnode_opened |
+| rillnode_list | `stream` | rillnode_streams, at most 500 |
+| rillnode_watch_streams | `stream` | rillnode_watched_streams, again and again, likewise |
+| rillnode_trim | `stream` | rillnode_position of the first entry kept |
+| rillnode_remove | `stream` | rillnode_done, once durable |
+| rillnode_load_index, rillnode_save_index | `stream_index` | rillnode_saved_index |
+| rillnode_list_indexes | `stream_index` | rillnode_saved_indexes, at most 500 |
+| rillnode_join_group | a group | rillnode_group, again and again |
+| rillnode_leave_group, rillnode_release_group | a group | rillnode_done, once others may have it |
+| rillnode_beat_group | a group | rillnode_done |
+| rillnode_save_group | a group | rillnode_saved_index |
+| rillnode_list_groups | `stream_index` | rillnode_groups |
+| rillnode_status | `node` | rillnode_document |
+| rillnode_console | `node` | rillnode_document: `{"ticket", "address", "tls", "seconds"}` |
+| rillnode_checkpoint | `backup` | rillnode_document: `{"path"}` of the copy, for it to remove |
+| rillnode_sink_ends | a sink | rillnode_ends |
+| rillnode_sink_read | a sink | rillnode_blocks |
+| rillnode_sink_commit | a sink | rillnode_done, once durable |
+| rillnode_sink_report, rillnode_sink_control | a sink | rillnode_done |
+| rillnode_serve | `serve` | rillnode_done, then rillnode_calls, from the service's own address |
+| rillnode_stop_serving | a service | rillnode_done: no call follows |
 | rillnode_answer | a service | none |
-| rillnode_work | a queue, `WQ_...` | Jobs, again and again, until rillnode_unsubscribe |
-| rillnode_settle | a queue | Settled, once durable |
-| rillnode_queue | a queue | Document: how it stands |
-| rillnode_take_back | a queue | TakenBack |
-| rillnode_list_queues | `queues` | Queues |
-| rillnode_about | `about`, then an address | Route |
-| rillnode_watch | `about`, then an address | Route, once that has ended or its time is over |
-| rillnode_stop | `about`, then an address | Done |
-| rillnode_list_routes | `about` | Routes |
+| rillnode_work | a queue | rillnode_jobs, again and again, until rillnode_unsubscribe |
+| rillnode_settle | a queue | rillnode_settled, once durable |
+| rillnode_queue | a queue | rillnode_document: how it stands |
+| rillnode_take_back | a queue | rillnode_taken_back |
+| rillnode_list_queues | `queues` | rillnode_queues |
+| rillnode_about | `about`, then an address | rillnode_route |
+| rillnode_watch | `about`, then an address | rillnode_route, once that has ended or time is over |
+| rillnode_stop | `about`, then an address | rillnode_done |
+| rillnode_list_routes | `about` | rillnode_routes, at most 250 |
+
+A stream is at `ST_S_<partition>_<name>`, a group at `GR_<name>_<stream>`, a queue at
+`WQ_<queue>_<stream>`, a sink at `spark_sink/<name>`. Names are quoted as in URLs, the first of two
+with its `_` as well. A subscription or service is where its answers come from.
 """
 
 from collections.abc import Sequence
@@ -347,7 +352,7 @@ WATCH_MILLISECONDS_MAX: Final = 60_000
 _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 
 
-_REQUESTS: Final[dict[str, type[Request]]] = {
+REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_append": AppendRequest,
     "rillnode_append_many": AppendManyRequest,
     "rillnode_open_producer": OpenProducerRequest,
@@ -396,7 +401,7 @@ _REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_list_routes": ListRoutesRequest,
 }
 
-_RESPONSES: Final[dict[str, type[Response]]] = {
+RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_stream": StreamResponse,
     "rillnode_streams": ListResponse,
     "rillnode_watched_streams": WatchStreamsResponse,
@@ -424,7 +429,7 @@ _RESPONSES: Final[dict[str, type[Response]]] = {
 }
 
 
-TAGS: Final = frozenset((*_REQUESTS, *_RESPONSES))
+TAGS: Final = frozenset((*REQUESTS, *RESPONSES))
 """The names of these protocols, as envelopes have them."""
 
 
@@ -433,14 +438,14 @@ def _envelope(tag: str) -> bytes:
 
 
 _REQUEST_CODECS: Final[dict[bytes, Codec[Any]]] = {
-    tag.encode(): Codec(message) for tag, message in _REQUESTS.items()
+    tag.encode(): Codec(message) for tag, message in REQUESTS.items()
 }
 _RESPONSE_CODECS: Final[dict[bytes, Codec[Any]]] = {
-    tag.encode(): Codec(message) for tag, message in _RESPONSES.items()
+    tag.encode(): Codec(message) for tag, message in RESPONSES.items()
 }
 _ENCODERS: Final[dict[type, tuple[bytes, Codec[Any]]]] = {
     message: (_envelope(tag), (_REQUEST_CODECS | _RESPONSE_CODECS)[tag.encode()])
-    for tag, message in (_REQUESTS | _RESPONSES).items()
+    for tag, message in (REQUESTS | RESPONSES).items()
 }
 
 

@@ -52,7 +52,7 @@ class AppendItem:
 
 @dataclass(slots=True)
 class AppendManyRequest:
-    """Add a block to each of at most `APPENDS_MAX` partitions, in order, each by itself.
+    """Add a block to each of at most 256 partitions (`APPENDS_MAX`), in order, each by itself.
 
     Attributes:
         producer: the id of who has numbered the entries of each partition; empty: nobody.
@@ -83,7 +83,7 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class LocateRequest:
-    """Ask for the index of the first entry that came at a time or later.
+    """Ask for the index of the first entry that came at a time or later; the end where none did.
 
     Attributes:
         milliseconds: since 1970.
@@ -159,7 +159,7 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class OpenManyRequest:
-    """Create streams, or open those that exist: at most `OPENS_MAX`, each by itself."""
+    """Create streams, or open those that exist: at most 100 (`OPENS_MAX`), each by itself."""
 
     request_id: UInt
     names: list[str]
@@ -187,8 +187,8 @@ class ListRequest:
 class WatchStreamsRequest:
     """Tell which streams there are whose names a pattern stands for, and of each that is made.
 
-    Answered by WatchStreamsResponses, again and again, until an UnsubscribeRequest goes to where
-    these come from. The pattern is one of grants: `*`, `?` and `[...]`.
+    Answered again and again, until an UnsubscribeRequest goes to where the answers come from. The
+    pattern is one of grants: `*`, `?` and `[...]`.
     """
 
     request_id: UInt

@@ -10,7 +10,10 @@ from typing import Final
 
 import msgspec
 
+import actors_reference
+import messages_reference
 import openapi_document
+import tables_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described
 from rillnode.codecs.errors import RequestError
@@ -23,6 +26,7 @@ from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
+from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
 
@@ -347,10 +351,10 @@ def _said(one: ErrorCode, family: str) -> str:
     return f"{meaning}{own}"
 
 
-_SIMULATION_INTRO: Final = """# Scenarios, rules and planted mistakes
+_SIMULATION_INTRO: Final = """# Scenarios, faults, rules and planted mistakes
 
-The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the rules that runs
-are checked against, and the mistakes that tests plant to see that they are
+The keys of a scenario of `rillnode sim run` ([how to](../how-to/simulate.md)), the kinds of faults,
+the rules that runs are checked against, and the mistakes that tests plant to see that they are
 ([simulation](../explanation/simulation.md)).
 """
 
@@ -358,6 +362,9 @@ are checked against, and the mistakes that tests plant to see that they are
 def simulation_page() -> str:
     """The reference of scenarios, of the rules, and of the mistakes that must break them."""
     parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(Scenario))]
+    parts.append("\n## Faults\n\n| kind | what happens |\n|---|---|\n")
+    parts += [f"| `{kind}` | {text} |\n" for kind, text in KINDS.items()]
+    parts.append('\nThe last four need `engine = "shared"` in `[store]`.\n')
     parts.append("\n## Rules\n\n| rule | demands |\n|---|---|\n")
     parts += [f"| `{rule}` | {text} |\n" for rule, text in RULES.items()]
     parts.append("\n## Planted mistakes\n\n| mistake | breaks one of |\n|---|---|\n")
@@ -367,15 +374,33 @@ def simulation_page() -> str:
     return "".join(parts)
 
 
+def lake_page() -> str:
+    """The reference of what sinks write, and of the Spark format."""
+    return _MADE + tables_reference.page()
+
+
+def actors_page() -> str:
+    """The reference of the actors."""
+    return _MADE + actors_reference.page()
+
+
+def messages_page() -> str:
+    """The reference of the messages of rillnode's own link."""
+    return _MADE + messages_reference.page()
+
+
 PAGES: Final = {
+    "actors.md": actors_page,
     "config.md": config_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "http.md": http_page,
+    "messages.md": messages_page,
     "metrics.md": metrics_page,
     "openapi.json": openapi_document.page,
     "python.md": python_page,
     "simulation.md": simulation_page,
+    "tables.md": lake_page,
 }
 
 SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"

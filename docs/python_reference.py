@@ -58,6 +58,12 @@ class _Shown:
                 if not key.startswith("_") and not member.is_alias:
                     self._members[key] = member
             self._told |= _attributes(_source(one.__module__)[one.__qualname__])
+        self._inherited: dict[str, str] = {}
+        for one in (one for one in reversed(line) if self._is_told(one)):
+            source = _source(one.__module__)[one.__qualname__]
+            members = {key: member for key, member in source.members.items() if not member.is_alias}
+            self._inherited |= {key: _first(member) for key, member in members.items()}
+            self._inherited |= _attributes(source)
 
     def _is_told(self, one: type) -> bool:
         return any(issubclass(base, one) for base in self._bases)
@@ -84,8 +90,11 @@ class _Shown:
         }
         for key in [*fields, *(one for one in self._told if one not in fields)]:
             member = fields.get(key)
-            text = self._told.get(key, "") or (_first(member) if member is not None else "")
             kind = _type(member)
+            if key in self._inherited and _is_class_variable(member):
+                continue  # the base tells of it
+            text = self._told.get(key, "") or (_first(member) if member is not None else "")
+            text = text or self._inherited.get(key, "")
             # What `__init__` sets a thing to is no default of it.
             told = isinstance(member, griffe.Attribute) and member.annotation is None
             default = _default(member) if not told or issubclass(self._shown, Enum) else ""
@@ -98,6 +107,11 @@ class _Shown:
         return declared or issubclass(self._shown, Enum) or key in self._told
 
 
+def prose_of(shown: type) -> str:
+    """A class's docstring as Markdown."""
+    return _prose(_source(shown.__module__)[shown.__qualname__])
+
+
 @cache
 def _source(module: str) -> griffe.Module:
     file = inspect.getsourcefile(import_module(module))
@@ -108,6 +122,10 @@ def _source(module: str) -> griffe.Module:
 
 def _is_property(member: Any) -> bool:
     return bool({"property", "cached"} & set(member.labels))
+
+
+def _is_class_variable(member: Any) -> bool:
+    return isinstance(member, griffe.Attribute) and set(member.labels) == {"class-attribute"}
 
 
 def _function(source: Any) -> str:

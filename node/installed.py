@@ -6,12 +6,15 @@ from collections.abc import Set
 from functools import lru_cache
 from importlib import metadata
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rillnode.codecs.errors import ConfigError
 
 PACKAGE: Final = "rillnode"
+
+_ROOT: Final = Path(__file__).parent.parent
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA: Final = re.compile(r"extra == ['\"]([A-Za-z0-9._-]+)['\"]")
@@ -48,12 +51,14 @@ DOCTOR: Final = "rillnode.doctor"
 def installed(group: str) -> dict[str, EntryPoint]:
     """What there is in a group, by name and in the order of names.
 
+    What was deleted from a clone is still named until the next `make setup`, and left out here.
+
     Raises:
         ConfigError: `plugin.taken`, two packages have named the same; `plugin.missing`, not even
             rillnode's own are there.
     """
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+    for point in sorted(filter(_is_there, entry_points(group=group)), key=lambda one: one.name):
         other = found.setdefault(point.name, point)
         if other.value != point.value:
             text = (
@@ -61,7 +66,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
                 "uninstall one of them"
             )
             raise ConfigError("plugin.taken", text)
-    if not found:
+    if not found and not entry_points(group=PLUG_INS):
         text = (
             "rillnode's own plug-ins are not installed, as a clone is older than its installation "
             "or was never set up: run `make setup`"
@@ -141,6 +146,13 @@ def install_command(extras: str = "", dist: Distribution | None = None) -> str:
     editable = "-e " if source.get("dir_info", {}).get("editable") else ""
     named = unquote(url.path) if url.scheme == "file" else found.name
     return f"pip install {editable}'{named}{wanted}'"
+
+
+def _is_there(point: EntryPoint) -> bool:
+    """Whether rillnode has such a module; of other packages nothing is known before an import."""
+    package, *path = point.module.split(".")
+    place = _ROOT.joinpath(*path)
+    return package != PACKAGE or place.with_suffix(".py").is_file() or place.is_dir()
 
 
 def _extra(point: EntryPoint) -> str:

@@ -5,10 +5,12 @@ not with chance; and an example may take its time, for machines are busy. To loo
 `pytest --hypothesis-profile=explore`.
 
 A test that needs what this machine does not have is left out and not skipped: the header of the run
-names what is missing, and what installs it.
+names what is missing, and what installs it. So are tests of a plug-in, and of it and others, whose
+rooms were deleted from this clone.
 """
 
 import atexit
+import inspect
 import logging
 import os
 import shutil
@@ -27,7 +29,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from coroutines import run_test
 from ockam_worker import RELEASED
+from rooms import can_import, deleted_rooms
 
 settings.register_profile(
     "explore",
@@ -101,7 +105,17 @@ def _is_here(need: str) -> bool:
 def pytest_report_header() -> list[str]:
     """Say what is left out."""
     missing = [need for need in NEEDS if not _is_here(need)]
-    return [f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing]
+    return [
+        *(f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing),
+        *(f"left out is what needs {room}: it was deleted" for room in sorted(deleted_rooms())),
+    ]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out what imports a room that was deleted."""
+    if collection_path.suffix == ".py" and deleted_rooms() and not can_import(collection_path):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -146,6 +160,15 @@ def pytest_configure() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine; pytest runs the others."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run_test(pyfuncitem)
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -143,7 +143,7 @@ class Join(Struct, frozen=True):
 
 
 class ServingService(Worker):
-    """Gives addresses to clients; each is an actor of its own."""
+    """Gives addresses to clients, at `serve`; each is an actor of its own."""
 
     on_failure = "resume"
 

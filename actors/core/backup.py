@@ -47,7 +47,7 @@ class _Asked:
 
 
 class BackupActor(Worker):
-    """One per node, under the address `backup`.
+    """Copies the store for a backup, at `backup`; one per node.
 
     Args:
         router: where answers go.

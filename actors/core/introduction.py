@@ -31,7 +31,7 @@ class Leave:
 
 
 class IntroductionActor(Worker):
-    """One per node whose logs others may have, too.
+    """Introduces its node to the others of a shared log; one per node that has such a log.
 
     Args:
         store: in which it is told.

@@ -36,7 +36,7 @@ class Console(Protocol):
 
 
 class StatusActor(Worker):
-    """One per node, under the address `node`."""
+    """Tells the node's status, at `node`; one per node."""
 
     on_failure = "restart"
 

@@ -125,7 +125,7 @@ class BrokerEvents(LinkActorEvents[ClosingLink]):
 
 
 class ConnectionActor(BrokerActor):
-    """One open link."""
+    """The connection of a NextGraph client."""
 
     # A client has one question at a time, and what answers in many parts waits for CatchUp.
     spare: ClassVar = {Received: HELD_READS_MAX, Answer: ANSWERS_MAX, Drain: 1, Closed: 1}

@@ -41,7 +41,7 @@ class InviteResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeskActor(BrokerActor):
-    """One per broker, under the address `nextgraph`."""
+    """Serves the node's administrators, at `nextgraph`; one per broker."""
 
     def described(self, address: bytes) -> Described:
         """For administrators alone."""

@@ -79,7 +79,7 @@ class CatchUp(Question[None]):
 
 
 class ReaderActor(BrokerActor):
-    """One stream of answers."""
+    """An answer of many parts."""
 
     on_failure = "stop"
 

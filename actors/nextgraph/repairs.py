@@ -25,7 +25,7 @@ REPAIRED: Final = Repaired()
 
 
 class RepairsActor(Worker):
-    """One per broker: is told of the store's health, and tells who keeps what the store has."""
+    """Tells those who keep what the store has of its repairs; one per broker."""
 
     essential = True
 

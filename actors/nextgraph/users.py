@@ -85,7 +85,7 @@ class Expelled:
 
 
 class UsersActor(NewsActor):
-    """One per broker."""
+    """The users and invitations of a broker."""
 
     followed = "user"
     essential = True

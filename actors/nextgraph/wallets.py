@@ -64,7 +64,7 @@ class _Late:
 
 
 class WalletsActor(NewsActor):
-    """One per broker.
+    """The wallets that a broker keeps until they are fetched.
 
     Args:
         context: the broker's.

@@ -31,7 +31,7 @@ def uppercase(payload: bytes, _: Origin) -> bytes:
 
 
 class AnsweringActor(Worker):
-    """One service; what it cannot read has no answer, as in released nodes."""
+    """A hub service such as `echo`; what it cannot read has no answer, as in released nodes."""
 
     on_failure = "resume"
 

@@ -116,7 +116,7 @@ class _Workers:
 
 
 class SubscriptionService(Worker):
-    """One per node, under the address `stream_subscribe`.
+    """The service of bi-directional streams, at `stream_subscribe`; one per node.
 
     Args:
         context: the node's parts.

@@ -108,7 +108,10 @@ Message = Delivery | Handled | RightsChanged | Renewed | _More | _GoOn | _Open |
 
 
 class ConsumerActor(Worker):
-    """One subscription; an instance that follows a failed one goes on from the saved index."""
+    """The consumer of a bi-directional subscription.
+
+    An instance that follows a failed one goes on from the saved index.
+    """
 
     mailbox_messages_max = 1_024
     spare: ClassVar = {Handled: 1}

@@ -93,10 +93,11 @@ class _Look:
 
 
 class PublisherActor(Worker):
-    """One publisher. Items keep their order; one append of them is under way at a time.
+    """A publisher of bi-directional messages into a stream.
 
-    An append that is not confirmed is sent again, so that an item may be stored twice. What the
-    stream refuses for good is dropped and counted, as is what comes when too much waits already.
+    Items keep their order; one append of them is under way at a time. An append that is not
+    confirmed is sent again, so that an item may be stored twice. What the stream refuses for good
+    is dropped and counted, as is what comes when too much waits already.
     """
 
     mailbox_messages_max = 4_096

@@ -108,7 +108,7 @@ class _Look:
 
 
 class ChannelActor(Worker):
-    """One channel, from message 2 on; the first thing that it must get is `Begin`.
+    """A secure channel, from message 2 on; the first thing that it must get is `Begin`.
 
     Args:
         context: the node's parts.

@@ -25,7 +25,7 @@ ADDRESSES: Final = (b"SC_listener", b"api")
 
 
 class ChannelListener(Worker):
-    """One per node, under `ADDRESSES`."""
+    """Accepts secure channels, at `SC_listener` and `api`; one per node."""
 
     on_failure = "resume"
 

@@ -23,7 +23,7 @@ HOLD_SECONDS: Final = 0.005
 
 
 class Forwarder(Worker):
-    """One recorded route, for as long as the connection that it begins with.
+    """An alias: a recorded route, for as long as the connection that it begins with.
 
     While the receiver has much to take still, what is sent to it counts as reserved for its
     sender: so senders are held to what the receiver takes, and cannot have its link closed.

@@ -40,7 +40,7 @@ class _Subscription(NamedTuple):
 
 
 class PubSubService(Worker):
-    """Has the service's addresses and those of all topics."""
+    """The pub_sub service: has its own addresses and those of all topics."""
 
     on_failure = "resume"
 

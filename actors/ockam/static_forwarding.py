@@ -68,7 +68,7 @@ class _Release:
 
 
 class StaticForwardingService(Worker):
-    """Gives names to routes."""
+    """The static forwarding service: gives names to routes."""
 
     on_failure = "resume"
 

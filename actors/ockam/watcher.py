@@ -18,7 +18,7 @@ from rillnode.codecs.routing.routes import Route, WireMessage, local
 
 
 class Watcher(Worker):
-    """One watcher."""
+    """A watcher of the tracing service, at `TRC_...`."""
 
     on_failure = "resume"
 

@@ -136,7 +136,7 @@ class _Respawn:
 
 
 class MemberActor(Worker):
-    """The member of one node; its address is MEMBER_ADDRESS.
+    """A node's side towards its trackers, at `overlay`.
 
     Args:
         context: the node's parts.

@@ -103,7 +103,7 @@ class _Announce:
 
 
 class NeighboursActor(Worker):
-    """One partition of one shared stream.
+    """The neighbours in a shared stream partition, at `overlay/<stream>/<partition>`.
 
     Args:
         context: the node's parts.

@@ -77,7 +77,7 @@ class Receiver(Protocol):
 
 
 class ResendingActor(Worker):
-    """One answer."""
+    """An answer to a node that was away."""
 
     on_failure = "stop"
 

@@ -114,7 +114,7 @@ class _Node:
 
 
 class TrackerActor(Worker):
-    """The tracker of one node.
+    """The tracker of an overlay, at `tracker`.
 
     Args:
         router: the way to nodes.

@@ -213,7 +213,7 @@ class _Commit:
 
 
 class SparkSinkActor(Worker):
-    """One per configured sink, under `spark_sink/<name>`; it answers its job and administrators."""
+    """A configured sink, at `spark_sink/<name>`; it answers its job and administrators."""
 
     mailbox_messages_max = 4_096
     spare: ClassVar = {StopSink: 1, _Exited: 1}

@@ -135,7 +135,7 @@ class StreamrEvents(LinkActorEvents[FramedLink]):
 
 
 class StreamrConnection(Worker):
-    """One open WebSocket."""
+    """The connection of a Streamr client's WebSocket."""
 
     mailbox_messages_max = 8_192
     spare: ClassVar = {

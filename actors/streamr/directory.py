@@ -53,7 +53,7 @@ class Done:
 
 
 class Directory(Worker):
-    """One per node that serves Streamr's clients.
+    """The streams, permissions and sessions of Streamr's clients; one per node that serves them.
 
     What it knows is in its parts, which outlive an instance that fails.
     """

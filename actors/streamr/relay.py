@@ -85,7 +85,7 @@ class _Expire:
 
 
 class RelayActor(Worker):
-    """One partition of one stream, while Streamr's clients have something to do with it.
+    """A stream partition as Streamr's clients have it, while they have something to do with it.
 
     Args:
         context: the node's parts.

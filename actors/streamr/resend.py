@@ -44,7 +44,7 @@ READ_BYTES: Final = 1_048_576
 
 
 class ResendActor(Worker):
-    """One resend; it ends itself, and its sink hears of its end whatever that is."""
+    """A resend under way; it ends itself, and its sink hears of its end whatever that is."""
 
     on_failure = "stop"
 

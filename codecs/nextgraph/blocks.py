@@ -54,7 +54,12 @@ class BlockContent:
 
 @dataclass(slots=True)
 class Block:
-    """A block; the key opens the commit header that it holds or names."""
+    """A block.
+
+    Attributes:
+        commit_header_key: opens the commit header that the block holds or names; None: it has none.
+        content: the part that the block's id covers.
+    """
 
     commit_header_key: SymmetricKey | None
     content: Annotated[BlockContent, V0]

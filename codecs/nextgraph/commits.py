@@ -38,7 +38,17 @@ def _ids() -> list[bytes]:
 
 @dataclass(slots=True)
 class CommitHeader:
-    """A commit's place in the history; `compact` says that what it depends on may be dropped."""
+    """A commit's place in the history.
+
+    Attributes:
+        deps: commits and objects that it needs, beside those it acknowledges.
+        ndeps: what is not needed any more once it counts.
+        compact: whether all before it may be dropped.
+        acks: the heads of the branch that it follows.
+        nacks: heads that it declares invalid.
+        files: files that it refers to.
+        nfiles: files that nothing refers to any more once it counts.
+    """
 
     deps: list[ObjectId] = field(default_factory=_ids)
     ndeps: list[ObjectId] = field(default_factory=_ids)

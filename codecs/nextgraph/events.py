@@ -46,7 +46,13 @@ class EventContent:
 
 @dataclass(slots=True)
 class Event:
-    """An event; what is decoded and encoded again is the same bytes."""
+    """An event; what is decoded and encoded again is the same bytes.
+
+    Attributes:
+        content: what is signed: topic, number, blocks.
+        topic_sig: signature of who may write to the topic.
+        peer_sig: signature of the client that published it.
+    """
 
     content: EventContent
     topic_sig: Signature

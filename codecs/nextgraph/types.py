@@ -69,14 +69,22 @@ PeerId = DirectPeer | ForwardedPeer | ObfuscatedPeer
 
 @dataclass(frozen=True, slots=True)
 class OuterOverlay:
-    """The overlay of readers; its id is without a tag."""
+    """The overlay of readers.
+
+    Attributes:
+        id: the overlay's digest, without a tag.
+    """
 
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class InnerOverlay:
-    """The overlay of writers; its id is without a tag."""
+    """The overlay of writers.
+
+    Attributes:
+        id: the overlay's digest, without a tag.
+    """
 
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 
@@ -94,14 +102,23 @@ NIL_OVERLAY: Final = OuterOverlay(bytes(DIGEST_BYTES))
 
 @dataclass(slots=True)
 class ReadOnlyAccess:
-    """The repo is read on its outer overlay."""
+    """The repo is read on its outer overlay.
+
+    Attributes:
+        overlay: that overlay.
+    """
 
     overlay: OverlayId
 
 
 @dataclass(slots=True)
 class ReadWriteAccess:
-    """The repo is written on its inner overlay, and read by others on the outer one."""
+    """The repo is written on its inner overlay, and read by others on the outer one.
+
+    Attributes:
+        inner: the overlay of writers.
+        outer: the overlay of readers.
+    """
 
     inner: OverlayId
     outer: OverlayId
@@ -109,7 +126,11 @@ class ReadWriteAccess:
 
 @dataclass(slots=True)
 class WriteOnlyAccess:
-    """The repo is written on its inner overlay, and has no outer one."""
+    """The repo is written on its inner overlay, and has no outer one.
+
+    Attributes:
+        overlay: the inner overlay.
+    """
 
     overlay: OverlayId
 
@@ -119,7 +140,12 @@ OverlayAccess = ReadOnlyAccess | ReadWriteAccess | WriteOnlyAccess
 
 @dataclass(slots=True)
 class ObjectRef:
-    """An object or block, and the key that opens it; also called a read cap."""
+    """An object or block, and the key that opens it; also called a read cap.
+
+    Attributes:
+        id: the digest of the object's root block.
+        key: the key of that block.
+    """
 
     id: ObjectId
     key: SymmetricKey

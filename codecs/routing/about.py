@@ -30,7 +30,7 @@ class AboutRequest:
 
 @dataclass(slots=True)
 class WatchRequest:
-    """Tell when what is at an address ends, or after so many milliseconds how it is then."""
+    """Tell when what is at an address ends, or how it is after so long, a minute at most."""
 
     request_id: UInt
     milliseconds: UInt

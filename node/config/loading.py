@@ -85,7 +85,11 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration and where its values come from."""
+    """A configuration and where its values come from.
+
+    Attributes:
+        config: the configuration that is in effect.
+    """
 
     config: Config
     _settings: _Settings

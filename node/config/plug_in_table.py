@@ -18,21 +18,19 @@ class PlugInTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     module imports no more than describing it takes: tables are read and checked, and stand in the
     reference, where what their plug-ins need is not installed.
 
-    What is under "Attributes" in a table's docstring describes its keys to users; these are not
-    keys:
-
-        table: the table's name in the file.
-        plug_in: the name of the plug-in that it is for.
-        repeated: whether there may be several of it, `[[name]]`.
-        written: whether it is in effect in the file that `rillnode init` writes.
-        tried: whether a node of `rillnode run --dev` has it when no configuration is there.
+    What is under "Attributes" in a table's docstring describes its keys to users.
     """
 
     table: ClassVar[str]
+    """The table's name in the file."""
     plug_in: ClassVar[str]
+    """The name of the plug-in that it is for."""
     repeated: ClassVar[bool] = False
+    """Whether there may be several of it, `[[name]]`."""
     written: ClassVar[bool] = False
+    """Whether it is in effect in the file that `rillnode init` writes."""
     tried: ClassVar[bool] = False
+    """Whether a node of `rillnode run --dev` has it when no configuration is there."""
 
     @property
     def asks(self) -> bool:

@@ -177,6 +177,17 @@ class KernelTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         on_fatal: What an essential actor's end leads to: `exit` ends `rillnode run` with exit code
             4, and a program's `async with node` with `NodeFailed`; `stay` goes on without the
             actor, and is not ready. Default: `exit` for `rillnode run`, `stay` in a program.
+        identity: The table `[identity]`: the node's keys.
+        store: The table `[store]`: where streams are kept, and what a confirm means.
+        log: The table `[log]`: which lines are logged, and how.
+        noise: The table `[noise]`: the listener of rillnode's own links.
+        http: The table `[http]`: the status page, health checks and metrics.
+        metrics: The table `[metrics]`: which streams have series of their own.
+        grants: The tables `[[grant]]`: who may do what.
+        quotas: The tables `[[quota]]`: how much somebody may use.
+        streams: The tables `[[stream]]`: streams that exist, and limits by patterns of names.
+        peers: The tables `[[peer]]`: nodes that messages are passed to.
+        dialling: The table `[dialling]`: how links to other nodes are made.
     """
 
     name: Annotated[Name, Meta(examples=["edge-1"])]

@@ -61,6 +61,7 @@ class OckamListener(
             message, padded numbers.
         allow_plain: Allow an address other than loopback, although messages travel in clear.
         idle_close_seconds: After this time without receiving, the node closes; 0 means never.
+        channel: The table `[ockam.channel]`: secure channels.
     """
 
     table: ClassVar[str] = "ockam"

@@ -1,27 +1,5 @@
 """Faults: which a seed draws, and how each begins and ends.
 
-    kill              a node's process is killed; its machine tells who was connected
-    power_cut         a node's machine loses power: unsynced writes may be lost or torn, and
-                      nobody is told
-    pause             a node's process stands still, as one that is stopped
-    lost_disk         a node loses power and comes back with an empty disk
-    clock_jump        a node's wall clock is set wrongly by up to an hour
-    partition         a host is cut off from all others
-    one_way           what a host sends is lost; what is sent to it arrives
-    clog              nothing gets through between two hosts
-    disk_full         a node's disk takes no more
-    disk_failing      the next syncs of a node's disk fail
-    disk_slow         a node's disk takes 200 times as long
-    bit_flip          the next blocks that a node reads from its disk have a wrong checksum
-    corrupt_record    a bit of what is sent between two hosts flips
-    replayed_record   what is sent between two hosts comes twice
-    kill_client       a client's process is killed, and starts again with what it saved on a node
-    actor             actors of one class of a node fail at some messages
-    log_cut           a node does not reach the servers of the shared log
-    log_slow          what they answer it comes many times as late
-    log_unanswered    they store the next frames of a node, or lose them, and do not say so
-    log_delayed       they store the next frames of a node only when the fault is over
-
 Whether a fault is drawn or left out changes no other, so that a list of faults can be shortened.
 """
 
@@ -38,6 +16,33 @@ from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.simulation.world import Machine, NodeMachine, World
+
+KINDS: Final[dict[FaultKind, str]] = {
+    "kill": "a node's process is killed; its machine tells who was connected",
+    "power_cut": "a node's machine loses power: unsynced writes may be lost or torn, and nobody is "
+    "told",
+    "pause": "a node's process is suspended",
+    "lost_disk": "a node loses power and comes back with an empty disk; with a shared log nothing "
+    "confirmed is lost",
+    "clock_jump": "a node's wall clock is wrong by up to an hour",
+    "partition": "a node is cut off from everyone",
+    "one_way": "what a node sends is lost; what is sent to it arrives",
+    "clog": "nothing gets through between a client and its node, or two nodes of an overlay",
+    "disk_full": "a node's disk is full; nothing happens with a shared log",
+    "disk_failing": "the next syncs of a node's disk fail",
+    "disk_slow": "a node's disk takes 200 times as long",
+    "bit_flip": "the next blocks that a node reads have a wrong checksum; nothing happens with a "
+    "shared log",
+    "corrupt_record": "a bit flips in a record between the same two as with `clog`",
+    "replayed_record": "a record between the same two arrives twice",
+    "kill_client": "a client is killed, and starts again with what it saved on its node",
+    "actor": "actors of one class of a node fail at some messages, before or after their effects",
+    "log_cut": "a node cannot reach the servers of the shared log",
+    "log_slow": "their answers to a node are up to 40 times as late",
+    "log_unanswered": "they store or lose the next frames of a node, and do not answer",
+    "log_delayed": "they store the next frames of a node only when the fault is over",
+}
+"""What each kind of fault does; the last four need `engine = "shared"`."""
 
 SECONDS_MAX: Final = 8.0
 """How long a drawn fault lasts at most."""

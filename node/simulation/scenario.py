@@ -62,7 +62,7 @@ FaultKind = Literal[
     "log_unanswered",
     "log_delayed",
 ]
-"""What can go wrong; `faults.py` says of each what it does."""
+"""What can go wrong; `faults.KINDS` says of each what it does."""
 
 
 LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")

@@ -156,24 +156,49 @@ def commit_unless_changed(
     """
     before = table.version()
     try:
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=list(positions),
-                custom_metadata=None if metadata is None else dict(metadata),
-                max_commit_retries=0,
-            ),
-        )
+        commit(location, table, actions, positions, metadata, retries=0)
     except CommitFailedError:
         table.update_incremental()
         if table.version() == before:
             raise
         return False
+    return True
+
+
+def commit(
+    location: str,
+    table: DeltaTable,
+    actions: list[_Action],
+    numbers: Sequence[Transaction] = (),
+    noted: Mapping[str, Any] | None = None,
+    *,
+    schema: Schema | None = None,
+    retries: int | None = None,
+) -> None:
+    """Commit a transaction; it is durable when this returns, and `table` as of now.
+
+    Args:
+        location: where the table lies.
+        table: the table.
+        actions: files that come and go.
+        numbers: what the transaction leaves for good.
+        noted: what the table's history tells of it.
+        schema: the table's columns from now on, where all of its rows are replaced.
+        retries: how often Delta may let it follow those of others; None for as often as it likes.
+    """
+    before = table.version()
+    table.create_write_transaction(
+        actions,
+        "append" if schema is None else "overwrite",
+        schema or table.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=list(numbers),
+            custom_metadata=dict(noted) if noted else None,
+            max_commit_retries=retries,
+        ),
+    )
     table.update_incremental()
     sync_log(location, before, table.version())
-    return True
 
 
 def holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, cast
 
 import duckdb
@@ -47,6 +47,7 @@ from rillnode.node.spark.parquet import (
 )
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import added_files, file_schema_of
+from rillnode.node.spark.tables import Column, arrow_schema
 
 _ATTEMPTS: Final = 100
 _MERGED_AT: Final = 20
@@ -64,27 +65,25 @@ PLACES: Final = pa.schema(
     ]
 )
 """Where entries stand, and when the node took them."""
-_RANGES: Final = pa.schema(
-    [
-        pa.field("stream", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("created_at", _TIME),
-        pa.field("start", pa.int64()),
-        pa.field("until", pa.int64()),
-        pa.field("first_at", _TIME),
-        pa.field("last_at", _TIME),
-    ]
+_RANGE_COLUMNS: Final = (
+    Column("stream", pa.string(), "the stream's name"),
+    Column("partition", pa.int32(), "the partition"),
+    Column("created_at", _TIME, "when the stream was created"),
+    Column("start", pa.int64(), "the first index"),
+    Column("until", pa.int64(), "the index after the last one"),
+    Column("first_at", _TIME, "when the node took the first of the entries"),
+    Column("last_at", _TIME, "when it took the last one, in the same minute"),
 )
-ERASURES: Final = pa.schema(
-    [
-        pa.field("erasure", pa.int64()),
-        pa.field("at", _TIME),
-        pa.field("by", pa.string()),
-        pa.field("table", pa.string()),
-        pa.field("predicate", pa.string()),
-        *_RANGES,
-    ]
+_RANGES: Final = arrow_schema(_RANGE_COLUMNS)
+ERASURE_COLUMNS: Final = (
+    Column("erasure", pa.int64(), "number of the erasure"),
+    Column("at", _TIME, "when it began"),
+    Column("by", pa.string(), "whose it was, by the name in the system"),
+    Column("table", pa.string(), "the typed table whose columns the predicate names"),
+    Column("predicate", pa.string(), "which entries were erased"),
+    *_RANGE_COLUMNS,
 )
+ERASURES: Final = arrow_schema(ERASURE_COLUMNS)
 """One row is a range of places that were erased, of one minute."""
 # A range is of one minute, so that it tells which minutes have to be counted anew.
 _TO_RANGES: Final = """
@@ -164,7 +163,11 @@ class Erased:
         self._rows = rows
         self.number: int = pc.max(rows.column("erasure")).as_py() or 0
         self.streams = sorted(cast("list[str]", pc.unique(rows.column("stream")).to_pylist()))
-        self._database = _asked("erased", rows)
+
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        # Where nothing was erased, as nearly everywhere, none is made.
+        return _asked("erased", self._rows)
 
     def __bool__(self) -> bool:
         return bool(self.streams)
@@ -230,6 +233,8 @@ class Erased:
         prefix = "_" if "_index" in low else ""
         ends = [one.get(f"{prefix}stream") for one in (low, high)]
         bounds = [one.get(f"{prefix}index") for one in (low, high)]
+        if not self:
+            return False
         if None in ends:
             return True
         asked = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import ConfigError
@@ -28,6 +28,35 @@ from rillnode.node.spark.offsets import (
     resolve_bound,
 )
 from rillnode.node.spark.ranges import ClientOptions, RangeClient, ask
+
+OPTIONS: Final = {
+    "url": "`noise://host:port`, or those of several nodes of the same streams, separated by "
+    "commas; or `file:///directory` for files that a `[[sink.files]]` has written, without "
+    "identity and key",
+    "node_identity": "the node's identity, or those of several nodes, separated by commas",
+    "key_file": "path of your key, on every machine that runs tasks; default: the variable "
+    "`RILLNODE_KEY_FILE`, or the key itself in `RILLNODE_KEY`",
+    "streams": "names or patterns, separated by commas, or a JSON list of them. Streams and "
+    "partitions that are created later are read from their first entry; `spark.read` of a name "
+    "that does not exist fails with `stream.unknown`",
+    "sink": "instead of `streams`: the streams of one of the node's sinks, with its job's key",
+    "consumer": "saves the position on the node under this name, so that `rillnode index ls` shows "
+    "the lag. Only the checkpoint decides where a query resumes",
+    "startingOffsets": '`earliest` (default), `latest`, or `{"readings": {"0": 17}}`, where -1 is '
+    "the latest and -2 the earliest. For queries without a checkpoint",
+    "startingTimestamp": "instead: milliseconds since 1970, or ISO 8601 with a zone. Starts at the "
+    "first entry that the node received at that time or later",
+    "endingOffsets`, `endingTimestamp": "the same for the end of `spark.read`, exclusive",
+    "maxOffsetsPerTrigger": "entries of a micro-batch, divided in proportion to each partition's "
+    "backlog",
+    "maxBytesPerTrigger": "bytes of a micro-batch, to within a block of each partition",
+    "minPartitions": "tasks of a micro-batch that is large enough for them",
+    "failOnDataLoss": "`true` (default): the query fails if entries were trimmed before it read "
+    "them, or a stream was removed and created again. `false`: a row of kind `gap` names them, and "
+    "the query goes on behind them, or at the new stream's first entry",
+    "drainFile": "while this file exists no new micro-batch begins",
+}
+"""The options of the Spark format as a source, named as those of Spark's Kafka source."""
 
 
 class Probe(NamedTuple):

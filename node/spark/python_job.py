@@ -20,13 +20,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import bronze
 from rillnode.node.spark.bronze import PYTHON, landed_in, landed_until, overtaken
 from rillnode.node.spark.checkpoint import own_checkpoint
-from rillnode.node.spark.delta import add_actions, committing, open_to_write, summary, sync_log
+from rillnode.node.spark.delta import (
+    add_actions,
+    commit,
+    committing,
+    open_to_write,
+    summary,
+)
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES, check_places, explain_end
@@ -239,23 +245,12 @@ class Landing:
                 self._remove(files)
                 raise overtaken(self._location)
             files = Erasures(self._location).keep_out(self._location, files)
-            before = table.version()
             self._batch_id += 1
             told = summary(PYTHON, self._batch_id, files)
-            table.create_write_transaction(
-                add_actions(files, data_change=True),
-                "append",
-                table.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=[
-                        Transaction(PYTHON, self._batch_id),
-                        *bronze.transactions(table, start, end, files),
-                    ],
-                    custom_metadata={"batch": told},
-                ),
-            )
-            table.update_incremental()
-            sync_log(self._location, before, table.version())
+            ends = bronze.transactions(table, start, end, files)
+            numbers = [Transaction(PYTHON, self._batch_id), *ends]
+            actions = add_actions(files, data_change=True)
+            commit(self._location, table, actions, numbers, {"batch": told})
         if told["entries_lost"]:
             say(f"entries lost before they were read: {told['entries_lost']}")
         return {**told, "table_version": table.version()}

@@ -2,24 +2,9 @@
 
     spark.readStream.format("rillnode").options(**client.to_options()).load()
 
-Options beside the connection's (`ranges.ClientOptions`), named and meant as those of Spark's
-Kafka source:
-
-    startingOffsets     earliest (default), latest, or JSON; a stream's checkpoint goes before it
-    startingTimestamp   instead: ms since 1970, or ISO 8601 with a zone; from the first entry that
-                        the node received then or later
-    endingOffsets       batch reads only: latest (default) or JSON
-    endingTimestamp     batch reads only, instead: up to the last entry received before then
-    maxOffsetsPerTrigger  entries per micro-batch, shared out by what each partition has waiting
-    maxBytesPerTrigger  bytes per micro-batch, likewise, to within a block of each partition
-    minPartitions       tasks per micro-batch that is large enough for them
-    failOnDataLoss      true (default): fail on entries that were trimmed before they were read,
-                        and on a stream that was removed and made anew; false: go on behind them,
-                        or at the new stream's beginning, and write a row of kind `gap`
-    drainFile           while this file exists no new micro-batch begins
-
-The offset of a batch is the next index of every partition (`offset.py`). Ranges are immutable, so a
-repeated batch has the same rows. Rows are in index order within a task.
+`planning.OPTIONS` says what its options mean. The offset of a batch is the next index of every
+partition (`offsets.py`). Ranges are immutable, so a repeated batch has the same rows. Rows are in
+index order within a task.
 """
 
 from collections.abc import Iterator

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.node.spark.delta import (
     add_actions,
+    commit,
     commit_unless_changed,
     committing,
     open_to_write,
     remove_actions,
-    sync_log,
 )
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.parquet import file_rows, write_files
@@ -127,16 +127,9 @@ def make_anew(
     """
     order = [(name, "ascending") for name in _order(table)]
     with committing(location):
-        present = DeltaTable(location)
-        before = present.version()
-        present.create_write_transaction(
-            _write(location, rows.cast(table.schema).sort_by(order)),
-            "overwrite",
-            Schema.from_arrow(table.schema),
-            commit_properties=CommitProperties(app_transactions=list(positions)),
-        )
-        present.update_incremental()
-        sync_log(location, before, present.version())
+        files = _write(location, rows.cast(table.schema).sort_by(order))
+        schema = Schema.from_arrow(table.schema)
+        commit(location, DeltaTable(location), files, positions, schema=schema)
 
 
 def read_rows(

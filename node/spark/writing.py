@@ -4,14 +4,8 @@
         .option("stream", "alerts").option("checkpointLocation", c).start()
 
 Columns: `data`, text or bytes; `stream` and `partition`, if rows go to several; `key`, text or
-bytes, and `headers`, a map of texts to texts or bytes. Options beside the connection's
-(`ranges.ClientOptions`, without `sink` and `streams`):
-
-    stream      where rows go that have no column `stream`
-    partitions  a stream is created with so many (default 1); without a column `partition`, rows
-                go to the partition of their key, and without one are spread by task
-    envelope    none (default): data as it is; json: data lies in an envelope with the row's name
-                (`codecs/spark/row_envelope.py`), for consumers that want to know it
+bytes, and `headers`, a map of texts to texts or bytes. `OPTIONS` says what its options mean, beside
+those of a connection.
 
 A task's rows are stored in their order. When a batch is done, all of its rows are durable. Each
 task is a named producer of the partitions that it writes to, and a row's number is made of its
@@ -41,6 +35,15 @@ from rillnode.codecs.keyed import Headers, partition_of
 from rillnode.codecs.spark.row_envelope import RowId, encode_row
 from rillnode.node.client.producer import new_entry
 from rillnode.node.spark.ranges import ClientOptions, PushClient, ask_push
+
+OPTIONS: Final = {
+    "stream": "the stream for rows that have no column `stream`",
+    "partitions": "the number of partitions of a new stream; default 1. Rows without `partition` "
+    "go to the partition of their `key`; without a key they are spread by task",
+    "envelope": "`none` (default): an entry is the row's `data` as it is; `json`: it is in an "
+    "envelope with the row's name",
+}
+"""The options of the Spark format as a sink, beside those of a connection."""
 
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Where Spark tells a task of the batch that it belongs to (MicroBatchExecution.BATCH_ID_KEY)."""
@@ -199,41 +202,33 @@ class RowWriter:
         ask_push(self._options.client, question)
 
 
-class RowStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a streaming query's micro-batches."""
+class _Writer:
+    """What writers of either kind do in tasks; rows are durable when their task ends."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._rows = RowWriter(options)
 
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Push one task's rows."""
         return self._rows.write(iterator)
 
+
+# PySpark's own Arrow writers narrow the type of `iterator` in the same way.
+class RowStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes a streaming query's micro-batches."""
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: rows are durable when their task ends."""
+        """Nothing is left to do."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be taken back; the batch is run again."""
 
 
-class RowBatchWriter(DataSourceArrowWriter):
+class RowBatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a frame once."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        self._rows = RowWriter(options)
-
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
-        """Push one task's rows."""
-        return self._rows.write(iterator)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: rows are durable when their task ends."""
+        """Nothing is left to do."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coroutines import handed_by
 from nodes import CLIENT, connect_to
 from peer_support import linked
 from rillnode import ActorError, Client, RequestError, TransportError, connect_blocking
@@ -127,65 +128,53 @@ def on_bare_site(directory: Path, test: Callable[[Site], Awaitable[None]]) -> No
     asyncio.run(main())
 
 
-def test_a_stream_that_was_stopped_is_back_with_the_next_message(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        stream = await site.client.stream("hidden", partitions=2)
-        pushes = [asyncio.ensure_future(stream.push(b"%d" % n, partition=1)) for n in range(50)]
-        await asyncio.sleep(0)
-        await site.client.stop("ST_S_1_hidden")
-        confirmed = await asyncio.gather(*pushes)
-        assert await stream.push(b"last", partition=1) == max(confirmed) + 1
-        assert (await site.client.about("ST_S_1_hidden")).state == "idle"
-        entries = await stream.pull(0, 1_000, partition=1)
-        assert {bytes(one.data) for one in entries} == {b"%d" % n for n in range(50)} | {b"last"}
-
-    on_bare_site(tmp_path, test)
+bare = handed_by(on_bare_site)
 
 
-def test_a_subscriber_is_told_that_its_subscription_was_stopped(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        entries = (await site.client.stream("open")).tail(start="end")
-        waiting = asyncio.ensure_future(anext(entries))
-        found = await site.only("subscription")
-        await site.client.stop(found.route)
-        assert (await refusal(waiting))[0] == "subscription.stopped"
-
-    on_bare_site(tmp_path, test)
-
-
-def test_whoever_serves_a_stopped_address_is_told_and_does_not_come_again(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        service = await site.client.serve("printer", lambda message: b"printed")
-        await site.client.stop("printer")
-        assert (await refusal(service.wait()))[0] == "serve.stopped"
-        await asyncio.sleep(0.2)
-        assert (await refusal(site.client.ask("printer", b"page")))[0] == "address.unknown"
-
-    on_bare_site(tmp_path, test)
+async def test_a_stream_that_was_stopped_is_back_with_the_next_message(bare: Site) -> None:
+    stream = await bare.client.stream("hidden", partitions=2)
+    pushes = [asyncio.ensure_future(stream.push(b"%d" % n, partition=1)) for n in range(50)]
+    await asyncio.sleep(0)
+    await bare.client.stop("ST_S_1_hidden")
+    confirmed = await asyncio.gather(*pushes)
+    assert await stream.push(b"last", partition=1) == max(confirmed) + 1
+    assert (await bare.client.about("ST_S_1_hidden")).state == "idle"
+    entries = await stream.pull(0, 1_000, partition=1)
+    assert {bytes(one.data) for one in entries} == {b"%d" % n for n in range(50)} | {b"last"}
 
 
-def test_a_client_of_streamr_is_told_that_its_subscription_was_stopped(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        client = await streamr_client(site)
-        waiting = asyncio.ensure_future(anext(await client.subscribe("open")))
-        found = await site.only("subscription", "WS_*")
-        await site.client.stop(found.route)
-        assert "stopped at its address" in (await refusal(waiting))[1]
-        assert [one.kind async for one in site.client.routes("WS_*")] == ["link"]
-
-    on_bare_site(tmp_path, test)
+async def test_a_subscriber_is_told_that_its_subscription_was_stopped(bare: Site) -> None:
+    entries = (await bare.client.stream("open")).tail(start="end")
+    waiting = asyncio.ensure_future(anext(entries))
+    found = await bare.only("subscription")
+    await bare.client.stop(found.route)
+    assert (await refusal(waiting))[0] == "subscription.stopped"
 
 
-def test_who_administers_nothing_stops_what_is_its_own(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        (own,) = [one async for one in site.stranger.routes(kind="link")]
-        await site.stranger.stop(own.route)
-        while [one.route async for one in site.stranger.routes(kind="link")] == [own.route]:
-            await asyncio.sleep(0.02)
-        assert (await refusal(site.stranger.about(own.route)))[0] == "address.unknown"
-        assert (await refusal(site.stranger.stop("ST_S_0_open")))[0] == "route.refused"
+async def test_whoever_serves_a_stopped_address_is_told_and_does_not_come_again(bare: Site) -> None:
+    service = await bare.client.serve("printer", lambda message: b"printed")
+    await bare.client.stop("printer")
+    assert (await refusal(service.wait()))[0] == "serve.stopped"
+    await asyncio.sleep(0.2)
+    assert (await refusal(bare.client.ask("printer", b"page")))[0] == "address.unknown"
 
-    on_bare_site(tmp_path, test)
+
+async def test_a_client_of_streamr_is_told_that_its_subscription_was_stopped(bare: Site) -> None:
+    client = await streamr_client(bare)
+    waiting = asyncio.ensure_future(anext(await client.subscribe("open")))
+    found = await bare.only("subscription", "WS_*")
+    await bare.client.stop(found.route)
+    assert "stopped at its address" in (await refusal(waiting))[1]
+    assert [one.kind async for one in bare.client.routes("WS_*")] == ["link"]
+
+
+async def test_who_administers_nothing_stops_what_is_its_own(bare: Site) -> None:
+    (own,) = [one async for one in bare.stranger.routes(kind="link")]
+    await bare.stranger.stop(own.route)
+    while [one.route async for one in bare.stranger.routes(kind="link")] == [own.route]:
+        await asyncio.sleep(0.02)
+    assert (await refusal(bare.stranger.about(own.route)))[0] == "address.unknown"
+    assert (await refusal(bare.stranger.stop("ST_S_0_open")))[0] == "route.refused"
 
 
 LINKS = pytest.mark.parametrize(
@@ -213,68 +202,56 @@ def test_nobody_sends_to_what_carries_no_routed_messages(tmp_path: Path, thing: 
     on_site(tmp_path, thing, test)
 
 
-def test_a_blocking_client_looks_up_the_same(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        def look() -> None:
-            url = f"noise://{site.node.addresses()['noise']}"
-            with connect_blocking(url, identity=CLIENT, node_identity=site.node.identity) as client:
-                assert client.about("ST_S_0_open").kind == "stream"
-                with client.routes("open*", kind="stream") as found:
-                    assert [one.route for one in found] == ["ST_S_0_open"]
-                client.stop("ST_S_0_open")
-                assert {one.kind for one in client.routes("noise *")} == {"link"}
+async def test_a_blocking_client_looks_up_the_same(bare: Site) -> None:
+    def look() -> None:
+        url = f"noise://{bare.node.addresses()['noise']}"
+        with connect_blocking(url, identity=CLIENT, node_identity=bare.node.identity) as client:
+            assert client.about("ST_S_0_open").kind == "stream"
+            with client.routes("open*", kind="stream") as found:
+                assert [one.route for one in found] == ["ST_S_0_open"]
+            client.stop("ST_S_0_open")
+            assert {one.kind for one in client.routes("noise *")} == {"link"}
 
-        await asyncio.to_thread(look)
-
-    on_bare_site(tmp_path, test)
+    await asyncio.to_thread(look)
 
 
-def test_a_saved_position_is_asked_at_its_address(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        await site.client.set_index("a_client", "hidden", 7, partition=1)
-        route = "IX_1_a%5Fclient_hidden"
-        asked = native.encode(native.LoadIndexRequest(5, "a_client", "hidden", 1))
-        answer = await site.client.ask(route, asked)
-        assert native.decode_response(answer.payload) == native.SavedIndexResponse(5, 7)
-        hidden = await refusal(site.stranger.ask(route, asked))
-        assert hidden == await refusal(site.stranger.ask("IX_1_nobody_nothing", asked))
-        table = site.node.observed.router.table
-        assert not [one for one in table if one.startswith(b"IX_")]
-        assert (await refusal(site.client.ask("IX_1_a", asked)))[0] == "address.unknown"
-
-    on_bare_site(tmp_path, test)
+async def test_a_saved_position_is_asked_at_its_address(bare: Site) -> None:
+    await bare.client.set_index("a_client", "hidden", 7, partition=1)
+    route = "IX_1_a%5Fclient_hidden"
+    asked = native.encode(native.LoadIndexRequest(5, "a_client", "hidden", 1))
+    answer = await bare.client.ask(route, asked)
+    assert native.decode_response(answer.payload) == native.SavedIndexResponse(5, 7)
+    hidden = await refusal(bare.stranger.ask(route, asked))
+    assert hidden == await refusal(bare.stranger.ask("IX_1_nobody_nothing", asked))
+    table = bare.node.observed.router.table
+    assert not [one for one in table if one.startswith(b"IX_")]
+    assert (await refusal(bare.client.ask("IX_1_a", asked)))[0] == "address.unknown"
 
 
-def test_a_watch_outlives_a_link_and_keeps_no_client_from_closing(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        async with await connect_to(site.node, CLIENT) as other:
-            ref = await site.node.spawn(lambda message, ctx: b"", address="watched")
-            watching = asyncio.ensure_future(other.watch("watched"))
-            for_ever = asyncio.ensure_future(other.watch("echo"))
-            await asyncio.sleep(0.05)
-            for link in [one.route async for one in site.node.routes("noise *", kind="link")]:
-                await site.node.client.stop(link)
-            await asyncio.sleep(0.05)
-            await ref.stop()
-            assert (await watching).state == "ended"
-            started = time.monotonic()
-        assert time.monotonic() - started < 5.0
-        with pytest.raises(TransportError):
-            await for_ever
-
-    on_bare_site(tmp_path, test)
+async def test_a_watch_outlives_a_link_and_keeps_no_client_from_closing(bare: Site) -> None:
+    async with await connect_to(bare.node, CLIENT) as other:
+        ref = await bare.node.spawn(lambda message, ctx: b"", address="watched")
+        watching = asyncio.ensure_future(other.watch("watched"))
+        for_ever = asyncio.ensure_future(other.watch("echo"))
+        await asyncio.sleep(0.05)
+        for link in [one.route async for one in bare.node.routes("noise *", kind="link")]:
+            await bare.node.client.stop(link)
+        await asyncio.sleep(0.05)
+        await ref.stop()
+        assert (await watching).state == "ended"
+        started = time.monotonic()
+    assert time.monotonic() - started < 5.0
+    with pytest.raises(TransportError):
+        await for_ever
 
 
-def test_what_is_behind_a_peer_is_looked_up_through_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60.0), linked(tmp_path) as (a, b):
-            await b.stream("on b")
-            found = await a.client.about("peer/b;ST_S_0_on%20b")
-            assert (found.route, found.kind) == ("peer/b;ST_S_0_on%20b", "stream")
-            listed = [one async for one in a.client.routes("stream*", at="peer/b")]
-            assert {one.kind for one in listed} == {"service"}
-            assert all(one.route.startswith("peer/b;stream") for one in listed)
-            assert (await refusal(a.client.about("peer/b;node")))[0] == "address.unknown"
-            assert (await refusal(a.client.about("peer/plain;echo")))[0] == "client.answer"
-
-    asyncio.run(main())
+async def test_what_is_behind_a_peer_is_looked_up_through_it(tmp_path: Path) -> None:
+    async with asyncio.timeout(60.0), linked(tmp_path) as (a, b):
+        await b.stream("on b")
+        found = await a.client.about("peer/b;ST_S_0_on%20b")
+        assert (found.route, found.kind) == ("peer/b;ST_S_0_on%20b", "stream")
+        listed = [one async for one in a.client.routes("stream*", at="peer/b")]
+        assert {one.kind for one in listed} == {"service"}
+        assert all(one.route.startswith("peer/b;stream") for one in listed)
+        assert (await refusal(a.client.about("peer/b;node")))[0] == "address.unknown"
+        assert (await refusal(a.client.about("peer/plain;echo")))[0] == "client.answer"

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from coroutines import handed_by
 from doc_support import ROOT
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control
@@ -18,6 +19,8 @@ from rillnode.codecs.streamr.network import Form, Wrapper, decode_frame, encode_
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import Layout
 from streamr_support import ALICE, API_KEY, BOB, Client, StreamrCore, with_streamr
+
+node = handed_by(with_streamr)
 
 PAGE: Final = ROOT / "docs" / "protocols" / "streamr.md"
 EXAMPLES: Final = {"2018": 13, "2020": 29}
@@ -116,14 +119,11 @@ def test_the_table_has_every_example() -> None:
 
 
 @rows("answered")
-def test_what_is_said_to_be_answered_is(row: Example) -> None:
-    async def test(node: StreamrCore) -> None:
-        client = await prepared(node, row)
-        wanted = _ANSWER.match(row.here)
-        assert wanted is not None
-        assert await client.ask(frame_of(row, node)) == [json.loads(wanted[1])]
-
-    with_streamr(test)
+async def test_what_is_said_to_be_answered_is(node: StreamrCore, row: Example) -> None:
+    client = await prepared(node, row)
+    wanted = _ANSWER.match(row.here)
+    assert wanted is not None
+    assert await client.ask(frame_of(row, node)) == [json.loads(wanted[1])]
 
 
 @rows("taken", "refused")

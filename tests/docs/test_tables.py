@@ -37,7 +37,7 @@ def test_jobs_take_the_configurations_that_pages_show() -> None:
     texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     shown = re.findall(r'^```text\n(\{"sink": .+?)```$', texts, re.MULTILINE | re.DOTALL)
     jobs = [msgspec.json.decode(text, type=JobConfig) for text in shown]
-    assert len(jobs) == 3
+    assert len(jobs) == 2
     (job,) = [job for job in jobs if job.derived is not None]
     assert job.derived is not None
     assert job.derived.bronze_dir == job.table_dir

@@ -10,25 +10,29 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from fuzz import native_targets, nextgraph_targets, ockam_targets, streamr_targets
+from fuzz import native_targets
 from fuzz.mutation import COMMON_TOKENS, JSON_TOKENS, Mutator
 from rillnode.codecs.errors import CodecError, ConfigError, HandshakeError
+from rooms import modules
 
-CORPUS: Final = Path(__file__).parent / "corpus"
+_ROOMS: Final = modules("fuzz")
+
+CORPUS: Final = {
+    path.stem: path
+    for directory in (Path(__file__), *(Path(str(module.__file__)) for module in _ROOMS))
+    for path in directory.parent.glob("corpus/*.hex")
+}
+"""The stored inputs by target."""
 
 TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
     **native_targets.TARGETS,
-    **ockam_targets.TARGETS,
-    **nextgraph_targets.TARGETS,
-    **streamr_targets.TARGETS,
+    **{name: target for module in _ROOMS for name, target in module.TARGETS.items()},
 }
 
 SLOW: Final = frozenset(
     {
-        *("noise_listener", "noise_dialler", "noise_records", "ockam_channel_opening"),
-        *("nextgraph_first_frame", "nextgraph_first_answer", "nextgraph_proof"),
-        *("nextgraph_from_client", "nextgraph_from_broker", "nextgraph_event"),
-        "nextgraph_letter",
+        *("noise_listener", "noise_dialler", "noise_records"),
+        *(name for module in _ROOMS for name in module.SLOW),
     }
 )
 """Those that shake hands or check signatures for each input: they get fewer of them."""
@@ -39,7 +43,7 @@ _REFUSALS: Final = (CodecError, HandshakeError, ConfigError)
 @cache
 def corpus(name: str) -> tuple[bytes, ...]:
     """The stored inputs of a target."""
-    lines = (CORPUS / f"{name}.hex").read_text("ascii").splitlines()
+    lines = CORPUS[name].read_text("ascii").splitlines()
     return tuple(map(bytes.fromhex, lines))
 
 

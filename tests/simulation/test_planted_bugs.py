@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from every_planted_bug import ALL
 from planted_bugs import Planted, requests_forgotten
-from planted_overlay_bugs import PlantedOverlay
+from planted_overlay import PlantedOverlay
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.shrink import shrink
@@ -70,6 +70,9 @@ QUICK = frozenset(
 )
 """For each rule one that breaks it within a few seeds. `make test-long` runs the others, too."""
 
+FIRST_SEEDS = {"late-saves-taken": 72}
+"""Where the search begins for what few seeds show; where it shows later, the search goes on."""
+
 
 @pytest.mark.parametrize(
     "planted",
@@ -82,7 +85,7 @@ def test_a_planted_mistake_is_found(
     planted: Planted | PlantedOverlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted.patch(monkeypatch)
-    for seed in range(SEEDS_MAX):
+    for seed in range(FIRST_SEEDS.get(planted.name, 0), SEEDS_MAX):
         broken = {violation.rule for violation in Run(planted.scenario, seed).run().violations}
         if broken & set(planted.rules):
             return

@@ -10,7 +10,9 @@ from typing import Any, Final
 import pytest
 from thespian.actors import ActorAddress
 
-from contract_load import CONFIG, NODE, broker_url, streamr_url
+from contract_load import CONFIG, NODE
+from contract_nextgraph import broker_url
+from contract_streamr import streamr_url
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph, streamr
 from rillnode.actors.engine.cell import Cell

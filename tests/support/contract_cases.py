@@ -16,53 +16,25 @@ from typing import Final, get_args
 import pytest
 from aiohttp import web_app
 
+import contract_groups
 import contract_load
-import contract_nextgraph
 import contract_queues
-import contract_released
+import contract_serving
 import contract_shared
-import contract_sink
-from contract_groups import Grouped, Patterned
-from contract_load import (
-    MEMBER,
-    NODE,
-    Channel,
-    Hub,
-    Native,
-    Nextgraph,
-    Ockam,
-    Operator,
-    Overlay,
-    Peer,
-    Round,
-    Stopped,
-    Streamr,
-    add_nodes,
-)
-from contract_nextgraph import Registrar, Removed
-from contract_queues import Worked
-from contract_released import Released
-from contract_serving import Served
-from contract_shared import OTHER, TELL_SECONDS, Away, Leaving, add_shared_nodes
-from contract_sink import Sink
+import contract_stopped
+from contract_load import NODE, Round
+from contract_rooms import PARTS, add_nodes
+from contract_shared import OTHER, TELL_SECONDS, add_shared_nodes
 from rillnode.actors.core import introduction
 from rillnode.actors.engine.faults import FAULTS, Fault, When
-from rillnode.actors.engine.kinds import RESTARTS_MAX
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.nextgraph import wallets
-from rillnode.actors.ockam import bidirectional_consumer, bidirectional_publisher, static_forwarding
-from rillnode.actors.overlay.member import MemberActor
-from rillnode.actors.overlay.messages import Instructed, Linked
-from rillnode.actors.overlay.neighbours import NeighboursActor
-from rillnode.actors.spark import sink_job
 from rillnode.node import runtime
 from rillnode.node.plugin import Host, PlugIn, Variants
 from rillnode.node.plugins import make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
-from rillnode.node.spark import process
-from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.telemetry import Tracing
 from rillnode.testing import Network, PlantedFailure, actor_classes, fail, message_types
+from rooms import TESTS
 from span_support import Kept
 
 FORGOTTEN_SECONDS: Final = 130.0
@@ -70,15 +42,6 @@ FORGOTTEN_SECONDS: Final = 130.0
 
 TIMES: Final = 2
 """Rounds under which something fails: they take long enough for what comes by itself."""
-
-AWAY_SECONDS: Final = 30.0
-"""How long aliases and subscriptions wait for whose they are here, instead of an hour."""
-
-KEY_SECONDS: Final = 20.0
-"""How long a sink's job has a key, instead of an hour."""
-
-WALLET_SECONDS: Final = 5.0
-"""How long a wallet waits for who fetches it, and he for the wallet, instead of ten minutes."""
 
 
 @dataclass(frozen=True)
@@ -95,65 +58,67 @@ class Load:
     much: bool = False
     shared: bool = False
 
-    @property
-    def sinks(self) -> SinkTables:
-        """What its nodes land: nothing, unless somebody has to do with that."""
-        return contract_sink.SINKS if {Sink, Stopped}.intersection(self.rounds) else SinkTables()
 
-
-USUAL: Final = Load(
-    (
-        *contract_load.ROUNDS, Served, Grouped, Patterned, *contract_queues.ROUNDS,
-        *contract_sink.ROUNDS,
-    )
-)  # fmt: skip
-RARE: Final = Load((Native, *contract_nextgraph.ROUNDS, *contract_released.ROUNDS))
-MUCH: Final = Load((Native, Streamr, Overlay, Peer, Removed), much=True)
-SHARED: Final = Load(
-    (
-        Native,
-        Ockam,
-        Streamr,
-        Nextgraph,
-        Grouped,
-        *contract_nextgraph.ROUNDS,
-        *contract_queues.ROUNDS,
-        *contract_shared.ROUNDS,
-    ),
-    shared=True,
+_EVERY: Final[tuple[type[Round], ...]] = (
+    *contract_load.ROUNDS,
+    *contract_serving.ROUNDS,
+    *contract_groups.ROUNDS,
+    *contract_queues.ROUNDS,
+    contract_stopped.Stopped,
+    *contract_shared.ROUNDS,
+    *(one for part in PARTS for one in part.rounds),
 )
+KINDS: Final = {one.__name__: one for one in _EVERY}
+"""All kinds of clients by their names: those of plug-ins that are not there are left out."""
+
+_RARE: Final = [one.__name__ for part in PARTS for one in part.rare]
+
+
+def _load(*names: str, much: bool = False, shared: bool = False) -> Load:
+    """A load of those kinds that are there."""
+    return Load(tuple(KINDS[name] for name in names if name in KINDS), much, shared)
+
+
+USUAL: Final = _load(*(KINDS.keys() - {"Away", "Leaving", *_RARE}))
+RARE: Final = _load("Native", *_RARE)
+MUCH: Final = _load("Native", "Streamr", "Overlay", "Peer", "Removed", much=True)
+SHARED: Final = _load(
+    "Native", "Ockam", "Streamr", "Nextgraph", "Grouped", "Registrar", "Removed", "Worked", "Away",
+    "Leaving", shared=True,
+)  # fmt: skip
 
 EVERYBODY: Final = tuple(dict.fromkeys((*USUAL.rounds, *RARE.rounds)))
 TOGETHER: Final = (Load(EVERYBODY), Load(EVERYBODY, much=True), SHARED)
 """All kinds of clients at once; no node has both a store of its own and one that is shared."""
 
-ALONE: Final = (
-    Sink, Ockam, Served, Grouped, Patterned, Worked, Hub, Released, Native, Stopped, Operator,
-    Removed, Nextgraph, Registrar, Channel, Overlay, Streamr, Peer,
-)  # fmt: skip
+ALONE: Final = _load(
+    "Sink", "Ockam", "Served", "Grouped", "Patterned", "Worked", "Hub", "Released", "Native",
+    "Stopped", "Operator", "Removed", "Nextgraph", "Registrar", "Channel", "Overlay", "Streamr",
+    "Peer",
+).rounds  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
 TOGETHER_MAX: Final = 3
 """So many kinds do at once what a case is tried under, of those that come to it by themselves."""
 
 FURTHER: Final = (
-    Load((Sink, Hub)),
-    Load((Native, Overlay)),
-    Load((Channel, Operator)),
-    Load((Hub, Operator)),
-    Load((Hub, Removed)),
-    Load((Nextgraph, Removed)),
-    Load((Native, Channel)),
-    Load((Streamr,), much=True),
-    Load((Overlay,), much=True),
-    Load((Removed,), much=True),
-    Load((Away,), shared=True),
-    Load((Leaving,), shared=True),
-    Load((Registrar,), shared=True),
-    Load((Native,), shared=True),
-    Load((Grouped,), shared=True),
-    Load((Removed,), shared=True),
-    Load((Nextgraph,), shared=True),
+    _load("Sink", "Hub"),
+    _load("Native", "Overlay"),
+    _load("Channel", "Operator"),
+    _load("Hub", "Operator"),
+    _load("Hub", "Removed"),
+    _load("Nextgraph", "Removed"),
+    _load("Native", "Channel"),
+    _load("Streamr", much=True),
+    _load("Overlay", much=True),
+    _load("Removed", much=True),
+    _load("Away", shared=True),
+    _load("Leaving", shared=True),
+    _load("Registrar", shared=True),
+    _load("Native", shared=True),
+    _load("Grouped", shared=True),
+    _load("Removed", shared=True),
+    _load("Nextgraph", shared=True),
 )
 """What comes to the cases that no kind comes to by itself."""
 
@@ -163,11 +128,7 @@ Case = tuple[type[Worker], type | None]
 ROOMS: Final = {
     "apps": ("apps.",),
     "links": ("core.links.",),
-    "nextgraph": ("nextgraph.",),
-    "ockam": ("ockam.",),
     "queues": ("core.queues.",),
-    "overlay": ("overlay.",),
-    "streamr": ("streamr.",),
     "streams": (
         "core.backup.",
         "core.groups.",
@@ -177,7 +138,10 @@ ROOMS: Final = {
         "core.streams.",
         "spark.",
     ),
-    "telemetry": ("telemetry.",),
+    **{
+        path.parts[-3]: (f"{path.parts[-3]}.",)
+        for path in TESTS.glob("*/unit/test_failing_once.py")
+    },
 }
 """Where actors are, by the file of tests in which each of theirs fails: a file is one worker's."""
 
@@ -208,12 +172,7 @@ def cases_of(room: str) -> list[Case]:
     return [one for one in CASES if name_of(one[0]).startswith(ROOMS[room])]
 
 
-FIRST: Final[dict[str, tuple[type[Worker], type, int]]] = {
-    # A member that begins anew tells the actors of all that is shared.
-    "overlay.neighbours.NeighboursActor: BeganAnew": (MemberActor, Linked, 1),
-    # It makes another where one was given up.
-    "overlay.member.MemberActor: _Respawn": (NeighboursActor, Instructed, 6 * RESTARTS_MAX),
-}
+FIRST: Final = {case: what for part in PARTS for case, what in part.first.items()}
 """To what only a failure leads: which class fails at which message before, and how often."""
 
 
@@ -242,7 +201,8 @@ async def contract_holds(rounds: list[Round], network: Network) -> None:
     world = network._world  # pyright: ignore[reportPrivateUsage]
     links = world.network.connections()
     assert all(number == 1 and world.nodes.keys() >= {*ends} for ends, number in links.items())
-    for name in world.nodes.keys() & {NODE, MEMBER, OTHER}:
+    members = {name for part in PARTS for name in part.members}
+    for name in world.nodes.keys() & {NODE, OTHER, *members}:
         node = network.running(name)
         assert [check for check in node.checks() if not check.ok] == []
         sockets = sum(number for ends, number in links.items() if name in ends)
@@ -275,21 +235,16 @@ def with_node(
         pytest.MonkeyPatch.context() as patch,
         Network(seed=7, shared=load.shared) as network,
     ):
-        for module in (bidirectional_consumer, bidirectional_publisher):
-            patch.setattr(module, "STREAM_SUBSCRIBER_AWAY_SECONDS_MAX", AWAY_SECONDS)
-        patch.setattr(static_forwarding, "ALIAS_KEPT_SECONDS", AWAY_SECONDS)
-        patch.setattr(wallets, "NEXTGRAPH_WALLET_SECONDS", WALLET_SECONDS)
-        patch.setattr(wallets, "_KEPT_MS", int(WALLET_SECONDS * 1_000))
-        patch.setattr(process, "launcher", contract_sink.launcher)
-        patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
+        for part in PARTS:
+            part.quicken(patch)
         patch.setattr(introduction, "TELL_SECONDS", TELL_SECONDS)
         if traced:
             # OpenTelemetry starts threads to make one, which simulated nodes cannot.
             patch.setattr(runtime, "make_plug_ins", partial(with_spans, Kept()))
         if load.shared:
-            add_shared_nodes(network)
+            add_shared_nodes(network, load.rounds)
         else:
-            add_nodes(network, load.sinks)
+            add_nodes(network, load.rounds)
         second = OTHER if load.shared else NODE
 
         async def application() -> None:

@@ -107,3 +107,6 @@ class Patterned(Round):
 
     async def check(self) -> None:
         pass  # nothing is kept of it
+
+
+ROUNDS: Final = (Grouped, Patterned)

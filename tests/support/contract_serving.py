@@ -81,3 +81,6 @@ def cut(client: Client) -> None:
     link = client._session._link  # pyright: ignore[reportPrivateUsage]
     if link is not None:
         link.close("cut")
+
+
+ROUNDS: Final = (Served,)

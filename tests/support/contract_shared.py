@@ -1,23 +1,18 @@
 """More of the load on simulated nodes: on two that keep their streams in one log."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
-import aiohttp
 from msgspec.structs import replace
 
-from contract_load import CONFIG, NODE, Round, streamr_url
+from contract_load import CONFIG, NODE, Round
+from contract_rooms import PARTS
 from rillnode.actors.log.shared.port import unreachable
 from rillnode.node.config import StoreTable
-from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.simulation.shared_disk import SharedDisk
-from rillnode.node.streamr.client.endpoints import endpoints_of
-from rillnode.node.streamr.client.login import Login
-from rillnode.node.streamr.client.rest import Rest
-from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import Network
-from streamr_keys_support import PUBLISHER
 
 OTHER: Final = "o"
 LEAVING: Final = "l"
@@ -29,18 +24,18 @@ BACK_SECONDS: Final = 2.0
 """Virtual time in which a node hears again of what others do."""
 
 
-def add_shared_nodes(network: Network) -> None:
-    """Add the node that all of this is about, and another one of its store."""
-    kept = [one for one in CONFIG.tables if isinstance(one, StreamrListener | NextgraphListener)]
+def add_shared_nodes(network: Network, rounds: Sequence[type[Round]]) -> None:
+    """Add the node that all of this is about, and two more of its store."""
     # As nodes of a log are configured, which tell each other where they are.
     store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:4222",))
-    config = replace(CONFIG, tables=[*kept, ServicesTable()], store=store)
     for name in (NODE, OTHER, LEAVING):
-        network.add_node(name, config=replace(config, name=name))
+        kept = [one for part in PARTS if part.of_shared_logs for one in part.tables(name, rounds)]
+        config = replace(CONFIG, name=name, tables=[*kept, ServicesTable()], store=store)
+        network.add_node(name, config=config)
 
 
 class Away(Round):
-    """Makes and removes streams, and logs out, while the other node's store refuses all."""
+    """Does all that other nodes hear of while the other node's store refuses all."""
 
     async def talk(self) -> None:
         disk = self.network._world.nodes[OTHER].disk  # pyright: ignore[reportPrivateUsage]
@@ -52,10 +47,8 @@ class Away(Round):
                 await self.once("create", client.stream(f"kept-{self.number}"))
                 await self.once("create another", client.stream("removed"))
                 await self.once("remove", client.remove("removed"))
-            async with aiohttp.ClientSession() as http:
-                url = endpoints_of(streamr_url(NODE)).rest
-                login = Login(http, url, key=PUBLISHER)
-                await self.once("log out", Rest(http, url, login.token).post("/logout", {}))
+            for part in PARTS:
+                await part.act_unheard(self)
             await asyncio.sleep(AWAY_SECONDS)
         finally:
             store._refusal = None  # pyright: ignore[reportPrivateUsage]

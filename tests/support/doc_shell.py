@@ -50,29 +50,6 @@ NOT_RUN: Final[dict[Name, str]] = {
         "helm install edge configs/chart -f values.yaml",
     ): "it needs a cluster; .ci/lint-deployment renders the chart",
     ("docs/how-to/monitoring.md", "pip install '.[telemetry]'"): _INSTALLS,
-    ("docs/how-to/notebook.md", "pip install '.[spark,spark-jre,plots]' jupyterlab"): (_INSTALLS),
-    (
-        "docs/how-to/notebook.md",
-        "cd examples",
-    ): "it takes seven minutes and a browser; test_flights.py runs the notebook",
-    (
-        "docs/how-to/power-cut-test.md",
-        '.venv/bin/python -m pytest -m "long or not long" tests/*/integration -k kill',
-    ): _IS_TESTS,
-    (
-        "docs/how-to/power-cut-test.md",
-        '.venv/bin/python -m pytest -m "long or not long" '
-        "tests/kernel/integration/test_power_cut.py",
-    ): _IS_TESTS,
-    (
-        "docs/how-to/power-cut-test.md",
-        ".venv/bin/python -m pytest -m long tests/jetstream/integration/test_power_cut.py",
-    ): _IS_TESTS,
-    (
-        "docs/how-to/power-cut-test.md",
-        ".venv/bin/python -m pytest -m long -s "
-        "tests/jetstream/integration/test_random_faults.py \\",
-    ): _IS_TESTS,
     (
         "docs/how-to/write-a-plugin.md",
         "pip install -e examples/plugin",

@@ -7,11 +7,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
-from nextgraph_support import make_event
 from rillnode.codecs.entries import EntryKind
-from rillnode.codecs.nextgraph.events import EVENT
 from rillnode.node.spark.derived import LagNotes
 from rillnode.node.spark.tables import LAG
+from rooms import modules
 from streamr_samples import START_MS, make_message
 
 TABLES: Final = (
@@ -34,7 +33,8 @@ def make_tables(spark: SparkSession, directory: Path) -> None:
     pipeline.run_gold()
     kinds = b'{"celsius": 21.5}', b"a text", b"\xff\x00"
     pipeline.land(*kinds, kind=EntryKind.BYTES, partition=1, received_at=START_MS + 60_001)
-    pipeline.land(EVENT.encode(make_event()[0]), kind=EntryKind.NEXTGRAPH, partition=2)
+    for module in modules("rows"):
+        pipeline.land(module.DATA, kind=module.KIND, partition=2)
     encrypted = make_message(90_000, content="00ff", encryption_type=2, group_key_id="key-1")
     other = make_message(90_001, chain="other", content='{"n":2}')
     pipeline.land(encrypted, other, chain[0], received_at=START_MS + 90_123)

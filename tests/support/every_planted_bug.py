@@ -6,13 +6,12 @@ from planted_further_bugs import PLANTED_FURTHER
 from planted_last_bugs import PLANTED_LAST
 from planted_lasting_bugs import PLANTED_LASTING
 from planted_link_bugs import PLANTED_LINKS
-from planted_nextgraph_bugs import PLANTED_NEXTGRAPH
-from planted_overlay_bugs import PLANTED_OVERLAY, PlantedOverlay
+from planted_overlay import PlantedOverlay
 from planted_rarer_bugs import PLANTED_RARER
 from planted_service_bugs import PLANTED_SERVICES
 from planted_shared_work_bugs import PLANTED_SHARED_WORK
 from planted_store_bugs import PLANTED_STORE
-from planted_streamr_bugs import PLANTED_STREAMR
+from rooms import modules
 
 ALL: tuple[Planted | PlantedOverlay, ...] = (
     *PLANTED,
@@ -20,11 +19,9 @@ ALL: tuple[Planted | PlantedOverlay, ...] = (
     *PLANTED_SERVICES,
     *PLANTED_LASTING,
     *PLANTED_RARER,
-    *PLANTED_OVERLAY,
     *PLANTED_LINKS,
     *PLANTED_CHANNELS,
-    *PLANTED_STREAMR,
-    *PLANTED_NEXTGRAPH,
+    *(one for module in modules("planted") for one in module.PLANTED),
     *PLANTED_FURTHER,
     *PLANTED_LAST,
     *PLANTED_SHARED_WORK,

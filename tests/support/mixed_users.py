@@ -1,4 +1,4 @@
-"""Ockam, Streamr and NextGraph clients at several nodes of one log, and what was confirmed to them.
+"""Clients of all protocols at several nodes of one log, and what was confirmed to them.
 
 Each producer pushes one text after the other, and pushes again at another node what was not
 confirmed. So each text that was confirmed is there, and is there at most as often as it was tried;
@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit, identity
 from node_processes import NodeProcess
 from ockam_peer import OckamPeer
-from rillnode import nextgraph, streamr
-from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.stream import (
     CreateRequest,
@@ -30,9 +28,8 @@ from rillnode.codecs.routing.stream import (
     decode_response,
     encode_request,
 )
-from rillnode.node.streamr.client.endpoints import endpoints_of
+from rooms import modules
 from shared_log_load import NEVER, STREAM, connected
-from streamr_keys_support import PUBLISHER, rsa_key
 
 PATIENCE_SECONDS: Final = 25.0
 """Without an answer for so long a node is left for the next one."""
@@ -40,9 +37,6 @@ PATIENCE_SECONDS: Final = 25.0
 PRODUCERS: Final = 2
 PAUSE_SECONDS: Final = 0.05
 """Between two pushes, which leaves the machine to the faults."""
-
-BROKER: Final = identity("broker")
-"""All nodes are one broker to NextGraph's clients."""
 
 LOST: Final = (RillnodeError, TimeoutError, OSError, EOFError, aiohttp.ClientError)
 
@@ -54,11 +48,7 @@ def more_of(host: str) -> str:
     """What a node's configuration needs for these clients, at its address."""
     listeners = "".join(
         f'[{name}]\nlisten = "{host}:{port}"\nallow_plain = true\n{more}'
-        for name, port, more in (
-            ("ockam", 4000, ""),
-            ("streamr", 8890, ""),
-            ("nextgraph", 1440, 'registration = "open"\n'),
-        )
+        for name, port, more in (("ockam", 4000, ""), *(one.LISTENER for one in modules("mixed")))
     )
     grants = "".join(
         f'[[grant]]\nwho = "{who}"\nstreams = "{streams}"\nmay = {may}\n'
@@ -225,88 +215,6 @@ class OckamUsers(Users):
         return [data.decode() for data in await self._log(node)]
 
 
-class StreamrUsers(Users):
-    """Publish signed messages, and have each be settled."""
-
-    stream = "sensors"
-
-    @asynccontextmanager
-    async def _client(self, host: str) -> AsyncGenerator[streamr.Client]:
-        endpoints = endpoints_of(f"ws://{host}:8890")
-        client = streamr.Client(endpoints, key=PUBLISHER, reconnect=False, make_rsa_key=rsa_key)
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await client.open()
-            yield client
-        finally:
-            with suppress(*LOST):
-                await asyncio.wait_for(client.close(), 5.0)
-
-    @asynccontextmanager
-    async def connected(self, host: str, who: int) -> AsyncGenerator[Push]:
-        async with self._client(host) as client:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await client.get_or_create_stream(self.stream)
-
-            async def push(text: str) -> None:
-                await client.publish(self.stream, text)
-                await client.flush()
-
-            yield push
-
-    async def texts_at(self, host: str, node: NodeProcess) -> list[str]:
-        async with self._client(host) as client:
-            stored = client.resend(self.stream, streamr.From(0))
-            return [str(message.content) async for message in stored]
-
-
-class NextgraphUsers(Users):
-    """Publish commits to one topic, each producer's after the one before."""
-
-    stream = topic_stream(INNER.id, TOPIC.public_key)
-
-    def __init__(self, nodes: Sequence[NodeProcess], hosts: Sequence[str]) -> None:
-        super().__init__(nodes, hosts)
-        self._last: dict[int, list[bytes]] = {}
-        self._texts: dict[bytes, str] = {}
-
-    def copies_max(self, text: str) -> int:
-        """Once, however often it was tried."""
-        return 1
-
-    @asynccontextmanager
-    async def _client(self, host: str) -> AsyncGenerator[nextgraph.Client]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            client = await nextgraph.connect(
-                f"ws://{host}:1440", broker=BROKER.public_key, user=ALICE
-            )
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await client.pin(REPO, ACCESS, publish=[TOPIC])
-            yield client
-        finally:
-            with suppress(*LOST):
-                await asyncio.wait_for(client.close(), 5.0)
-
-    @asynccontextmanager
-    async def connected(self, host: str, who: int) -> AsyncGenerator[Push]:
-        async with self._client(host) as client:
-
-            async def push(text: str) -> None:
-                made = commit(text.encode(), self._last.get(who))
-                self._texts[made.reference.id] = text
-                await client.publish(INNER, TOPIC, BRANCH, made)
-                self._last[who] = [made.reference.id]
-
-            yield push
-
-    async def texts_at(self, host: str, node: NodeProcess) -> list[str]:
-        async with self._client(host) as client:
-            events = client.sync(INNER, TOPIC.public_key)
-            ids = [nextgraph.open_event(event, BRANCH).reference.id async for event in events]
-            return [self._texts.get(one, f"unknown {one.hex()}") for one in ids]
-
-
 class Savers(Users):
     """Save positions of a native stream, and look for each other's: none goes back."""
 
@@ -349,4 +257,11 @@ def _saver(who: int) -> str:
 
 def all_users(nodes: Sequence[NodeProcess], hosts: Sequence[str]) -> Iterable[Users]:
     """Producers of each of these kinds."""
-    return [kind(nodes, hosts) for kind in (OckamUsers, StreamrUsers, NextgraphUsers, Savers)]
+    kinds = (OckamUsers, Savers, *(module.USERS for module in modules("mixed")))
+    return [kind(nodes, hosts) for kind in kinds]
+
+
+def prepare(data: Path) -> None:
+    """Put what these clients ask for into a node's data directory, before it starts."""
+    for module in modules("mixed"):
+        module.prepare(data)

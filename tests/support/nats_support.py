@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 from pausing import pause
 from ports import free_port
+from rillnode.actors.core.streams import retention
 from rillnode.node.config import Config, StoreTable
 
 
@@ -257,3 +258,16 @@ def on_jetstream(config: Config, *servers: NatsServer, replicas: int = 1) -> Con
         shards=SHARDS,
     )
     return msgspec.structs.replace(config, name=config.data_dir.name, store=store)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of the test's own."""
+    with running_nats(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes look often for what is to be trimmed."""
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.1)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from planted_bugs import Patch, Planted, always
-from planted_overlay_bugs import PlantedOverlay
+from planted_overlay import PlantedOverlay
 from planted_service_bugs import CALLERS, CONSUMERS
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always
-from planted_overlay_bugs import PlantedOverlay
+from planted_overlay import PlantedOverlay
 from planted_service_bugs import CALLERS
 from rillnode.actors.core.delivery import LinkLost, Origin
 from rillnode.actors.core.links.connection import SLICE_FRAMES, ConnectionActor

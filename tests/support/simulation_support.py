@@ -12,6 +12,7 @@ from rillnode.node.simulation.scenario import (
     RandomFaults,
     Scenario,
 )
+from rooms import TESTS
 
 KINDS: Final[list[FaultKind]] = [kind for kind in get_args(FaultKind) if kind not in LOG_KINDS]
 """Faults of nodes that have stores of their own."""
@@ -66,5 +67,8 @@ NEXTGRAPH: Final = Scenario(
     random_faults=RandomFaults(count=5),
 )
 
-BY_CLIENTS: Final = {"native": SMALL, "ockam": OCKAM, "streamr": STREAMR, "nextgraph": NEXTGRAPH}
+_EACH: Final = {"native": SMALL, "ockam": OCKAM, "streamr": STREAMR, "nextgraph": NEXTGRAPH}
+BY_CLIENTS: Final = {
+    name: one for name, one in _EACH.items() if name == "native" or (TESTS / name).is_dir()
+}
 """Runs with each protocol's clients."""

@@ -161,7 +161,7 @@ Message = Delivery | LinkLost | RightsChanged | StreamRecord | StreamRemoved | G
 
 
 class GroupActor(Worker):
-    """One group, or the single consumers of one name, of one stream, at one node.
+    """A group's members at one node, or a name's single consumers, at `GR_<name>_<stream>`.
 
     It ends when it has no members, and at its first failure: they are told, and join anew.
     """

@@ -143,7 +143,7 @@ class ConnectionEvents(LinkActorEvents[Link]):
 
 
 class ConnectionActor(Worker):
-    """One open link."""
+    """The connection of an open link, at a random address."""
 
     mailbox_messages_max = 8_192
     spare: ClassVar = {

@@ -234,7 +234,7 @@ class AcceptedEvents(ConnectionEvents):
 
 
 class PeerActor(Worker):
-    """One peer.
+    """A configured peer, at `peer/<name>`, or an address that is dialled.
 
     Messages go out in the order in which they came. Those that come while there is no link, or
     while the peer does not take what it was sent, wait within bounds, and count for the origin as

@@ -58,7 +58,7 @@ class _Asked(ServiceRequest):
 
 
 class LookupActor(Worker):
-    """One per node, under `ADDRESS`."""
+    """Looks up routes, at `about`; one per node."""
 
     mailbox_messages_max = 4_096
     on_failure = "restart"

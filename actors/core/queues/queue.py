@@ -209,7 +209,7 @@ Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
 
 
 class QueueActor(Worker):
-    """One queue of one stream; made by the first message to its address, ends when idle.
+    """A work queue, at `WQ_<queue>_<stream>`; made by the first message, ends when idle.
 
     It ends at its first failure, too: what it had in memory is in the record, and its workers are
     told, and ask anew.

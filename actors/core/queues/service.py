@@ -99,7 +99,7 @@ async def listed_queues(
 
 
 class QueueService(Worker):
-    """Lists work queues; one per node, at `ADDRESS`."""
+    """Lists work queues, at `queues`; one per node."""
 
     mailbox_messages_max = 4_096
     on_failure = "restart"

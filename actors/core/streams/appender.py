@@ -130,7 +130,7 @@ class Partitions:
 
 
 class AppenderService(Worker):
-    """Hands each link's requests to an actor of its own; one per node, at `ADDRESS`."""
+    """Hands each link's appends to an actor of its own, at `appender`; one per node."""
 
     mailbox_messages_max = 16_384
     on_failure = "resume"

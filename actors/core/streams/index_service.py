@@ -105,7 +105,7 @@ class _Asked(ServiceRequest):
 
 
 class IndexService(Worker):
-    """One per node, under `ADDRESSES`: owner of all saved positions."""
+    """Owns all saved positions, at `stream_index` and its other names; one per node."""
 
     mailbox_messages_max = 16_384
     spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX}

@@ -50,7 +50,7 @@ Task = tuple[StreamRecord, int]
 
 
 class RetentionActor(Worker):
-    """One per node. Streams without limits cost it nothing.
+    """Trims streams to their limits; one per node. Streams without limits cost it nothing.
 
     At its start it looks at every stream once, and counts for the quotas what it finds; where that
     does not last, again and again: others append, and a stream comes to hand when it is used, of

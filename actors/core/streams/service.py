@@ -70,7 +70,7 @@ class _Ask(ServiceRequest):
 
 
 class StreamService(Worker):
-    """One per node, under `ADDRESSES`."""
+    """The stream service, at `stream` and its other names; one per node."""
 
     mailbox_messages_max = STREAM_CHANGES_MAX
     on_failure = "restart"

@@ -78,7 +78,7 @@ Message = Request | StreamRecord | StreamRemoved | _Expire | _Leave
 
 
 class StreamActor(Worker):
-    """One partition of one stream."""
+    """A partition of a stream, at `ST_S_<partition>_<name>`."""
 
     mailbox_messages_max = 4_096
     spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, _Leave: 1}

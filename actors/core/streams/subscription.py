@@ -48,7 +48,7 @@ Message = Grown | Delivery | Removed | RightsChanged | _Retry
 
 
 class SubscriptionActor(Worker):
-    """One subscription; it ends with its link, with its stream, or on request.
+    """A subscription, at a random address; it ends with its link, with its stream, or on request.
 
     It ends at its first failure, too, as where it stood is not known then; its subscriber is told
     of any end that it has not asked for, and follows anew from where it is.

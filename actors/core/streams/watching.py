@@ -36,7 +36,7 @@ Message = Known | Gone | Delivery | _List
 
 
 class StreamWatchActor(Worker):
-    """One watch of a link for streams of a pattern; it ends with the link, or on request.
+    """A link's watch for streams of a pattern; it ends with the link, or on request.
 
     It lists them first, and then tells of each that is made, or has more partitions, as long as its
     link may follow that. Where they are too many it says so, and ends.

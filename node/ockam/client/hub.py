@@ -24,6 +24,17 @@ PATIENCE_SECONDS: Final = 60.0
 class Hub:
     """The services of an Ockam node at the end of a route; no connection of its own.
 
+    A push without a confirm is sent again after `answer_seconds`: it is stored at least once, and
+    perhaps out of order. A confirm means what the hub means by it. A hub that is away is asked
+    again for `patience_seconds`; its streams are created again, which finds those that still exist.
+    A consumer whose saved position is gone reads from the first entry. Hubs do not confirm saved
+    positions: `set_index` reads one back, and a consumer does so when it ends.
+
+    Released hubs in memory share positions between the partitions of a stream: each consumer needs
+    a name of its own. Entries of more than 65,000 bytes with their routes are lost on u16 links,
+    and so are answers: set the `limit` of `pull` and `consumer` accordingly. Positions at hubs of
+    2021-04 cannot be read.
+
     Args:
         way: carries what is asked and answered, a client or a secure channel; the hub is there as
             long as that is.

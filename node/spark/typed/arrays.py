@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark import tables
 from rillnode.node.spark.typed.columns import (
     SECONDS_MAX,
     SECONDS_MIN,
@@ -20,31 +21,28 @@ from rillnode.node.spark.typed.columns import (
 )
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-PLACE: Final = pa.schema(
-    [
-        pa.field("_stream", pa.string()),
-        pa.field("_partition", pa.int32()),
-        pa.field("_index", pa.int64()),
-        pa.field("_received_at", TIMESTAMP),
-        pa.field("_created_at", TIMESTAMP),
-    ]
+PLACE_COLUMNS: Final = (
+    tables.Column("_stream", pa.string(), "the stream's name"),
+    tables.Column("_partition", pa.int32(), "the partition; in Iceberg tables `_stream_partition`"),
+    tables.Column("_index", pa.int64(), "where the entry stands in the partition"),
+    tables.Column("_received_at", TIMESTAMP, "when the node took it"),
+    tables.Column("_created_at", TIMESTAMP, "when the stream was created"),
 )
+PLACE: Final = tables.arrow_schema(PLACE_COLUMNS)
 """Where a row's entry stands; all of it together is unique."""
 ICEBERG_NAMES: Final = {"_partition": "_stream_partition"}
 """What columns are called in Iceberg's tables whose names Iceberg keeps for itself."""
 OWN_NAMES: Final = {other: name for name, other in ICEBERG_NAMES.items()}
 REST: Final = pa.field("_rest", pa.string())
 """The fields of an entry that the schema does not have, as JSON, where they are kept."""
-REJECTS: Final = pa.schema(
-    [
-        *PLACE,
-        pa.field("kind", pa.string()),
-        pa.field("data", pa.binary()),
-        pa.field("reason", pa.string()),
-        pa.field("schema_version", pa.int32()),
-        pa.field("rejected_at", TIMESTAMP),
-    ]
+REJECT_COLUMNS: Final = (
+    tables.Column("kind", pa.string(), "as in bronze"),
+    tables.Column("data", pa.binary(), "as in bronze"),
+    tables.Column("reason", pa.string(), "why the entry does not fit, with the path in it"),
+    tables.Column("schema_version", pa.int32(), "number of the schema that it did not fit"),
+    tables.Column("rejected_at", TIMESTAMP, "when"),
 )
+REJECTS: Final = tables.arrow_schema((*PLACE_COLUMNS, *REJECT_COLUMNS))
 """Entries that did not fit, as they are in bronze."""
 
 KIND: Final = b"rillnode.kind"

@@ -12,12 +12,13 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import (
     add_actions,
+    commit,
     committing,
     create_table,
     read_rows,
@@ -135,25 +136,16 @@ class OpenDeltaTable:
             return
         actions = add_actions(added, data_change=True) + remove_actions(removed)
         before = self.table.version()
-        self.table.create_write_transaction(
-            actions,
-            "append",
-            self.table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=list(numbers), custom_metadata=told or None
-            ),
-        )
-        self.table.update_incremental()
+        commit(self._location, self.table, actions, numbers, told)
         if self._numbers_of == before == self.table.version() - 1:
             self._numbers |= {one.app_id: one.version for one in numbers}
             self._numbers_of = self.table.version()
-        sync_log(self._location, before, self.table.version())
 
     def noted(self, name: str, commits_max: int) -> Iterator[Any]:
         """What the newest commits have noted under a name, the newest first."""
-        for commit in self.table.history(commits_max):
-            if name in commit:
-                yield commit[name]
+        for one in self.table.history(commits_max):
+            if name in one:
+                yield one[name]
 
 
 class DeltaStore:
@@ -290,14 +282,9 @@ class DeltaStore:
             with committing(self.name):
                 table.update_incremental()
                 if table.version() == before:
-                    table.create_write_transaction(
-                        add_actions(files, data_change=True),
-                        "overwrite",
-                        Schema.from_arrow(ordered),
-                        commit_properties=CommitProperties(max_commit_retries=0),
-                    )
-                    table.update_incremental()
-                    sync_log(self.name, before, table.version())
+                    actions = add_actions(files, data_change=True)
+                    columns = Schema.from_arrow(ordered)
+                    commit(self.name, table, actions, schema=columns, retries=0)
                     return
             self.remove([one.name for one in files])
         text = f"{self.name} is written by others all the time, and cannot be widened"
@@ -314,8 +301,8 @@ class DeltaStore:
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
         table = self._live.open()
-        for commit in table.history() if table is not None else ():
-            pair = cast("dict[str, Any]", commit.get("pair") or {})
+        for one in table.history() if table is not None else ():
+            pair = cast("dict[str, Any]", one.get("pair") or {})
             if pair.get("number") == number:
                 return pair
         return None

@@ -31,7 +31,11 @@ _REQUEST_ID: Final = "resend"
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The newest `count` messages, oldest first; servers have an upper limit of 10,000."""
+    """The newest messages, oldest first.
+
+    Attributes:
+        count: how many; servers have an upper limit of 10,000.
+    """
 
     count: int
 

@@ -32,7 +32,10 @@ class StreamInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A server's description of a stream.
 
     Attributes:
+        id: the stream's id, by which messages name it.
         partitions: their number.
+        name: what people call it.
+        description: what people say of it.
         require_signed_data: unsigned messages are refused.
         require_encrypted_data: messages in clear are refused.
     """
@@ -49,8 +52,10 @@ class Permission(Struct, frozen=True, kw_only=True):
     """One permission on a stream.
 
     Attributes:
-        user: an address or a user's name; None: everybody.
         operation: as the server calls it: `stream_` and an Operation.
+        id: the server's name for the permission, by which it is deleted.
+        user: an address or a user's name; None: everybody.
+        anonymous: whether it is everybody's.
     """
 
     operation: str

@@ -11,12 +11,15 @@ import pytest
 from aiohttp import web
 
 from chromium import CHROMIUM, browsing
+from coroutines import handed_by
 from doc_support import ROOT
 from gateway_support import READER, WRITER, Site, gateway_config, served
 from npm_support import npm_packages
 from ports import free_address
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.runtime import Node
+
+site = handed_by(served, of=gateway_config)
 
 SCRIPTS = Path(__file__).with_name("eventsource_client")
 SECONDS = 60.0
@@ -30,8 +33,8 @@ SECONDS = 60.0
         ("application/octet-stream", b"\0\xff", {"base64": "AP8="}),
     ],
 )
-def test_events_of_the_cloudevents_sdk(
-    tmp_path: Path, content_type: str, data: Any, stored: dict[str, Any]
+async def test_events_of_the_cloudevents_sdk(
+    site: Site, content_type: str, data: Any, stored: dict[str, Any]
 ) -> None:
     sdk = pytest.importorskip("cloudevents.core.bindings.http")
     events = pytest.importorskip("cloudevents.core.v1.event")
@@ -41,45 +44,37 @@ def test_events_of_the_cloudevents_sdk(
         "datacontenttype": content_type, "partitionkey": "d1",
     }  # fmt: skip
     event = events.CloudEvent(attributes, data)
-
-    async def test(site: Site) -> None:
-        for message in (sdk.to_structured_event(event), sdk.to_binary_event(event)):
-            answer = await site.writer.call("POST", "/streams/s", message.body, message.headers)
-            assert answer.status == 200, answer.body
-        one, other = (await site.reader.get("/streams/s")).body
-        for entry in (one, other):
-            assert stored.items() <= entry.items()
-            assert entry["key"] == "d1"
-            headers = entry["headers"]
-            assert headers["ce-subject"] == "50% \u20ac"
-            assert headers["content-type"] == content_type
-            time = datetime.fromisoformat(headers["ce-time"].replace("Z", "+00:00"))
-            assert time == attributes["time"]
-        assert one["headers"].keys() == other["headers"].keys()
-
-    served(gateway_config(tmp_path), test)
+    for message in (sdk.to_structured_event(event), sdk.to_binary_event(event)):
+        answer = await site.writer.call("POST", "/streams/s", message.body, message.headers)
+        assert answer.status == 200, answer.body
+    one, other = (await site.reader.get("/streams/s")).body
+    for entry in (one, other):
+        assert stored.items() <= entry.items()
+        assert entry["key"] == "d1"
+        headers = entry["headers"]
+        assert headers["ce-subject"] == "50% \u20ac"
+        assert headers["content-type"] == content_type
+        time = datetime.fromisoformat(headers["ce-time"].replace("Z", "+00:00"))
+        assert time == attributes["time"]
+    assert one["headers"].keys() == other["headers"].keys()
 
 
-def test_httpx_sse_follows(tmp_path: Path) -> None:
+async def test_httpx_sse_follows(site: Site) -> None:
     httpx = pytest.importorskip("httpx")
     httpx_sse = pytest.importorskip("httpx_sse")
-
-    async def test(site: Site) -> None:
-        await site.writer.push_texts("s", ["0", "1", "2"])
-        url, headers = f"{site.base}/streams/s/tail?from=0", site.reader.headers()
-        seen: list[tuple[str, Any]] = []
-        async with (
-            httpx.AsyncClient(timeout=SECONDS) as client,
-            httpx_sse.aconnect_sse(client, "GET", url, headers=headers) as source,
-        ):
-            async for event in source.aiter_sse():
-                if event.data:  # it tells of ids that come alone, too
-                    seen.append((event.id, event.json()["text"]))
-                if len(seen) == 3:
-                    break
-        assert seen == [("1", "0"), ("2", "1"), ("3", "2")]
-
-    served(gateway_config(tmp_path), test)
+    await site.writer.push_texts("s", ["0", "1", "2"])
+    url, headers = f"{site.base}/streams/s/tail?from=0", site.reader.headers()
+    seen: list[tuple[str, Any]] = []
+    async with (
+        httpx.AsyncClient(timeout=SECONDS) as client,
+        httpx_sse.aconnect_sse(client, "GET", url, headers=headers) as source,
+    ):
+        async for event in source.aiter_sse():
+            if event.data:  # it tells of ids that come alone, too
+                seen.append((event.id, event.json()["text"]))
+            if len(seen) == 3:
+                break
+    assert seen == [("1", "0"), ("2", "1"), ("3", "2")]
 
 
 async def follow(modules: Path, *arguments: str) -> asyncio.subprocess.Process:
@@ -138,7 +133,7 @@ def test_an_event_source_outlives_the_node(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium: tests/kernel/integration/browser/install.sh installs it"
 )
-def test_the_page_of_the_examples_follows_a_stream(tmp_path: Path) -> None:
+async def test_the_page_of_the_examples_follows_a_stream(tmp_path: Path) -> None:
     page, pages = free_address(), (ROOT / "examples" / "http_page.html").read_text("utf-8")
     config = gateway_config(
         tmp_path / "node", listen=free_address(), origins=(f"http://{page}",), ticket_seconds=2.0
@@ -150,33 +145,30 @@ def test_the_page_of_the_examples_follows_a_stream(tmp_path: Path) -> None:
     async def serve(_: web.Request) -> web.Response:
         return web.Response(text=pages, content_type="text/html")
 
-    async def main() -> None:
-        app = web.Application()
-        app.router.add_get("/", serve)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        host, port = page.split(":")
-        await web.TCPSite(runner, host, int(port)).start()
-        try:
-            async with browsing(tmp_path / "profile") as tab:
-                async with Node(config) as node:
-                    stream = await node.stream("s")
-                    await stream.push(b"0")
-                    await tab.open(f"http://{page}/#http://{gateway.listen}/streams/s")
-                    await tab.run(f"document.querySelector('#key').value = {READER!r}")
-                    await tab.click("button")
-                    await tab.until(f"{items} === '0'")
-                    await stream.push(b"1")
-                    await tab.until(f"{items} === '0,1'")
-                    await asyncio.sleep(3.0)  # the first ticket's time is over
-                # It comes back by itself, also where its ticket is not good any more.
-                await asyncio.sleep(3.0)
-                async with Node(config) as node:
-                    stream = await node.stream("s")
-                    await stream.push(b"2")
-                    await tab.until(f"{items} === '0,1,2'")
-                    await tab.until("document.querySelector('#state').textContent === 'open'")
-        finally:
-            await runner.cleanup()
-
-    asyncio.run(main())
+    app = web.Application()
+    app.router.add_get("/", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    host, port = page.split(":")
+    await web.TCPSite(runner, host, int(port)).start()
+    try:
+        async with browsing(tmp_path / "profile") as tab:
+            async with Node(config) as node:
+                stream = await node.stream("s")
+                await stream.push(b"0")
+                await tab.open(f"http://{page}/#http://{gateway.listen}/streams/s")
+                await tab.run(f"document.querySelector('#key').value = {READER!r}")
+                await tab.click("button")
+                await tab.until(f"{items} === '0'")
+                await stream.push(b"1")
+                await tab.until(f"{items} === '0,1'")
+                await asyncio.sleep(3.0)  # the first ticket's time is over
+            # It comes back by itself, also where its ticket is not good any more.
+            await asyncio.sleep(3.0)
+            async with Node(config) as node:
+                stream = await node.stream("s")
+                await stream.push(b"2")
+                await tab.until(f"{items} === '0,1,2'")
+                await tab.until("document.querySelector('#state').textContent === 'open'")
+    finally:
+        await runner.cleanup()

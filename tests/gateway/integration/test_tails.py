@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from coroutines import handed_by
 from gateway_support import (
     KEYS,
     Caller,
@@ -19,6 +20,8 @@ from gateway_support import (
 from rillnode.node.gateway import tails
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.plugin import Gateway
+
+site = handed_by(served, of=gateway_config)
 
 
 async def ticket_for(caller: Caller, name: str) -> str:
@@ -53,49 +56,40 @@ def test_a_tail_goes_on_where_its_reader_was(tmp_path: Path) -> None:
     served(gateway_config(tmp_path), first, again)
 
 
-def test_a_reader_that_got_nothing_yet_misses_nothing(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        await site.writer.push_texts("s", ["0"])
-        async with site.reader.tail("s") as tail:
-            head = await asyncio.wait_for(tail.content.readuntil(b"\n\n"), 30.0)
-        assert head == b"retry: 2000\nid: 1\n\n"
-        await site.writer.push_texts("s", ["1"])
-        async with site.reader.tail("s", Last_Event_ID="1") as tail:
-            assert await tail.texts(1) == ["1"]
-
-    served(gateway_config(tmp_path), test)
+async def test_a_reader_that_got_nothing_yet_misses_nothing(site: Site) -> None:
+    await site.writer.push_texts("s", ["0"])
+    async with site.reader.tail("s") as tail:
+        head = await asyncio.wait_for(tail.content.readuntil(b"\n\n"), 30.0)
+    assert head == b"retry: 2000\nid: 1\n\n"
+    await site.writer.push_texts("s", ["1"])
+    async with site.reader.tail("s", Last_Event_ID="1") as tail:
+        assert await tail.texts(1) == ["1"]
 
 
-def test_the_id_is_the_position_in_all_partitions(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        stream = await site.node.stream("s", partitions=2)
-        await stream.push(b"a", partition=0)
-        async with site.reader.tail("s?from=0:0") as tail:
-            assert await tail.texts(1) == ["a"]
-            assert tail.id == "0:1,1:0"
-            await stream.push(b"b", partition=1)
-            assert await tail.texts(1) == ["b"]
-            assert tail.id == "0:1,1:1"
-        await stream.push_many([b"c", b"d"], partition=1)
-        async with site.reader.tail("s", Last_Event_ID="0:1,1:1") as tail:
-            assert await tail.texts(2) == ["c", "d"]
-        async with site.reader.tail("s?partition=1&from=2") as tail:
-            assert await tail.texts(1) == ["d"]
-            assert tail.id == "3"
-
-    served(gateway_config(tmp_path), test)
+async def test_the_id_is_the_position_in_all_partitions(site: Site) -> None:
+    stream = await site.node.stream("s", partitions=2)
+    await stream.push(b"a", partition=0)
+    async with site.reader.tail("s?from=0:0") as tail:
+        assert await tail.texts(1) == ["a"]
+        assert tail.id == "0:1,1:0"
+        await stream.push(b"b", partition=1)
+        assert await tail.texts(1) == ["b"]
+        assert tail.id == "0:1,1:1"
+    await stream.push_many([b"c", b"d"], partition=1)
+    async with site.reader.tail("s", Last_Event_ID="0:1,1:1") as tail:
+        assert await tail.texts(2) == ["c", "d"]
+    async with site.reader.tail("s?partition=1&from=2") as tail:
+        assert await tail.texts(1) == ["d"]
+        assert tail.id == "3"
 
 
-def test_what_retention_has_removed_is_told(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        await site.writer.push_texts("s", ["0", "1", "2"])
-        await site.node.client.trim("s", before=2)
-        async with site.reader.tail("s?from=0") as tail:
-            gap = await tail.next()
-            assert (gap.name, gap.data) == ("gap", {"partition": 0, "from": 0, "to": 2})
-            assert await tail.texts(1) == ["2"]
-
-    served(gateway_config(tmp_path), test)
+async def test_what_retention_has_removed_is_told(site: Site) -> None:
+    await site.writer.push_texts("s", ["0", "1", "2"])
+    await site.node.client.trim("s", before=2)
+    async with site.reader.tail("s?from=0") as tail:
+        gap = await tail.next()
+        assert (gap.name, gap.data) == ("gap", {"partition": 0, "from": 0, "to": 2})
+        assert await tail.texts(1) == ["2"]
 
 
 def test_tails_end_with_what_they_depend_on(tmp_path: Path) -> None:
@@ -228,29 +222,25 @@ def test_idle_tails_beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     served(gateway_config(tmp_path), test)
 
 
-def test_a_slow_reader_costs_its_own_connection(tmp_path: Path) -> None:
+async def test_a_slow_reader_costs_its_own_connection(site: Site) -> None:
     """What waits for one that takes nothing is bounded, and others are served meanwhile."""
     total = 24_000_000
-
-    async def test(site: Site) -> None:
-        stream = await site.node.stream("s")
-        await stream.push_many([b"x" * 100_000] * (total // 100_000))
-        host, port = site.base.removeprefix("http://").split(":")
-        key = "\r\n".join(f"{name}: {value}" for name, value in site.reader.headers().items())
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1_024)
-        head = f"GET /streams/s/tail?from=0 HTTP/1.1\r\nHost: x\r\n{key}\r\n\r\n"
-        writer.write(head.encode())
-        await reader.readline()
-        async with site.reader.tail("s?from=0") as tail:
-            for index in range(total // 100_000):
-                assert (await tail.next()).data["index"] == index
-        slow = _open(site)[0]
-        held = sum(size for _, _, size in slow.follower._ready)
-        assert held <= tails.CREDIT_BYTES + 262_144 + 100_000
-        assert slow._asked.position[0] < total // 100_000 // 2
-        writer.transport.abort()
-
-    served(gateway_config(tmp_path), test)
+    stream = await site.node.stream("s")
+    await stream.push_many([b"x" * 100_000] * (total // 100_000))
+    host, port = site.base.removeprefix("http://").split(":")
+    key = "\r\n".join(f"{name}: {value}" for name, value in site.reader.headers().items())
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1_024)
+    head = f"GET /streams/s/tail?from=0 HTTP/1.1\r\nHost: x\r\n{key}\r\n\r\n"
+    writer.write(head.encode())
+    await reader.readline()
+    async with site.reader.tail("s?from=0") as tail:
+        for index in range(total // 100_000):
+            assert (await tail.next()).data["index"] == index
+    slow = _open(site)[0]
+    held = sum(size for _, _, size in slow.follower._ready)
+    assert held <= tails.CREDIT_BYTES + 262_144 + 100_000
+    assert slow._asked.position[0] < total // 100_000 // 2
+    writer.transport.abort()
 
 
 def _open(site: Site) -> list[Any]:
@@ -272,30 +262,27 @@ def test_tails_are_counted(tmp_path: Path) -> None:
     served(gateway_config(tmp_path, tails_max=1), test)
 
 
-def test_many_readers_get_everything_once(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
-        stream = await site.node.stream("s", partitions=3)
+async def test_many_readers_get_everything_once(site: Site) -> None:
+    stream = await site.node.stream("s", partitions=3)
 
-        async def read() -> list[tuple[int, int]]:
-            """Read all, losing the connection after each few events."""
-            seen: list[tuple[int, int]] = []
-            position = "0:0,1:0,2:0"
-            while len(seen) < 300:
-                async with site.reader.tail("s", Last_Event_ID=position) as tail:
-                    for _ in range(min(37, 300 - len(seen))):
-                        entry = (await tail.next()).data
-                        seen.append((entry["partition"], entry["index"]))
-                        position = tail.id
-            return seen
+    async def read() -> list[tuple[int, int]]:
+        """Read all, losing the connection after each few events."""
+        seen: list[tuple[int, int]] = []
+        position = "0:0,1:0,2:0"
+        while len(seen) < 300:
+            async with site.reader.tail("s", Last_Event_ID=position) as tail:
+                for _ in range(min(37, 300 - len(seen))):
+                    entry = (await tail.next()).data
+                    seen.append((entry["partition"], entry["index"]))
+                    position = tail.id
+        return seen
 
-        readers = [asyncio.create_task(read()) for _ in range(5)]
-        for number in range(300):
-            await stream.push(b"%d" % number, partition=number % 3)
-        every = [(partition, index) for partition in range(3) for index in range(100)]
-        for seen in await asyncio.gather(*readers):
-            assert sorted(seen) == every
-
-    served(gateway_config(tmp_path), test)
+    readers = [asyncio.create_task(read()) for _ in range(5)]
+    for number in range(300):
+        await stream.push(b"%d" % number, partition=number % 3)
+    every = [(partition, index) for partition in range(3) for index in range(100)]
+    for seen in await asyncio.gather(*readers):
+        assert sorted(seen) == every
 
 
 def test_following_needs_the_right_to_pull_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
 from node_processes import NodeProcess
 from nodes import connect_to, node_config
+from rillnode.actors.log.shared.shard import SharedOptions
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config
@@ -21,6 +22,13 @@ from rillnode.node.runtime import Node
 from store_support import ANSWER_SECONDS, eventually
 
 pytestmark = needs_nats
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes wait two seconds for their servers, and not fifteen."""
+    made = partial(SharedOptions, patience_seconds=2.0)
+    monkeypatch.setattr("rillnode.actors.log.shared.shard.SharedOptions", made)
 
 
 async def pushed(client: Client, data: bytes) -> int:
@@ -84,31 +92,29 @@ def test_a_node_keeps_nothing_on_its_own_disk_that_another_does_not_have(
     asyncio.run(second())
 
 
-def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
-            await connect_to(node) as client,
-        ):
-            confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
-            await asyncio.to_thread(nats.kill)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                while all(check.ok for check in node.checks()):
-                    await asyncio.sleep(0.01)
-            stream = await client.stream("s")
-            with pytest.raises(RillnodeError) as caught:
-                await stream.push(b"refused")
-            assert (caught.value.code, caught.value.retryable) == ("store.unreachable", True)
-            await asyncio.to_thread(nats.start)
-            confirmed += [await pushed(client, b"%d" % number) for number in range(20, 40)]
-            entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
-            assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
-            assert len(set(entries.values()) - {b"refused"}) == 40
-
-    asyncio.run(run())
+@pytest.mark.usefixtures("impatient")
+async def test_a_node_outlives_the_crash_of_its_server(nats: NatsServer, tmp_path: Path) -> None:
+    async with (
+        Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+        await connect_to(node) as client,
+    ):
+        confirmed = [await pushed(client, b"%d" % number) for number in range(20)]
+        await asyncio.to_thread(nats.kill)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while all(check.ok for check in node.checks()):
+                await asyncio.sleep(0.01)
+        stream = await client.stream("s")
+        with pytest.raises(RillnodeError) as caught:
+            await stream.push(b"refused")
+        assert (caught.value.code, caught.value.retryable) == ("store.unreachable", True)
+        await asyncio.to_thread(nats.start)
+        confirmed += [await pushed(client, b"%d" % number) for number in range(20, 40)]
+        entries = {entry.index: entry.data for entry in await stream.pull(0, 1_000)}
+        assert [entries[index] for index in confirmed] == [b"%d" % n for n in range(40)]
+        assert len(set(entries.values()) - {b"refused"}) == 40
 
 
-def test_nodes_divide_the_streams_and_clients_go_where_theirs_are(
+async def test_nodes_divide_the_streams_and_clients_go_where_theirs_are(
     nats: NatsServer, tmp_path: Path
 ) -> None:
     def serving(name: str, *serve: str) -> Config:
@@ -125,32 +131,30 @@ def test_nodes_divide_the_streams_and_clients_go_where_theirs_are(
             return other.addresses()["noise"] in error.text
         return True
 
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            start = stack.enter_async_context
-            sensors = await start(Node(serving("a", "sensors", "!*")))
-            logs = Node(serving("b", "logs", "!*"))
-            await logs.start()
-            await eventually(partial(known, sensors, logs))
-            client = await start(await connect_to(sensors))
-            there, here = await client.stream("logs"), await client.stream("sensors")
-            assert [await there.push(b"0"), await here.push(b"s")] == [0, 0]
-            tail = await start(aclosing(there.tail(start="start")))
-            assert (await anext(tail)).data == b"0"
-            # The client goes on where another one takes over.
-            other = await start(Node(serving("c")))
-            await eventually(partial(known, sensors, other))
-            await logs.stop()
-            assert await there.push(b"1") == 1
-            assert (await anext(tail)).data == b"1"
-            assert await consumed(client, 1, "logs") == [b"0"]
-            for node, serve in ((sensors, ["sensors", "!*"]), (other, [])):
-                log: Any = node.status()["store"]["log"]
-                assert log["serve"] == serve
-
-    asyncio.run(run())
+    async with AsyncExitStack() as stack:
+        start = stack.enter_async_context
+        sensors = await start(Node(serving("a", "sensors", "!*")))
+        logs = Node(serving("b", "logs", "!*"))
+        await logs.start()
+        await eventually(partial(known, sensors, logs))
+        client = await start(await connect_to(sensors))
+        there, here = await client.stream("logs"), await client.stream("sensors")
+        assert [await there.push(b"0"), await here.push(b"s")] == [0, 0]
+        tail = await start(aclosing(there.tail(start="start")))
+        assert (await anext(tail)).data == b"0"
+        # The client goes on where another one takes over.
+        other = await start(Node(serving("c")))
+        await eventually(partial(known, sensors, other))
+        await logs.stop()
+        assert await there.push(b"1") == 1
+        assert (await anext(tail)).data == b"1"
+        assert await consumed(client, 1, "logs") == [b"0"]
+        for node, serve in ((sensors, ["sensors", "!*"]), (other, [])):
+            log: Any = node.status()["store"]["log"]
+            assert log["serve"] == serve
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: Path) -> None:
     nats.kill()
 
@@ -162,32 +166,29 @@ def test_a_node_does_not_start_without_its_servers(nats: NatsServer, tmp_path: P
         asyncio.run(run())
 
 
-def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as a,
-            Node(on_jetstream(node_config(tmp_path / "b"), nats)) as b,
-            await connect_to(a) as near,
-            await connect_to(b) as far,
-        ):
-            stream, same = await near.stream("s"), await far.stream("s")
-            following = asyncio.create_task(consumed(far, 40))
-            for number in range(20):
-                assert await stream.push(b"%d" % (2 * number)) == 2 * number
-                assert await same.push(b"%d" % (2 * number + 1)) == 2 * number + 1
-            assert await following == [b"%d" % number for number in range(40)]
-            await far.close()
+async def test_any_node_serves_any_stream(nats: NatsServer, tmp_path: Path) -> None:
+    async with (
+        Node(on_jetstream(node_config(tmp_path / "a"), nats)) as a,
+        Node(on_jetstream(node_config(tmp_path / "b"), nats)) as b,
+        await connect_to(a) as near,
+        await connect_to(b) as far,
+    ):
+        stream, same = await near.stream("s"), await far.stream("s")
+        following = asyncio.create_task(consumed(far, 40))
+        for number in range(20):
+            assert await stream.push(b"%d" % (2 * number)) == 2 * number
+            assert await same.push(b"%d" % (2 * number + 1)) == 2 * number + 1
+        assert await following == [b"%d" % number for number in range(40)]
+        await far.close()
 
-            async def known() -> bool:
-                return (await near.get_index("c1", "s") or 0) >= 39
+        async def known() -> bool:
+            return (await near.get_index("c1", "s") or 0) >= 39
 
-            # The consumer goes on at the other node, where it was before.
-            await eventually(known)
-            await stream.push_many([b"%d" % number for number in range(40, 60)])
-            rest = await consumed(near, 20)
-            assert rest[0] in (b"39", b"40")
-
-    asyncio.run(run())
+        # The consumer goes on at the other node, where it was before.
+        await eventually(known)
+        await stream.push_many([b"%d" % number for number in range(40, 60)])
+        rest = await consumed(near, 20)
+        assert rest[0] in (b"39", b"40")
 
 
 def test_a_node_that_was_killed_goes_on_where_it_was(nats: NatsServer, tmp_path: Path) -> None:
@@ -227,19 +228,15 @@ def test_a_view_that_is_gone_is_made_anew(nats: NatsServer, tmp_path: Path) -> N
     asyncio.run(run(1))
 
 
-def test_a_node_keeps_its_store_on_its_own_loop(nats: NatsServer, tmp_path: Path) -> None:
+async def test_a_node_keeps_its_store_on_its_own_loop(nats: NatsServer, tmp_path: Path) -> None:
     config = on_jetstream(node_config(tmp_path / "a"), nats)
-
-    async def run() -> None:
-        async with Node(config) as node, await connect_to(node) as client:
-            stream = await client.stream("s")
-            assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
-        # What was cancelled ends.
-        await asyncio.sleep(0)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left
-
-    asyncio.run(run())
+    async with Node(config) as node, await connect_to(node) as client:
+        stream = await client.stream("s")
+        assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
+    # What was cancelled ends.
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left
 
 
 def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: Path) -> None:
@@ -263,30 +260,27 @@ def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: P
         server.kill()
 
 
-def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
+async def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
     async def document(http: aiohttp.ClientSession, node: Node, path: str) -> Any:
         async with http.get(f"http://{node.addresses()['http']}{path}") as answer:
             assert answer.status == 200
             return await (answer.text() if path == "/metrics" else answer.json())
 
-    async def main() -> None:
-        async with (
-            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
-            aiohttp.ClientSession() as http,
-        ):
-            await (await node.client.stream("s")).push(b"x")
-            log = (await document(http, node, "/v1/status"))["store"]["log"]
-            assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
-            assert log["connected"] in nats.url
-            views = log["views"]
-            assert {"shard", "sequence", "behind", "always", "error"} == set(views[0])
-            assert all(one["error"] is None for one in views)
-            assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
-            metrics = await document(http, node, "/metrics")
-            assert "rillnode_store_connected 1.0" in metrics
-            assert f"rillnode_store_shards {SHARDS}.0" in metrics
-            assert 'rillnode_store_view_frames_behind{shard="0"} 0.0' in metrics
-            assert 'rillnode_store_view_failed{shard="0"} 0.0' in metrics
-            assert 'rillnode_store_view_sequence{shard="0"} ' in metrics
-
-    asyncio.run(main())
+    async with (
+        Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+        aiohttp.ClientSession() as http,
+    ):
+        await (await node.client.stream("s")).push(b"x")
+        log = (await document(http, node, "/v1/status"))["store"]["log"]
+        assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
+        assert log["connected"] in nats.url
+        views = log["views"]
+        assert {"shard", "sequence", "behind", "always", "error"} == set(views[0])
+        assert all(one["error"] is None for one in views)
+        assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
+        metrics = await document(http, node, "/metrics")
+        assert "rillnode_store_connected 1.0" in metrics
+        assert f"rillnode_store_shards {SHARDS}.0" in metrics
+        assert 'rillnode_store_view_frames_behind{shard="0"} 0.0' in metrics
+        assert 'rillnode_store_view_failed{shard="0"} 0.0' in metrics
+        assert 'rillnode_store_view_sequence{shard="0"} ' in metrics

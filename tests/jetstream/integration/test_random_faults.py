@@ -18,11 +18,10 @@ from typing import Final
 
 import pytest
 
-from mixed_users import BROKER, Users, all_users, more_of
+from mixed_users import Users, all_users, more_of, prepare
 from nats_support import needs_nats
 from netns_support import network
 from node_processes import NodeProcess
-from rillnode.node.keys.files import write_key
 from shared_cluster import MORE, Cluster, make_cluster
 from shared_log_load import NEVER, Load
 
@@ -226,7 +225,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             program=(HASTY,),
         )
         for node in made.nodes:
-            write_key(node.data / "nextgraph.key", BROKER)
+            prepare(node.data)
         try:
             made.start()
             yield made

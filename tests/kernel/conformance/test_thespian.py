@@ -15,7 +15,7 @@ import pytest
 
 SUITE = Path(__file__).parent / "thespian_suite"
 EXCLUDED = SUITE / "excluded.toml"
-SHARES = 4
+SHARES = 8
 SECONDS_MAX = 900
 
 pytestmark = pytest.mark.thespian

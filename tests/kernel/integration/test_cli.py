@@ -13,42 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from command_line import LIMIT_SECONDS, call, lines, rillnode, wait_for
 from ports import free_address
 from rillnode import connect_blocking
 
-LIMIT_SECONDS = 300.0
-
-
-def rillnode(*argv: str | Path) -> list[str]:
-    return [sys.executable, "-m", "rillnode", *map(str, argv)]
-
-
-def call(*argv: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-    environ = {key: value for key, value in os.environ.items() if "RILLNODE" not in key}
-    return subprocess.run(
-        rillnode(*argv), input=stdin, capture_output=True, timeout=LIMIT_SECONDS, env=environ
-    )
-
-
-def lines(answer: "subprocess.CompletedProcess[bytes]") -> list[dict[str, Any]]:
-    assert answer.returncode == 0, answer.stderr.decode()
-    return [json.loads(line) for line in answer.stdout.splitlines()]
-
-
-def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert process.poll() is None, "the process ended early"
-        assert time.monotonic() < end, "this took too long"
-        time.sleep(0.02)
-
 
 @dataclass
-class RunningNode:
+class Started:
     """A node in a process, and how its clients reach it."""
 
     process: "subprocess.Popen[bytes]"
@@ -66,7 +40,7 @@ class RunningNode:
         return self.process.wait(LIMIT_SECONDS)
 
 
-Start = Callable[..., RunningNode]
+Start = Callable[..., Started]
 
 
 @pytest.fixture
@@ -74,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts nodes; what still runs at the end of the test is killed."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def begin(home: Path, *options: str | Path) -> RunningNode:
+    def begin(home: Path, *options: str | Path) -> Started:
         ports, log = tmp_path / f"ports-{len(processes)}", tmp_path / f"log-{len(processes)}"
         argv = rillnode(
             "run", "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
@@ -87,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             wait_for(ports.exists, process)
         except AssertionError as error:
             raise AssertionError(log.read_text()) from error
-        return RunningNode(process, json.loads(ports.read_text()), log, home)
+        return Started(process, json.loads(ports.read_text()), log, home)
 
     yield begin
     for process in processes:
@@ -147,19 +121,8 @@ def test_a_day_at_the_command_line(start: Start, home: Path) -> None:
         {"name": "sensors", "partitions": 2}
     ]
     data = b"".join(b'{"device": "d%d", "n": %d}\n' % (n % 5, n) for n in range(5_000))
-    pushed = lines(
-        call(
-            "stream",
-            "push",
-            "sensors",
-            "--format",
-            "json",
-            "--key-field",
-            "device",
-            *at,
-            stdin=data,
-        )
-    )
+    by_device = ("--format", "json", "--key-field", "device")
+    pushed = lines(call("stream", "push", "sensors", *by_device, *at, stdin=data))
     assert sum(row["entries"] for row in pushed) == 5_000
     (listed,) = lines(call("stream", "ls", *at))
     assert (listed["name"], listed["entries"]) == ("sensors", 5_000)
@@ -326,7 +289,8 @@ def test_a_node_for_a_try_needs_nothing_and_is_found(
 
 def test_nobody_there_is_exit_code_3(home: Path) -> None:
     options = ("-c", home / "node.toml", "--node", f"noise://{free_address()}")
-    answer = call("stream", "ls", *options)
+    argv = rillnode("stream", "ls", *options)
+    answer = subprocess.run(argv, capture_output=True, timeout=LIMIT_SECONDS)
     assert (answer.returncode, answer.stdout) == (3, b"")
     assert b"next: `rillnode run` starts a node" in answer.stderr
 

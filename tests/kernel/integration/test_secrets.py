@@ -93,6 +93,7 @@ class RunningNode:
     def __init__(self, directory: Path) -> None:
         self.home = directory / "edge"
         self.config = self.home / "node.toml"
+        self.tokens: list[str] = []
         self.seen: list[bytes] = [rillnode(directory, "init", self.home)]
         admin = Identity.from_hex(self.key("admin.key")).public_hex
         self.config.write_text(f"{CONFIGURATION}{GRANT_ALL.format(admin)}")
@@ -126,62 +127,62 @@ class RunningNode:
         return (self.home / "data" / name).read_text().strip()
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path)
-    yield running
-    if running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> RunningNode:
+    """A node to which everything was said, and that has ended."""
+    directory = tmp_path_factory.mktemp("secrets")
+    node = RunningNode(directory)
+    try:
+        node.wait_for(node.home / "data" / "sinks" / "out.key")
+        node.tokens = asyncio.run(speak_everything(node))
+        options = ("-c", node.config, "--node", f"noise://{node.ports['noise']}")
+        commands: list[tuple[str | Path, ...]] = [
+            ("backup", directory / "copies" / "copy", *options),
+            ("key", "new", directory / "other" / "new.key"),
+            ("status", *options, "-v"),
+            ("stream", "ls", "-c", node.config, "--node", "noise://127.0.0.1:1", "-v"),
+            ("config", "check", "-c", node.config),
+            ("doctor", "-c", node.config, "--json"),
+            ("key", "show", node.home / "data" / "identity.key"),
+            ("key", "show", node.home / "page.token"),
+        ]
+        for number, command in enumerate(commands):
+            node.seen.append(rillnode(node.home, *command, code=None if number > 1 else 0))
+        node.stop()
+    finally:
+        node.process.kill()
+        node.process.wait()
+    return node
 
 
 def test_nobody_else_may_read_keys_or_data_and_nobody_may_change_anything(
-    node: RunningNode, tmp_path: Path
+    node: RunningNode,
 ) -> None:
-    sink_key = node.home / "data" / "sinks" / "out.key"
-    node.wait_for(sink_key)
-    asyncio.run(speak_noise(node))
-    options = ("-c", node.config, "--node", f"noise://{node.ports['noise']}")
-    rillnode(tmp_path, "backup", tmp_path / "copies" / "copy", *options)
-    rillnode(tmp_path, "key", "new", tmp_path / "other" / "new.key")
-    node.stop()
-
-    keys = {path for path in tmp_path.rglob("*") if path.suffix in (".key", ".token")}
-    names = {path.relative_to(tmp_path).as_posix() for path in keys}
+    directory = node.home.parent
+    keys = {path for path in directory.rglob("*") if path.suffix in (".key", ".token")}
+    names = {path.relative_to(directory).as_posix() for path in keys}
     assert names >= {f"edge/data/{name}.key" for name in KEYS} | {"other/new.key"}
     assert any(name.startswith("copies/") for name in names)
     assert {path: stat.S_IMODE(path.stat().st_mode) for path in keys} == dict.fromkeys(keys, 0o600)
-    ours = [path for path in tmp_path.rglob("*") if path.name not in ("node.log", "ports.json")]
+    ours = [path for path in directory.rglob("*") if path.name not in ("node.log", "ports.json")]
     assert [path for path in ours if path.stat().st_mode & 0o022] == []
     for private in ("edge/data", "edge/data/sinks", "edge/data/store", "copies/copy"):
-        assert stat.S_IMODE((tmp_path / private).stat().st_mode) & 0o077 == 0, private
+        assert stat.S_IMODE((directory / private).stat().st_mode) & 0o077 == 0, private
 
 
 def test_no_secret_is_in_any_log_page_or_answer(node: RunningNode) -> None:
-    node.wait_for(node.home / "data" / "sinks" / "out.key")
-    tokens = asyncio.run(speak_everything(node))
-    commands: list[tuple[str | Path, ...]] = [
-        ("status", "-c", node.config, "--node", f"noise://{node.ports['noise']}", "-v"),
-        ("stream", "ls", "-c", node.config, "--node", "noise://127.0.0.1:1", "-v"),
-        ("config", "check", "-c", node.config),
-        ("doctor", "-c", node.config, "--json"),
-        ("key", "show", node.home / "data" / "identity.key"),
-        ("key", "show", node.home / "page.token"),
-    ]
-    node.seen += [rillnode(node.home, *command, code=None) for command in commands]
-    node.stop()
-    node.seen.append(node.log.read_bytes())
+    seen = [*node.seen, node.log.read_bytes()]
     jobs = node.home / "data" / "sinks"
     for pattern in ("*.log", "job.json"):
-        node.seen += [path.read_bytes() for path in jobs.rglob(pattern)]
-    node.seen.append((node.home / "data" / "store" / "LOG").read_bytes())
+        seen += [path.read_bytes() for path in jobs.rglob(pattern)]
+    seen.append((node.home / "data" / "store" / "LOG").read_bytes())
 
-    everything = b"\n".join(node.seen)
+    everything = b"\n".join(seen)
     public = bytes.fromhex(node.ports["identity"])
     assert any(form in everything for form in forms(public)), "what is no secret is found"
     for protocol in ("noise", "ockam", "streamr", "nextgraph"):
         assert b"rillnode.trace.%s" % protocol.encode() in everything
-    for name, secret in secrets(node, tokens).items():
+    for name, secret in secrets(node, node.tokens).items():
         for form in forms(secret):
             at = everything.find(form)
             assert at < 0, f"{name}: {everything[max(0, at - 300) : at + 100]!r}"

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from command_line import RunningNode, call, printed, rillnode
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.log import (
@@ -313,16 +312,6 @@ def test_a_server_that_is_killed_meanwhile_is_waited_for(
 # The command -------------------------------------------------------------------------------
 
 
-def rillnode(*argv: str | Path) -> list[str]:
-    return [sys.executable, "-m", "rillnode", *map(str, argv)]
-
-
-def call(*argv: str | Path, code: int = 0) -> str:
-    done = subprocess.run(rillnode(*argv), capture_output=True, timeout=300.0)
-    assert done.returncode == code, done.stderr.decode()
-    return done.stdout.decode() if code == 0 else done.stderr.decode()
-
-
 def configured(home: Path, server: NatsServer) -> Path:
     """The configuration of a node's second life, beside that of its first one."""
     table = (
@@ -334,63 +323,34 @@ def configured(home: Path, server: NatsServer) -> Path:
     return file
 
 
-class Running:
-    """A node in a process of its own."""
-
-    def __init__(self, config: Path) -> None:
-        ports = config.with_suffix(".ports")
-        ports.unlink(missing_ok=True)
-        argv = rillnode(
-            "run", "-c", config, "--ports-file", ports,
-            "--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false",
-        )  # fmt: skip
-        with config.with_suffix(".log").open("wb") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
-        end = time.monotonic() + 300.0
-        while not ports.exists():
-            assert self.process.poll() is None, config.with_suffix(".log").read_text()
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        self.node = f"noise://{json.loads(ports.read_text())['noise']}"
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60.0) == 0
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-def pushed(config: Path, node: str, numbers: range) -> None:
+def pushed(node: RunningNode, numbers: range) -> None:
     text = b"".join(b"%d\n" % number for number in numbers)
-    argv = rillnode("stream", "push", "numbers", "-c", config, "--node", node, "-q")
+    argv = rillnode("stream", "push", "numbers", *node.options, "-q")
     subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=300.0)
 
 
 def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path: Path) -> None:
     server = NatsServer(tmp_path / "nats", sync='"2m"')
     server.start()
-    running: Running | None = None
+    running: RunningNode | None = None
     try:
         home = tmp_path / "edge"
-        call("init", home)
+        printed("init", home)
         three = configured(home, server)
-        refused = call("run", "-c", three, code=1)
+        refused = printed("run", "-c", three, code=1)
         assert "[store.unsynced]" in refused
         assert "syncs every 120 seconds" in refused
         assert 'sync = "interval"' in refused
         RocksDriver(home / "data" / "store").store.close()
-        call("store", "copy", "--from", "rocksdb", "--to", "jetstream", "-c", three, "--final")
+        printed("store", "copy", "--from", "rocksdb", "--to", "jetstream", "-c", three, "--final")
         back = (*("--from", "jetstream", "--to", "rocksdb"), "--data-dir", tmp_path / "back")
-        call("store", "copy", *back, "-c", three, "--final")
-        looked = subprocess.run(rillnode("doctor", "-c", three), capture_output=True, timeout=300.0)
+        printed("store", "copy", *back, "-c", three, "--final")
+        looked = call("doctor", "-c", three)
         found = [json.loads(line) for line in looked.stdout.splitlines()]
         (sync,) = [one for one in found if one["check"] == "store sync"]
         assert (looked.returncode, sync["check"], sync["state"]) == (1, "store sync", "fail")
         three.write_text(three.read_text().replace("[store]\n", '[store]\nsync = "interval"\n'))
-        running = Running(three)
+        running = RunningNode(three)
         running.stop()
         assert "confirmed may be lost" in three.with_suffix(".log").read_text()
     finally:
@@ -402,38 +362,37 @@ def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path
 @pytest.mark.long
 def test_a_node_moves_with_a_short_stop(server: NatsServer, tmp_path: Path) -> None:
     home = tmp_path / "edge"
-    call("init", home)
+    printed("init", home)
     config, three = home / "node.toml", configured(home, server)
     copy: list[str | Path] = ["store", "copy", "--from", "rocksdb", "--to", "jetstream"]
     copy += ["-c", three]
-    running = Running(config)
+    running = RunningNode(config)
     try:
-        call("stream", "create", "numbers", "-c", config, "--node", running.node)
-        pushed(config, running.node, range(1_000))
-        first = json.loads(call(*copy, "--node", running.node))
+        printed("stream", "create", "numbers", *running.options)
+        pushed(running, range(1_000))
+        first = json.loads(printed(*copy, "--node", running.options[-1]))
         assert (first["stream"], first["next_index"]) == ("numbers", 1_000)
-        pushed(config, running.node, range(1_000, 1_500))
-        assert "stop it" in call(*copy, "--node", running.node, "--final", code=1)
+        pushed(running, range(1_000, 1_500))
+        assert "stop it" in printed(*copy, "--node", running.options[-1], "--final", code=1)
         running.stop()
     finally:
         running.kill()
-    refused = call("run", "-c", three, "--set", "http.enabled=false", code=1)
+    refused = printed("run", "-c", three, "--set", "http.enabled=false", code=1)
     assert "not finished" in refused
     # The last run is killed somewhere, and repeated unless it was through.
     cut = subprocess.Popen(rillnode(*copy, "--final"), stderr=subprocess.DEVNULL)
     time.sleep(0.8)
     cut.kill()
     cut.wait()
-    last = subprocess.run(rillnode(*copy, "--final"), capture_output=True, timeout=300.0)
+    last = call(*copy, "--final")
     assert not last.returncode or b"holds something already" in last.stderr
-    running = Running(three)
+    running = RunningNode(three)
     try:
-        options: list[str | Path] = ["-c", three, "--node", running.node]
-        found = call("stream", "pull", "numbers", "--count", "10000", *options, "--json")
+        found = printed("stream", "pull", "numbers", "--count", "10000", *running.options, "--json")
         assert [json.loads(line)["text"] for line in found.splitlines()] == [
             str(number) for number in range(1_500)
         ]
-        pushed(three, running.node, range(1_500, 1_510))
+        pushed(running, range(1_500, 1_510))
         running.stop()
     finally:
         running.kill()

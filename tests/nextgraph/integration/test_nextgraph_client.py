@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from coroutines import handed_by
 from nextgraph_document import (
     ACCESS,
     ALICE,
@@ -61,6 +62,9 @@ def run(
     asyncio.run(bounded())
 
 
+node = handed_by(run)
+
+
 @asynccontextmanager
 async def client(
     node: Node, user: nextgraph.Identity = ALICE, **options: Any
@@ -76,60 +80,53 @@ async def pinned(one: nextgraph.Client) -> list[TopicSubRes]:
     return await one.pin(REPO, ACCESS, publish=[TOPIC])
 
 
-def test_what_one_device_publishes_another_follows_syncs_and_reads(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as laptop, client(node) as phone:
-            (topic,) = await pinned(laptop)
-            assert (topic.topic, topic.known_heads) == (TOPIC.public_key, [])
-            await pinned(phone)
-            sent: list[Event] = []
-            async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
-                assert events.topic.commits_nbr == 0
-                heads: list[bytes] | None = None
-                for number in range(3):
-                    made = commit(b"%d" % number, heads)
-                    heads = [made.reference.id]
-                    sent.append((await laptop.publish(INNER, TOPIC, BRANCH, made)).event)
-                    event = await anext(events)
-                    assert event == sent[-1]
-                    opened = nextgraph.open_event(event, BRANCH, author=ALICE.public_key)
-                    assert opened.body == b"%d" % number
-                    assert opened.reference == made.reference
-            stored = [event async for event in phone.sync(INNER, TOPIC.public_key)]
-            assert stored == sent
-            first = nextgraph.open_event(sent[0], BRANCH).reference.id
-            later = [event async for event in phone.sync(INNER, TOPIC.public_key, known=[first])]
-            assert later == sent[1:]
-            header = nextgraph.open_event(sent[1], BRANCH).header
-            assert header.acks == [first]
-
-    run(test, tmp_path)
+async def test_what_one_device_publishes_another_follows_syncs_and_reads(node: Node) -> None:
+    async with client(node) as laptop, client(node) as phone:
+        (topic,) = await pinned(laptop)
+        assert (topic.topic, topic.known_heads) == (TOPIC.public_key, [])
+        await pinned(phone)
+        sent: list[Event] = []
+        async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
+            assert events.topic.commits_nbr == 0
+            heads: list[bytes] | None = None
+            for number in range(3):
+                made = commit(b"%d" % number, heads)
+                heads = [made.reference.id]
+                sent.append((await laptop.publish(INNER, TOPIC, BRANCH, made)).event)
+                event = await anext(events)
+                assert event == sent[-1]
+                opened = nextgraph.open_event(event, BRANCH, author=ALICE.public_key)
+                assert opened.body == b"%d" % number
+                assert opened.reference == made.reference
+        stored = [event async for event in phone.sync(INNER, TOPIC.public_key)]
+        assert stored == sent
+        first = nextgraph.open_event(sent[0], BRANCH).reference.id
+        later = [event async for event in phone.sync(INNER, TOPIC.public_key, known=[first])]
+        assert later == sent[1:]
+        header = nextgraph.open_event(sent[1], BRANCH).header
+        assert header.acks == [first]
 
 
 @pytest.mark.parametrize("block_bytes", [4_096, 1_048_576])
-def test_a_file_is_put_and_put_together_again(tmp_path: Path, block_bytes: int) -> None:
+async def test_a_file_is_put_and_put_together_again(node: Node, block_bytes: int) -> None:
     content = os.urandom(2_500_000)
     made = nextgraph.split_object(content, CONVERGENCE, block_bytes=block_bytes)
-
-    async def test(node: Node) -> None:
-        async with client(node) as one:
-            await pinned(one)
-            await one.put_blocks(INNER, made.blocks)
-            found = await one.find_blocks(INNER, [made.reference.id, b"?" * 32])
-            assert (found.found, found.missing) == ([made.reference.id], [b"?" * 32])
-            ids = [made.reference.id]
-            blocks = {
-                nextgraph.block_id(block): block
-                async for block in one.get_blocks(INNER, ids, children=True)
-            }
-            joined = nextgraph.join_object(made.reference, blocks, content_bytes_max=len(content))
-            assert joined == content
-            with pytest.raises(RequestError) as refused:
-                async for _ in one.get_blocks(INNER, [b"?" * 32]):
-                    pass
-            assert refused.value.code == "nextgraph.not_found"
-
-    run(test, tmp_path)
+    async with client(node) as one:
+        await pinned(one)
+        await one.put_blocks(INNER, made.blocks)
+        found = await one.find_blocks(INNER, [made.reference.id, b"?" * 32])
+        assert (found.found, found.missing) == ([made.reference.id], [b"?" * 32])
+        ids = [made.reference.id]
+        blocks = {
+            nextgraph.block_id(block): block
+            async for block in one.get_blocks(INNER, ids, children=True)
+        }
+        joined = nextgraph.join_object(made.reference, blocks, content_bytes_max=len(content))
+        assert joined == content
+        with pytest.raises(RequestError) as refused:
+            async for _ in one.get_blocks(INNER, [b"?" * 32]):
+                pass
+        assert refused.value.code == "nextgraph.not_found"
 
 
 def test_requests_at_one_time_and_streams_left_early_keep_their_answers_apart(
@@ -153,66 +150,53 @@ def test_requests_at_one_time_and_streams_left_early_keep_their_answers_apart(
     run(test, tmp_path)
 
 
-def test_a_commit_is_new_on_a_topic_whatever_else_has_its_blocks_and_to_one_of_its_publishers(
-    tmp_path: Path,
+async def test_a_commit_is_new_on_a_topic_whatever_else_has_its_blocks_and_to_one_of_its_publishers(
+    node: Node,
 ) -> None:
     other = identity("another topic")
+    async with client(node) as laptop, client(node) as phone:
+        for one in (laptop, phone):
+            await one.pin(REPO, ACCESS, publish=[TOPIC, other])
+        events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
+        put = commit(b"put before")
+        await laptop.put_blocks(INNER, put.blocks)
+        on_both = [await laptop.publish(INNER, at, BRANCH, put) for at in (TOPIC, other)]
+        assert [one.new for one in on_both] == [True, True]
+        assert await anext(events) == on_both[0].event
 
-    async def test(node: Node) -> None:
-        async with client(node) as laptop, client(node) as phone:
-            for one in (laptop, phone):
-                await one.pin(REPO, ACCESS, publish=[TOPIC, other])
-            events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
-            put = commit(b"put before")
-            await laptop.put_blocks(INNER, put.blocks)
-            on_both = [await laptop.publish(INNER, at, BRANCH, put) for at in (TOPIC, other)]
-            assert [one.new for one in on_both] == [True, True]
-            assert await anext(events) == on_both[0].event
-
-            for number in range(10):
-                made = commit(b"%d" % number)
-                told = await asyncio.gather(
-                    *(
-                        one.publish(INNER, TOPIC, BRANCH, made)
-                        for one in (laptop, phone, laptop, phone)
-                    )
-                )
-                assert [one.new for one in told].count(True) == 1
-
-    run(test, tmp_path)
+        for number in range(10):
+            made = commit(b"%d" % number)
+            told = await asyncio.gather(
+                *(one.publish(INNER, TOPIC, BRANCH, made) for one in (laptop, phone, laptop, phone))
+            )
+            assert [one.new for one in told].count(True) == 1
 
 
-def test_who_publishes_what_is_there_already_is_told_so_and_nobody_gets_it_again(
-    tmp_path: Path,
+async def test_who_publishes_what_is_there_already_is_told_so_and_nobody_gets_it_again(
+    node: Node,
 ) -> None:
-    async def test(node: Node) -> None:
-        made = [commit(b"1"), commit(b"2")]
-        async with client(node) as laptop, client(node) as phone:
-            await pinned(laptop)
-            await pinned(phone)
-            events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
-            first = await laptop.publish(INNER, TOPIC, BRANCH, made[0])
-            assert first.new
-            async with client(node) as again:
-                told = [await again.publish(INNER, TOPIC, BRANCH, one) for one in (*made, *made)]
-            assert [one.new for one in told] == [False, True, False, False]
-            last = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"3"))
-            sent = [first.event, told[1].event, last.event]
-            assert [await anext(events) for _ in sent] == sent
-            assert [event async for event in phone.sync(INNER, TOPIC.public_key)] == sent
-
-    run(test, tmp_path)
+    made = [commit(b"1"), commit(b"2")]
+    async with client(node) as laptop, client(node) as phone:
+        await pinned(laptop)
+        await pinned(phone)
+        events = await phone.subscribe(INNER, REPO, TOPIC.public_key)
+        first = await laptop.publish(INNER, TOPIC, BRANCH, made[0])
+        assert first.new
+        async with client(node) as again:
+            told = [await again.publish(INNER, TOPIC, BRANCH, one) for one in (*made, *made)]
+        assert [one.new for one in told] == [False, True, False, False]
+        last = await laptop.publish(INNER, TOPIC, BRANCH, commit(b"3"))
+        sent = [first.event, told[1].event, last.event]
+        assert [await anext(events) for _ in sent] == sent
+        assert [event async for event in phone.sync(INNER, TOPIC.public_key)] == sent
 
 
-def test_a_refused_event_is_refused_by_its_own_code(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as owner, client(node, user=identity("bob")) as other:
-            await pinned(owner)
-            with pytest.raises(RequestError) as refused:
-                await other.publish(INNER, TOPIC, BRANCH, commit(b"1"))
-            assert refused.value.code == "nextgraph.access_denied"
-
-    run(test, tmp_path)
+async def test_a_refused_event_is_refused_by_its_own_code(node: Node) -> None:
+    async with client(node) as owner, client(node, user=identity("bob")) as other:
+        await pinned(owner)
+        with pytest.raises(RequestError) as refused:
+            await other.publish(INNER, TOPIC, BRANCH, commit(b"1"))
+        assert refused.value.code == "nextgraph.access_denied"
 
 
 def test_who_is_not_invited_or_expects_another_broker_is_told_so(tmp_path: Path) -> None:
@@ -237,177 +221,149 @@ def test_who_is_not_invited_or_expects_another_broker_is_told_so(tmp_path: Path)
     run(test, tmp_path, invited=True)
 
 
-def test_a_sync_leaves_out_what_is_had_already(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as one:
-            await pinned(one)
-            made = [commit(b"0")]
-            for number in range(1, 4):
-                made.append(commit(b"%d" % number, [made[-1].reference.id]))
-            sent = [(await one.publish(INNER, TOPIC, BRANCH, each)).event for each in made]
-            had = [each.reference.id for each in made[:3]]
-            later = [event async for event in one.sync(INNER, TOPIC.public_key, local=had)]
-            assert later == sent[3:]
-
-    run(test, tmp_path)
+async def test_a_sync_leaves_out_what_is_had_already(node: Node) -> None:
+    async with client(node) as one:
+        await pinned(one)
+        made = [commit(b"0")]
+        for number in range(1, 4):
+            made.append(commit(b"%d" % number, [made[-1].reference.id]))
+        sent = [(await one.publish(INNER, TOPIC, BRANCH, each)).event for each in made]
+        had = [each.reference.id for each in made[:3]]
+        later = [event async for event in one.sync(INNER, TOPIC.public_key, local=had)]
+        assert later == sent[3:]
 
 
-def test_a_commit_is_read_with_the_blocks_of_its_event(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as one:
-            await pinned(one)
-            made = commit(b"body", [b"p" * 32])
-            await one.publish(INNER, TOPIC, BRANCH, made)
-            found = await one.get_commit(INNER, made.reference.id, topic=TOPIC.public_key)
-            assert found == made.blocks
-            with pytest.raises(RequestError) as refused:
-                await one.get_commit(INNER, b"?" * 32)
-            assert refused.value.code == "nextgraph.not_found"
-
-    run(test, tmp_path)
+async def test_a_commit_is_read_with_the_blocks_of_its_event(node: Node) -> None:
+    async with client(node) as one:
+        await pinned(one)
+        made = commit(b"body", [b"p" * 32])
+        await one.publish(INNER, TOPIC, BRANCH, made)
+        found = await one.get_commit(INNER, made.reference.id, topic=TOPIC.public_key)
+        assert found == made.blocks
+        with pytest.raises(RequestError) as refused:
+            await one.get_commit(INNER, b"?" * 32)
+        assert refused.value.code == "nextgraph.not_found"
 
 
-def test_letters_go_from_inbox_to_inbox_at_once_or_when_they_are_fetched(tmp_path: Path) -> None:
+async def test_letters_go_from_inbox_to_inbox_at_once_or_when_they_are_fetched(node: Node) -> None:
     box, own = identity("box"), identity("own box")
     outer = ACCESS.outer
-
-    async def test(node: Node) -> None:
-        async with client(node, identity("bob")) as writer:
-            for number in range(2):
-                await writer.inboxes.post(outer, box.public_key, b"early %d" % number)
-            async with client(node) as reader:
-                inbox = await reader.inboxes.register(outer, box)
-                await writer.inboxes.post(
-                    outer, box.public_key, b"live", sender=(outer, own), blocks=commit(b"1").blocks
-                )
-                live = await anext(inbox)
-                assert (live.msg.body.msg, live.from_queue) == (b"live", False)
-                assert live.msg.body.from_inbox == own.public_key
-                assert live.msg.blocks == commit(b"1").blocks
-                for number in range(2):
-                    await reader.inboxes.fetch()
-                    letter = await anext(inbox)
-                    assert (letter.msg.body.msg, letter.from_queue) == (b"early %d" % number, True)
-                await reader.close()
-                with pytest.raises(TransportError):
-                    await anext(inbox)
-
-    run(test, tmp_path)
-
-
-def test_a_wallet_goes_from_device_to_device(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        url = f"ws://{node.addresses()['nextgraph']}"
-        broker = bytes.fromhex(node.nextgraph_peer_id or "")
-        meeting = b"m" * 32
-        async with client(node) as laptop:
-            await laptop.leave_wallet(b"sealed", meeting)
-            fetched = await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
-            assert fetched == b"sealed"
-            with pytest.raises(RequestError) as refused:
-                await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
-            assert refused.value.code == "nextgraph.not_found"
-            waiting = asyncio.create_task(
-                nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting, waits=True)
+    async with client(node, identity("bob")) as writer:
+        for number in range(2):
+            await writer.inboxes.post(outer, box.public_key, b"early %d" % number)
+        async with client(node) as reader:
+            inbox = await reader.inboxes.register(outer, box)
+            await writer.inboxes.post(
+                outer, box.public_key, b"live", sender=(outer, own), blocks=commit(b"1").blocks
             )
-            while not waiting.done():
-                with suppress(RequestError):  # until the other one is there
-                    await laptop.leave_wallet(b"handed over", meeting, waits=True)
-                await asyncio.sleep(0.01)
-            assert await waiting == b"handed over"
-
-    run(test, tmp_path)
-
-
-def test_objects_that_are_exposed_are_read_by_strangers(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        url = f"ws://{node.addresses()['nextgraph']}"
-        broker = bytes.fromhex(node.nextgraph_peer_id or "")
-        made = commit(b"public", [b"p" * 32])
-        ids = [made.reference.id]
-        async with client(node) as one:
-            await one.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
-            await one.publish(INNER, TOPIC, BRANCH, made)
-        shown = await nextgraph.fetch_objects(url, broker=broker, overlay=ACCESS.outer, ids=ids)
-        assert shown == [replace(made.blocks[0], commit_header_key=None)]
-        with pytest.raises(RequestError) as refused:
-            await nextgraph.fetch_objects(url, broker=broker, overlay=INNER, ids=ids)
-        assert refused.value.code == "nextgraph.overlay_mismatch"
-
-    run(test, tmp_path)
-
-
-def test_refusals_and_too_long_requests_leave_the_connection_as_it_is(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as one:
-            with pytest.raises(RequestError) as refused:
-                await one.publish(INNER, TOPIC, BRANCH, commit(b"too early"))
-            assert refused.value.code == "nextgraph.overlay_not_found"
-            huge = nextgraph.split_object(bytes(5_000_000), CONVERGENCE, block_bytes=1_048_576)
-            many = replace(huge, blocks=huge.blocks * 4)
-            await pinned(one)
-            with pytest.raises(CodecError) as refused_here:
-                await one.publish(INNER, TOPIC, BRANCH, many)
-            assert refused_here.value.code == "codec.limit"
-            await one.publish(INNER, TOPIC, BRANCH, commit(b"in time"))
-
-    run(test, tmp_path)
-
-
-def test_what_is_given_up_is_forwarded_and_kept_no_longer(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as writer, client(node) as reader:
-            await pinned(writer)
-            await pinned(reader)
-            with pytest.raises(RequestError) as refused:
-                await anext(reader.sync(INNER, TOPIC.public_key))
-            assert refused.value.code == "nextgraph.topic_not_found"
-            events = await reader.subscribe(INNER, REPO, TOPIC.public_key, publisher=TOPIC)
-            assert events.topic.publisher
-            left = await reader.subscribe(INNER, REPO, TOPIC.public_key)
-            left.close()
-            assert [event async for event in left] == []
-            only = commit(b"only")
-            await writer.publish(INNER, TOPIC, BRANCH, only)
-            await anext(events)
-            known = reader.sync(INNER, TOPIC.public_key, known=[only.reference.id])
-            assert [event async for event in known] == []
-            await reader.unsubscribe(INNER, REPO, TOPIC.public_key)
-            await reader.unpin(INNER, REPO)
-            with pytest.raises(RequestError) as refused:
-                await reader.subscribe(INNER, REPO, TOPIC.public_key)
-            assert refused.value.code == "nextgraph.not_found"
-
-    run(test, tmp_path)
-
-
-def test_what_is_no_broker_is_told_from_what_is_not_reached(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        http = node.addresses()["http"]
-        with pytest.raises(HandshakeError) as refused:
-            await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
-        assert refused.value.code == "link.refused"
-        await node.stop()
-        with pytest.raises(TransportError) as unreached:
-            await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
-        assert unreached.value.code == "link.unreachable"
-
-    run(test, tmp_path)
-
-
-def test_a_stopped_node_ends_requests_and_subscriptions(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with client(node) as one:
-            await pinned(one)
-            events = await one.subscribe(INNER, REPO, TOPIC.public_key)
-            await node.stop()
-            with pytest.raises(TransportError) as ended:
-                await anext(events)
-            assert ended.value.code == "link.closed"
+            live = await anext(inbox)
+            assert (live.msg.body.msg, live.from_queue) == (b"live", False)
+            assert live.msg.body.from_inbox == own.public_key
+            assert live.msg.blocks == commit(b"1").blocks
+            for number in range(2):
+                await reader.inboxes.fetch()
+                letter = await anext(inbox)
+                assert (letter.msg.body.msg, letter.from_queue) == (b"early %d" % number, True)
+            await reader.close()
             with pytest.raises(TransportError):
-                await pinned(one)
+                await anext(inbox)
 
-    run(test, tmp_path)
+
+async def test_a_wallet_goes_from_device_to_device(node: Node) -> None:
+    url = f"ws://{node.addresses()['nextgraph']}"
+    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    meeting = b"m" * 32
+    async with client(node) as laptop:
+        await laptop.leave_wallet(b"sealed", meeting)
+        fetched = await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
+        assert fetched == b"sealed"
+        with pytest.raises(RequestError) as refused:
+            await nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting)
+        assert refused.value.code == "nextgraph.not_found"
+        waiting = asyncio.create_task(
+            nextgraph.fetch_wallet(url, broker=broker, rendezvous=meeting, waits=True)
+        )
+        while not waiting.done():
+            with suppress(RequestError):  # until the other one is there
+                await laptop.leave_wallet(b"handed over", meeting, waits=True)
+            await asyncio.sleep(0.01)
+        assert await waiting == b"handed over"
+
+
+async def test_objects_that_are_exposed_are_read_by_strangers(node: Node) -> None:
+    url = f"ws://{node.addresses()['nextgraph']}"
+    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    made = commit(b"public", [b"p" * 32])
+    ids = [made.reference.id]
+    async with client(node) as one:
+        await one.pin(REPO, ACCESS, publish=[TOPIC], expose_outer=True)
+        await one.publish(INNER, TOPIC, BRANCH, made)
+    shown = await nextgraph.fetch_objects(url, broker=broker, overlay=ACCESS.outer, ids=ids)
+    assert shown == [replace(made.blocks[0], commit_header_key=None)]
+    with pytest.raises(RequestError) as refused:
+        await nextgraph.fetch_objects(url, broker=broker, overlay=INNER, ids=ids)
+    assert refused.value.code == "nextgraph.overlay_mismatch"
+
+
+async def test_refusals_and_too_long_requests_leave_the_connection_as_it_is(node: Node) -> None:
+    async with client(node) as one:
+        with pytest.raises(RequestError) as refused:
+            await one.publish(INNER, TOPIC, BRANCH, commit(b"too early"))
+        assert refused.value.code == "nextgraph.overlay_not_found"
+        huge = nextgraph.split_object(bytes(5_000_000), CONVERGENCE, block_bytes=1_048_576)
+        many = replace(huge, blocks=huge.blocks * 4)
+        await pinned(one)
+        with pytest.raises(CodecError) as refused_here:
+            await one.publish(INNER, TOPIC, BRANCH, many)
+        assert refused_here.value.code == "codec.limit"
+        await one.publish(INNER, TOPIC, BRANCH, commit(b"in time"))
+
+
+async def test_what_is_given_up_is_forwarded_and_kept_no_longer(node: Node) -> None:
+    async with client(node) as writer, client(node) as reader:
+        await pinned(writer)
+        await pinned(reader)
+        with pytest.raises(RequestError) as refused:
+            await anext(reader.sync(INNER, TOPIC.public_key))
+        assert refused.value.code == "nextgraph.topic_not_found"
+        events = await reader.subscribe(INNER, REPO, TOPIC.public_key, publisher=TOPIC)
+        assert events.topic.publisher
+        left = await reader.subscribe(INNER, REPO, TOPIC.public_key)
+        left.close()
+        assert [event async for event in left] == []
+        only = commit(b"only")
+        await writer.publish(INNER, TOPIC, BRANCH, only)
+        await anext(events)
+        known = reader.sync(INNER, TOPIC.public_key, known=[only.reference.id])
+        assert [event async for event in known] == []
+        await reader.unsubscribe(INNER, REPO, TOPIC.public_key)
+        await reader.unpin(INNER, REPO)
+        with pytest.raises(RequestError) as refused:
+            await reader.subscribe(INNER, REPO, TOPIC.public_key)
+        assert refused.value.code == "nextgraph.not_found"
+
+
+async def test_what_is_no_broker_is_told_from_what_is_not_reached(node: Node) -> None:
+    http = node.addresses()["http"]
+    with pytest.raises(HandshakeError) as refused:
+        await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
+    assert refused.value.code == "link.refused"
+    await node.stop()
+    with pytest.raises(TransportError) as unreached:
+        await nextgraph.connect(f"ws://{http}", broker=TOPIC.public_key, user=ALICE)
+    assert unreached.value.code == "link.unreachable"
+
+
+async def test_a_stopped_node_ends_requests_and_subscriptions(node: Node) -> None:
+    async with client(node) as one:
+        await pinned(one)
+        events = await one.subscribe(INNER, REPO, TOPIC.public_key)
+        await node.stop()
+        with pytest.raises(TransportError) as ended:
+            await anext(events)
+        assert ended.value.code == "link.closed"
+        with pytest.raises(TransportError):
+            await pinned(one)
 
 
 def test_a_reader_that_falls_behind_is_told_and_finds_the_rest_stored(

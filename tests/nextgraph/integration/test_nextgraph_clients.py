@@ -41,7 +41,7 @@ ECHO: Final = "did:ng:z:echo"
 pytestmark = pytest.mark.needs("node")
 
 
-def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
+async def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
     tmp_path: Path,
 ) -> None:
     packages = npm_packages(SCRIPTS)
@@ -50,41 +50,35 @@ def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_ways(
     config = node_config(tmp_path / "node").having(
         NextgraphListener(listen="127.0.0.1:0", registration="invitation")
     )
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack, asyncio.timeout(TEST_SECONDS):
-            node = await stack.enter_async_context(Node(config))
-            first, second = [
-                await stack.enter_async_context(node_device(packages)) for _ in range(2)
-            ]
-            answer = await node.client.ask("nextgraph", b"{}")
-            invited = json.loads(answer.payload)
-            text = invited["link"].removeprefix("/#/i/")
-            read = (await first.do("invitation", text=text))["invitation"]["V0"]
-            (server,) = read["bootstrap"]["servers"]
-            assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
-            opening = await first.do(
-                "create",
-                port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
-                peer=node.nextgraph_peer_id,
-                code=invited["code"],
-                image=str(image(tmp_path / "image.png")),
-                file=str(wallet),
-            )
-            infos = [await node.client.describe(name) for name in await names(node)]
-            ends = sorted(part.next_index for info in infos for part in info.partitions)
-            assert (len(ends), sum(ends)) == (14, 36)
-            document = (await first.do("make"))["document"]
-            await first.do("write", document=document, text="one")
-            file = (await first.do("upload", path=str(sent)))["file"]
-            await second.do("open", file=str(wallet), **opening)
-            await second.reads(document, ["one"])
-            await second.do("write", document=document, text="two")
-            await first.reads(document, ["one", "two"])
-            await second.do("download", file=file, path=str(received))
-            assert received.read_bytes() == sent.read_bytes()
-
-    asyncio.run(main())
+    async with AsyncExitStack() as stack, asyncio.timeout(TEST_SECONDS):
+        node = await stack.enter_async_context(Node(config))
+        first, second = [await stack.enter_async_context(node_device(packages)) for _ in range(2)]
+        answer = await node.client.ask("nextgraph", b"{}")
+        invited = json.loads(answer.payload)
+        text = invited["link"].removeprefix("/#/i/")
+        read = (await first.do("invitation", text=text))["invitation"]["V0"]
+        (server,) = read["bootstrap"]["servers"]
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        opening = await first.do(
+            "create",
+            port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
+            peer=node.nextgraph_peer_id,
+            code=invited["code"],
+            image=str(image(tmp_path / "image.png")),
+            file=str(wallet),
+        )
+        infos = [await node.client.describe(name) for name in await names(node)]
+        ends = sorted(part.next_index for info in infos for part in info.partitions)
+        assert (len(ends), sum(ends)) == (14, 36)
+        document = (await first.do("make"))["document"]
+        await first.do("write", document=document, text="one")
+        file = (await first.do("upload", path=str(sent)))["file"]
+        await second.do("open", file=str(wallet), **opening)
+        await second.reads(document, ["one"])
+        await second.do("write", document=document, text="two")
+        await first.reads(document, ["one", "two"])
+        await second.do("download", file=file, path=str(received))
+        assert received.read_bytes() == sent.read_bytes()
 
 
 async def names(node: Node) -> list[str]:
@@ -92,7 +86,7 @@ async def names(node: Node) -> list[str]:
 
 
 @pytest.mark.long
-def test_devices_in_two_languages_share_a_wallet_and_merge_what_they_wrote_without_a_broker(
+async def test_devices_in_two_languages_share_a_wallet_and_merge_what_they_wrote_without_a_broker(
     tmp_path: Path,
 ) -> None:
     packages, python = npm_packages(SCRIPTS), pypi_python(PYPI_PYTHON, PYPI_CLIENT)
@@ -100,63 +94,57 @@ def test_devices_in_two_languages_share_a_wallet_and_merge_what_they_wrote_witho
     sent.write_bytes(os.urandom(2_500_000))
     home = tmp_path / "node"
     home.mkdir()
+    async with AsyncExitStack() as stack, asyncio.timeout(LONG_SECONDS):
+        broker = await stack.enter_async_context(BrokerProcess(home))
+        laptop, phone = [await stack.enter_async_context(node_device(packages)) for _ in range(2)]
+        opening = await laptop.do(
+            "create",
+            port=broker.port,
+            peer=broker.peer_id,
+            code=None,
+            image=str(image(tmp_path / "image.png")),
+            file=str(wallet),
+        )
+        opening["file"] = str(wallet)
+        document = (await laptop.do("make"))["document"]
+        await laptop.do("write", document=document, text="1 laptop")
 
-    async def main() -> None:
-        async with AsyncExitStack() as stack, asyncio.timeout(LONG_SECONDS):
-            broker = await stack.enter_async_context(BrokerProcess(home))
-            laptop, phone = [
-                await stack.enter_async_context(node_device(packages)) for _ in range(2)
-            ]
-            opening = await laptop.do(
-                "create",
-                port=broker.port,
-                peer=broker.peer_id,
-                code=None,
-                image=str(image(tmp_path / "image.png")),
-                file=str(wallet),
-            )
-            opening["file"] = str(wallet)
-            document = (await laptop.do("make"))["document"]
-            await laptop.do("write", document=document, text="1 laptop")
+        # A device in the other language has it; live from here on, both ways, after a silence.
+        script = await stack.enter_async_context(python_device(python))
+        await script.do("open", **opening)
+        await asyncio.sleep(SILENT_SECONDS)
+        await echoes(script, laptop, document, ["1 laptop"])
+        await script.do("write", document=document, text="2 script")
+        await laptop.reads(document, ["1 laptop", "2 script"])
+        await laptop.do("write", document=document, text="3 laptop")
+        await echoes(script, laptop, document, ["1 laptop", "2 script", "3 laptop"])
+        other = (await script.do("make"))["document"]
+        await script.do("write", document=other, text="1 script")
 
-            # A device in the other language has it; live from here on, both ways, after a silence.
-            script = await stack.enter_async_context(python_device(python))
-            await script.do("open", **opening)
-            await asyncio.sleep(SILENT_SECONDS)
-            await echoes(script, laptop, document, ["1 laptop"])
-            await script.do("write", document=document, text="2 script")
-            await laptop.reads(document, ["1 laptop", "2 script"])
-            await laptop.do("write", document=document, text="3 laptop")
-            await echoes(script, laptop, document, ["1 laptop", "2 script", "3 laptop"])
-            other = (await script.do("make"))["document"]
-            await script.do("write", document=other, text="1 script")
+        # All write at one time, two of them offline; the broker dies.
+        file = (await laptop.do("upload", path=str(sent)))["file"]
+        await phone.do("open", **opening)
+        await phone.reads(document, ["1 laptop", "2 script", "3 laptop"])
+        await phone.reads(other, ["1 script"])
+        await laptop.do("disconnect")
+        await phone.do("disconnect")
+        await laptop.do("write", document=document, text="4 laptop")
+        await script.do("write", document=document, text="5 script")
+        await broker.kill()
+        await phone.do("write", document=document, text="6 phone")
+        await broker.start()
+        await phone.do("connect")
+        await laptop.do("connect")
+        texts = ["1 laptop", "2 script", "3 laptop", "4 laptop", "5 script", "6 phone"]
+        await laptop.reads(document, texts)
+        await phone.reads(document, texts)
+        await phone.do("download", file=file, path=str(received))
+        assert received.read_bytes() == sent.read_bytes()
 
-            # All write at one time, two of them offline; the broker dies.
-            file = (await laptop.do("upload", path=str(sent)))["file"]
-            await phone.do("open", **opening)
-            await phone.reads(document, ["1 laptop", "2 script", "3 laptop"])
-            await phone.reads(other, ["1 script"])
-            await laptop.do("disconnect")
-            await phone.do("disconnect")
-            await laptop.do("write", document=document, text="4 laptop")
-            await script.do("write", document=document, text="5 script")
-            await broker.kill()
-            await phone.do("write", document=document, text="6 phone")
-            await broker.start()
-            await phone.do("connect")
-            await laptop.do("connect")
-            texts = ["1 laptop", "2 script", "3 laptop", "4 laptop", "5 script", "6 phone"]
-            await laptop.reads(document, texts)
-            await phone.reads(document, texts)
-            await phone.do("download", file=file, path=str(received))
-            assert received.read_bytes() == sent.read_bytes()
-
-            # And a device that has nothing yet gets everything.
-            last = await stack.enter_async_context(python_device(python))
-            await last.do("open", **opening)
-            await echoes(last, laptop, document, texts)
-
-    asyncio.run(main())
+        # And a device that has nothing yet gets everything.
+        last = await stack.enter_async_context(python_device(python))
+        await last.do("open", **opening)
+        await echoes(last, laptop, document, texts)
 
 
 async def echoes(writer: Device, reader: Device, document: str, texts: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from coroutines import handed_by
 from nextgraph_devices import BrokerProcess
 from rillnode import nextgraph
 from rillnode.codecs.errors import TransportError
@@ -63,38 +64,40 @@ def with_broker(test: Callable[[BrokerProcess], Awaitable[None]], directory: Pat
     asyncio.run(main())
 
 
+broker = handed_by(with_broker)
+
+
 async def connect(broker: BrokerProcess) -> nextgraph.Client:
     peer_id = bytes.fromhex(broker.peer_id)
     return await nextgraph.connect(f"ws://{broker.address}", broker=peer_id, user=ALICE)
 
 
-def test_a_synchronization_that_a_kill_cuts_goes_on_where_it_was(tmp_path: Path) -> None:
-    async def test(broker: BrokerProcess) -> None:
-        sent: list[Event] = []
-        ids: list[bytes] = []
-        async with await connect(broker) as writer:
-            await writer.pin(REPO, ACCESS, publish=[TOPIC])
-            for number in range(100):
-                made = commit(number.to_bytes(4, "big") * 16_000, ids[-1:])
-                sent.append((await writer.publish(INNER, TOPIC, BRANCH, made)).event)
-                ids.append(made.reference.id)
-        got: list[Event] = []
-        async with await connect(broker) as reader:
-            # What was on its way by then may come all the same, up to the last event.
-            with suppress(TransportError):
-                async for event in reader.sync(INNER, TOPIC.public_key):
-                    got.append(event)
-                    if len(got) == 10:
-                        await broker.kill()
-        assert len(got) >= 10
-        assert got == sent[: len(got)]
-        await broker.start()
-        async with await connect(broker) as reader:
-            known = [ids[len(got) - 1]]
-            got += [event async for event in reader.sync(INNER, TOPIC.public_key, known=known)]
-        assert got == sent
-
-    with_broker(test, tmp_path)
+async def test_a_synchronization_that_a_kill_cuts_goes_on_where_it_was(
+    broker: BrokerProcess,
+) -> None:
+    sent: list[Event] = []
+    ids: list[bytes] = []
+    async with await connect(broker) as writer:
+        await writer.pin(REPO, ACCESS, publish=[TOPIC])
+        for number in range(100):
+            made = commit(number.to_bytes(4, "big") * 16_000, ids[-1:])
+            sent.append((await writer.publish(INNER, TOPIC, BRANCH, made)).event)
+            ids.append(made.reference.id)
+    got: list[Event] = []
+    async with await connect(broker) as reader:
+        # What was on its way by then may come all the same, up to the last event.
+        with suppress(TransportError):
+            async for event in reader.sync(INNER, TOPIC.public_key):
+                got.append(event)
+                if len(got) == 10:
+                    await broker.kill()
+    assert len(got) >= 10
+    assert got == sent[: len(got)]
+    await broker.start()
+    async with await connect(broker) as reader:
+        known = [ids[len(got) - 1]]
+        got += [event async for event in reader.sync(INNER, TOPIC.public_key, known=known)]
+    assert got == sent
 
 
 def test_an_object_of_a_hundred_thousand_blocks_outlives_a_kill(tmp_path: Path) -> None:
@@ -133,33 +136,31 @@ def test_an_object_of_a_hundred_thousand_blocks_outlives_a_kill(tmp_path: Path) 
     with_broker(test, tmp_path)
 
 
-def test_another_device_restores_a_thousand_topics_after_a_kill(tmp_path: Path) -> None:
+async def test_another_device_restores_a_thousand_topics_after_a_kill(
+    broker: BrokerProcess,
+) -> None:
     repos = {f"repo {n}": [identity(f"topic {n}/{m}") for m in range(10)] for n in range(100)}
-
-    async def test(broker: BrokerProcess) -> None:
-        sent: dict[bytes, list[Event]] = {}
-        async with await connect(broker) as writer:
-            for name, topics in repos.items():
-                where = branch(name)
-                await writer.pin(nextgraph.repo_hash(where.repo_id), ACCESS, publish=topics)
-                for topic in topics:
-                    made = commit(topic.public_key, [], where)
-                    event = (await writer.publish(INNER, topic, where, made)).event
-                    sent[topic.public_key] = [event]
-        await broker.kill()
-        await broker.start()
-        async with await connect(broker) as reader:
-            for name, topics in repos.items():
-                repo = nextgraph.repo_hash(branch(name).repo_id)
-                status = await reader.pin_status(INNER, repo)
-                assert status is not None
-                assert {found.topic for found in status.topics} == {
-                    topic.public_key for topic in topics
-                }
-                for found in status.topics:
-                    assert (found.commits_nbr, found.publisher) == (1, True)
-                    stored = [event async for event in reader.sync(INNER, found.topic)]
-                    assert stored == sent[found.topic]
-            assert await reader.pin_status(INNER, b"?" * 32) is None
-
-    with_broker(test, tmp_path)
+    sent: dict[bytes, list[Event]] = {}
+    async with await connect(broker) as writer:
+        for name, topics in repos.items():
+            where = branch(name)
+            await writer.pin(nextgraph.repo_hash(where.repo_id), ACCESS, publish=topics)
+            for topic in topics:
+                made = commit(topic.public_key, [], where)
+                event = (await writer.publish(INNER, topic, where, made)).event
+                sent[topic.public_key] = [event]
+    await broker.kill()
+    await broker.start()
+    async with await connect(broker) as reader:
+        for name, topics in repos.items():
+            repo = nextgraph.repo_hash(branch(name).repo_id)
+            status = await reader.pin_status(INNER, repo)
+            assert status is not None
+            assert {found.topic for found in status.topics} == {
+                topic.public_key for topic in topics
+            }
+            for found in status.topics:
+                assert (found.commits_nbr, found.publisher) == (1, True)
+                stored = [event async for event in reader.sync(INNER, found.topic)]
+                assert stored == sent[found.topic]
+        assert await reader.pin_status(INNER, b"?" * 32) is None

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from coroutines import handed_by
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from nodes import node_config, store_with
 from rillnode import nextgraph
@@ -40,6 +41,11 @@ def run(
     asyncio.run(bounded())
 
 
+node = handed_by(run)
+faults = handed_by(run, 1)
+client = handed_by(run, 2)
+
+
 async def connect(node: Node) -> nextgraph.Client:
     url, broker = f"ws://{node.addresses()['nextgraph']}", node.nextgraph_peer_id
     return await nextgraph.connect(url, broker=bytes.fromhex(broker or ""), user=ALICE)
@@ -57,36 +63,34 @@ async def repaired(node: Node) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_an_event_is_found_and_forwarded_that_was_looked_for_too_early(tmp_path: Path) -> None:
-    async def test(node: Node, faults: Faults, client: nextgraph.Client) -> None:
-        made = commit(b"body")
-        async with await connect(node) as other:
-            subscription = await other.subscribe(INNER, REPO, TOPIC.public_key)
-            await refused(client.publish(INNER, TOPIC, BRANCH, made), faults)
-            with pytest.raises(RequestError, match="topic_not_found"):
-                _ = [event async for event in client.sync(INNER, TOPIC.public_key)]
-            await repaired(node)
-            forwarded = await anext(subscription)
-            assert forwarded.content.blocks == made.blocks
-            await client.publish(INNER, TOPIC, BRANCH, made)
-            assert [event async for event in client.sync(INNER, TOPIC.public_key)] == [forwarded]
-            last = commit(b"last", after=[made.reference.id])
-            await client.publish(INNER, TOPIC, BRANCH, last)
-            assert (await anext(subscription)).content.blocks == last.blocks
-        stream = await node.stream(topic_stream(INNER.id, TOPIC.public_key))
-        assert len(await stream.pull()) == 2
-
-    run(tmp_path, test)
-
-
-def test_a_pin_is_written_anew_whose_removal_has_happened_after_all(tmp_path: Path) -> None:
-    async def test(node: Node, faults: Faults, client: nextgraph.Client) -> None:
-        await refused(client.unpin(INNER, REPO), faults)
-        status = await client.pin_status(INNER, REPO)
-        assert status is not None
+async def test_an_event_is_found_and_forwarded_that_was_looked_for_too_early(
+    node: Node, faults: Faults, client: nextgraph.Client
+) -> None:
+    made = commit(b"body")
+    async with await connect(node) as other:
+        subscription = await other.subscribe(INNER, REPO, TOPIC.public_key)
+        await refused(client.publish(INNER, TOPIC, BRANCH, made), faults)
+        with pytest.raises(RequestError, match="topic_not_found"):
+            _ = [event async for event in client.sync(INNER, TOPIC.public_key)]
         await repaired(node)
-        assert await client.pin_status(INNER, REPO) is None
-        await client.pin(REPO, ACCESS, publish=[TOPIC])
-        assert await client.pin_status(INNER, REPO) == status
+        forwarded = await anext(subscription)
+        assert forwarded.content.blocks == made.blocks
+        await client.publish(INNER, TOPIC, BRANCH, made)
+        assert [event async for event in client.sync(INNER, TOPIC.public_key)] == [forwarded]
+        last = commit(b"last", after=[made.reference.id])
+        await client.publish(INNER, TOPIC, BRANCH, last)
+        assert (await anext(subscription)).content.blocks == last.blocks
+    stream = await node.stream(topic_stream(INNER.id, TOPIC.public_key))
+    assert len(await stream.pull()) == 2
 
-    run(tmp_path, test)
+
+async def test_a_pin_is_written_anew_whose_removal_has_happened_after_all(
+    node: Node, faults: Faults, client: nextgraph.Client
+) -> None:
+    await refused(client.unpin(INNER, REPO), faults)
+    status = await client.pin_status(INNER, REPO)
+    assert status is not None
+    await repaired(node)
+    assert await client.pin_status(INNER, REPO) is None
+    await client.pin(REPO, ACCESS, publish=[TOPIC])
+    assert await client.pin_status(INNER, REPO) == status

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from coroutines import handed_by, run_with
 from nodes import node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.ockam.stream_item import STREAM_ITEM, decode_entry, encode_entry
@@ -44,6 +45,10 @@ def with_peers(
             await talk(node, connect)
 
     asyncio.run(run())
+
+
+node = handed_by(with_peers)
+connect = handed_by(with_peers, 1)
 
 
 async def ask(peer: OckamPeer, onward: str | bytes, payload: bytes) -> WireMessage:
@@ -91,50 +96,43 @@ async def publisher(peer: OckamPeer, to: str, back: str) -> Address:
     return address
 
 
-def test_ping_and_pong_through_two_streams(tmp_path: Path) -> None:
+async def test_ping_and_pong_through_two_streams(connect: Connect) -> None:
     """As the released example does it: an alias for pong, both subscribed, one publisher."""
+    ping, pong = await connect(), await connect()
+    (alias,) = (await ask(pong, "forwarding_service", b"register")).return_route
+    subscribe(pong, "pong_topic")
+    subscribe(ping, "ping_topic")
+    to_pong = await publisher(ping, "pong_topic", "ping_topic")
+    assert to_pong == await publisher(ping, "pong_topic", "ping_topic")
 
-    async def talk(_: Node, connect: Connect) -> None:
-        ping, pong = await connect(), await connect()
-        (alias,) = (await ask(pong, "forwarding_service", b"register")).return_route
-        subscribe(pong, "pong_topic")
-        subscribe(ping, "ping_topic")
-        to_pong = await publisher(ping, "pong_topic", "ping_topic")
-        assert to_pong == await publisher(ping, "pong_topic", "ping_topic")
-
-        ping.send((to_pong, alias), b"0", back="ping")
+    ping.send((to_pong, alias), b"0", back="ping")
+    message = await pong.receive(SECONDS)
+    assert message.onward_route == (local("me"),)
+    assert message.payload == b"0"
+    for number in (b"1", b"2"):
+        pong.send(message.return_route, number, back="pong")
+        answer = await ping.receive(SECONDS)
+        assert answer.onward_route == (local("ping"),)
+        assert answer.payload == number
+        ping.send(answer.return_route, number + b"!", back="ping")
         message = await pong.receive(SECONDS)
-        assert message.onward_route == (local("me"),)
-        assert message.payload == b"0"
-        for number in (b"1", b"2"):
-            pong.send(message.return_route, number, back="pong")
-            answer = await ping.receive(SECONDS)
-            assert answer.onward_route == (local("ping"),)
-            assert answer.payload == number
-            ping.send(answer.return_route, number + b"!", back="ping")
-            message = await pong.receive(SECONDS)
-            assert message.onward_route == (local("pong"),)
-            assert message.payload == number + b"!"
-
-    with_peers(tmp_path, talk)
-
-
-def test_items_are_what_elixir_nodes_write(tmp_path: Path) -> None:
-    async def talk(_: Node, connect: Connect) -> None:
-        peer = await connect()
-        stream = await create(peer, "there")
-        address = await publisher(peer, "there", "back")
-        peer.send((address, local("pong")), b"0", back="ping")
-        (item,) = await pull(peer, stream, 1)
-        decoded = STREAM_ITEM.decode(item)
-        assert decoded.return_stream == "back"
-        return_stream, message = decode_entry(item)
-        assert return_stream == "back"
         assert message.onward_route == (local("pong"),)
-        assert message.return_route[1:] == (local("ping"),)
-        assert message.payload == b"0"
+        assert message.payload == number + b"!"
 
-    with_peers(tmp_path, talk)
+
+async def test_items_are_what_elixir_nodes_write(connect: Connect) -> None:
+    peer = await connect()
+    stream = await create(peer, "there")
+    address = await publisher(peer, "there", "back")
+    peer.send((address, local("pong")), b"0", back="ping")
+    (item,) = await pull(peer, stream, 1)
+    decoded = STREAM_ITEM.decode(item)
+    assert decoded.return_stream == "back"
+    return_stream, message = decode_entry(item)
+    assert return_stream == "back"
+    assert message.onward_route == (local("pong"),)
+    assert message.return_route[1:] == (local("ping"),)
+    assert message.payload == b"0"
 
 
 def test_request_and_answer_wait_for_who_is_away_and_outlive_the_node(tmp_path: Path) -> None:
@@ -182,106 +180,87 @@ def test_request_and_answer_wait_for_who_is_away_and_outlive_the_node(tmp_path: 
     with_peers(tmp_path, nothing_comes_twice)
 
 
-def test_a_subscription_goes_on_while_its_subscriber_is_away(tmp_path: Path) -> None:
+async def test_a_subscription_goes_on_while_its_subscriber_is_away(connect: Connect) -> None:
     """Released nodes ask through a connection of its own, which may end at once."""
-
-    async def talk(_: Node, connect: Connect) -> None:
-        briefly = await connect()
-        subscribe(briefly, "requests")
-        await create(briefly, "requests")
-        briefly.writer.close()
-        peer = await connect()
-        subscribe(peer, "answers")
-        to_requests = await publisher(peer, "requests", "answers")
-        peer.send((to_requests, local("echo")), b"still served")
-        assert (await peer.receive(SECONDS)).payload == b"still served"
-
-    with_peers(tmp_path, talk)
+    briefly = await connect()
+    subscribe(briefly, "requests")
+    await create(briefly, "requests")
+    briefly.writer.close()
+    peer = await connect()
+    subscribe(peer, "answers")
+    to_requests = await publisher(peer, "requests", "answers")
+    peer.send((to_requests, local("echo")), b"still served")
+    assert (await peer.receive(SECONDS)).payload == b"still served"
 
 
-def test_bare_wire_messages_of_rust_nodes_are_routed_too(tmp_path: Path) -> None:
-    async def talk(_: Node, connect: Connect) -> None:
-        peer = await connect()
-        (alias,) = (await ask(peer, "forwarding", b"me")).return_route
-        stream = await create(peer, "s")
-        item = encode_message((alias,), (local("sender"),), b"from Rust")
-        peer.send(stream, encode_request(PushRequest(1, item)), back="pushes")
-        await peer.receive(SECONDS)
-        subscribe(peer, "s")
-        message = await peer.receive(SECONDS)
-        assert message.payload == b"from Rust"
-        # There is no stream that an answer could go to.
-        assert message.return_route[1:] == (local("sender"),)
-        peer.send(message.return_route, b"nobody takes it")
-        assert await peer.silent()
-
-    with_peers(tmp_path, talk)
+async def test_bare_wire_messages_of_rust_nodes_are_routed_too(connect: Connect) -> None:
+    peer = await connect()
+    (alias,) = (await ask(peer, "forwarding", b"me")).return_route
+    stream = await create(peer, "s")
+    item = encode_message((alias,), (local("sender"),), b"from Rust")
+    peer.send(stream, encode_request(PushRequest(1, item)), back="pushes")
+    await peer.receive(SECONDS)
+    subscribe(peer, "s")
+    message = await peer.receive(SECONDS)
+    assert message.payload == b"from Rust"
+    # There is no stream that an answer could go to.
+    assert message.return_route[1:] == (local("sender"),)
+    peer.send(message.return_route, b"nobody takes it")
+    assert await peer.silent()
 
 
-def test_what_is_no_item_is_passed_over(tmp_path: Path) -> None:
-    async def talk(node: Node, connect: Connect) -> None:
-        peer = await connect()
-        (alias,) = (await ask(peer, "forwarding", b"me")).return_route
-        stream = await create(peer, "s")
-        good = encode_entry("back", WireMessage((alias,), (), b"good"))
-        nobody = encode_entry("back", WireMessage((local("no_such_worker"),), (), b""))
-        for data in (b"", b"garbage", b"\xff" * 40, nobody, b"\x04back\x02\x01\x01", good):
-            await ask(peer, stream, encode_request(PushRequest(1, data)))
-        subscribe(peer, "s")
-        assert (await peer.receive(SECONDS)).payload == b"good"
-        await saved_index(peer, "foo", "s", 6)
-        assert node.status()["undelivered"]["bad_item"] == 4
-
-    with_peers(tmp_path, talk)
+async def test_what_is_no_item_is_passed_over(node: Node, connect: Connect) -> None:
+    peer = await connect()
+    (alias,) = (await ask(peer, "forwarding", b"me")).return_route
+    stream = await create(peer, "s")
+    good = encode_entry("back", WireMessage((alias,), (), b"good"))
+    nobody = encode_entry("back", WireMessage((local("no_such_worker"),), (), b""))
+    for data in (b"", b"garbage", b"\xff" * 40, nobody, b"\x04back\x02\x01\x01", good):
+        await ask(peer, stream, encode_request(PushRequest(1, data)))
+    subscribe(peer, "s")
+    assert (await peer.receive(SECONDS)).payload == b"good"
+    await saved_index(peer, "foo", "s", 6)
+    assert node.status()["undelivered"]["bad_item"] == 4
 
 
-def test_a_peer_consumes_and_publishes_only_what_it_may(tmp_path: Path) -> None:
-    async def talk(node: Node, connect: Connect) -> None:
-        await (await node.stream("secret")).push(
-            encode_entry("x", WireMessage((local("forward_to_me"),), (), b"secret"))
-        )
-        await node.stream("pull-1")
-        peer = await connect()
-        await ask(peer, "static_forwarding", b"\x02me")
-        subscribe(peer, "secret")
-        subscribe(peer, "push-1")
-        for stream in ("secret", "pull-1"):
-            request = BidirectionalPublisherRequest(stream, "pull-1", "foo")
-            peer.send(SERVICE, encode_request(request))
-        assert (await ask(peer, "echo", b"no answer before")).payload == b"no answer before"
-        assert await peer.silent()
-        assert node.status()["undelivered"]["refused"] == 4
-
-    with_peers(
-        tmp_path,
-        talk,
-        GrantTable(who="anonymous", streams="pull-*", may=("pull",)),
-        GrantTable(who="anonymous", streams="push-*", may=("push", "create")),
+@run_with(
+    GrantTable(who="anonymous", streams="pull-*", may=("pull",)),
+    GrantTable(who="anonymous", streams="push-*", may=("push", "create")),
+)
+async def test_a_peer_consumes_and_publishes_only_what_it_may(node: Node, connect: Connect) -> None:
+    await (await node.stream("secret")).push(
+        encode_entry("x", WireMessage((local("forward_to_me"),), (), b"secret"))
     )
+    await node.stream("pull-1")
+    peer = await connect()
+    await ask(peer, "static_forwarding", b"\x02me")
+    subscribe(peer, "secret")
+    subscribe(peer, "push-1")
+    for stream in ("secret", "pull-1"):
+        request = BidirectionalPublisherRequest(stream, "pull-1", "foo")
+        peer.send(SERVICE, encode_request(request))
+    assert (await ask(peer, "echo", b"no answer before")).payload == b"no answer before"
+    assert await peer.silent()
+    assert node.status()["undelivered"]["refused"] == 4
 
 
-def test_an_item_acts_with_nobodys_rights(tmp_path: Path) -> None:
+@run_with(
+    GrantTable(who="anonymous", streams="consumed", may=("pull",)),
+    GrantTable(who="anonymous", streams="stolen", may=("push",)),
+)
+async def test_an_item_acts_with_nobodys_rights(node: Node, connect: Connect) -> None:
     """Who may push to a stream cannot read another one through its consumer."""
-
-    async def talk(node: Node, connect: Connect) -> None:
-        await (await node.stream("secret")).push(b"for the consumer's eyes")
-        consumed = await node.stream("consumed")
-        stolen = await node.stream("stolen")
-        # The node's own client consumes: it may do everything, what it consumes may nothing.
-        request = encode_request(PullRequest(1, 0, 9))
-        theft = WireMessage((local("ST_S_0_secret"),), (), request)
-        harmless = WireMessage((local("echo"),), (), b"echoed")
-        await consumed.push_many([encode_entry("stolen", one) for one in (theft, harmless)])
-        peer = await connect()
-        subscribe(peer, "consumed")
-        async with asyncio.timeout(SECONDS):
-            while not (entries := await stolen.pull(0)):
-                await asyncio.sleep(0.02)
-        assert [decode_entry(entry.data).message.payload for entry in entries] == [b"echoed"]
-
-    with_peers(
-        tmp_path,
-        talk,
-        GrantTable(who="anonymous", streams="consumed", may=("pull",)),
-        GrantTable(who="anonymous", streams="stolen", may=("push",)),
-    )
+    await (await node.stream("secret")).push(b"for the consumer's eyes")
+    consumed = await node.stream("consumed")
+    stolen = await node.stream("stolen")
+    # The node's own client consumes: it may do everything, what it consumes may nothing.
+    request = encode_request(PullRequest(1, 0, 9))
+    theft = WireMessage((local("ST_S_0_secret"),), (), request)
+    harmless = WireMessage((local("echo"),), (), b"echoed")
+    await consumed.push_many([encode_entry("stolen", one) for one in (theft, harmless)])
+    peer = await connect()
+    subscribe(peer, "consumed")
+    async with asyncio.timeout(SECONDS):
+        while not (entries := await stolen.pull(0)):
+            await asyncio.sleep(0.02)
+    assert [decode_entry(entry.data).message.payload for entry in entries] == [b"echoed"]

@@ -119,25 +119,22 @@ class _Repeated:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_released_nodes_are_asked_as_their_clients_ask_and_understood(
+async def test_released_nodes_are_asked_as_their_clients_ask_and_understood(
     tmp_path: Path, level: str
 ) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(WAIT_SECONDS), ReplayedHub(level) as far:
-            table = PeerTable(name="hub", ockam=far.address, dialect=far.dialect)
-            config = with_peers(node_config(tmp_path, *granted()), table)
-            async with Node(config) as node, await connect_to(node) as client:
-                repeated = _Repeated(Hub(client, "peer/hub", **PATIENT))
-                exchanges = iter(far.exchanges)
-                for asked in exchanges:
-                    if isinstance(asked.request, SaveIndexRequest | SavePartitionIndexRequest):
-                        await repeated.save(asked, next(exchanges))
-                    else:
-                        await repeated.ask(asked)
-            assert len(far.exchanges) >= 15
-            assert far.finished, far.wrong
-
-    asyncio.run(run())
+    async with asyncio.timeout(WAIT_SECONDS), ReplayedHub(level) as far:
+        table = PeerTable(name="hub", ockam=far.address, dialect=far.dialect)
+        config = with_peers(node_config(tmp_path, *granted()), table)
+        async with Node(config) as node, await connect_to(node) as client:
+            repeated = _Repeated(Hub(client, "peer/hub", **PATIENT))
+            exchanges = iter(far.exchanges)
+            for asked in exchanges:
+                if isinstance(asked.request, SaveIndexRequest | SavePartitionIndexRequest):
+                    await repeated.save(asked, next(exchanges))
+                else:
+                    await repeated.ask(asked)
+        assert len(far.exchanges) >= 15
+        assert far.finished, far.wrong
 
 
 # Other nodes ---------------------------------------------------------------------------------
@@ -164,96 +161,79 @@ async def use(hub: Hub, name: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["u16", "2024"])
 @pytest.mark.parametrize("by", ["name", "address"])
-def test_a_hub_behind_a_node_is_used(tmp_path: Path, dialect: Dialect, by: str) -> None:
-    async def run() -> None:
-        async with linked(tmp_path, dialect=dialect) as (a, b), await connect_to(a) as client:
-            route = "peer/plain" if by == "name" else f"1#{b.addresses()['ockam']}"
-            await use(Hub(client, route, **PATIENT), "s")
-            # It is one log, whoever asks.
-            there = await (await b.stream("s", partitions=2)).pull(limit=1_000)
-            assert [entry.data for entry in there] == [b"%d" % number for number in range(200)]
-
-    asyncio.run(run())
+async def test_a_hub_behind_a_node_is_used(tmp_path: Path, dialect: Dialect, by: str) -> None:
+    async with linked(tmp_path, dialect=dialect) as (a, b), await connect_to(a) as client:
+        route = "peer/plain" if by == "name" else f"1#{b.addresses()['ockam']}"
+        await use(Hub(client, route, **PATIENT), "s")
+        # It is one log, whoever asks.
+        there = await (await b.stream("s", partitions=2)).pull(limit=1_000)
+        assert [entry.data for entry in there] == [b"%d" % number for number in range(200)]
 
 
-def test_the_next_node_is_a_hub_too(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            for services in ("stream", "stream_service", "auto"):
-                await use(Hub(client, services=services, **PATIENT), services)
-
-    asyncio.run(run())
+async def test_the_next_node_is_a_hub_too(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        for services in ("stream", "stream_service", "auto"):
+            await use(Hub(client, services=services, **PATIENT), services)
 
 
 @pytest.mark.parametrize("level", ["elixir-2021", "2022"])
-def test_a_hub_is_used_through_a_secure_channel(tmp_path: Path, level: ChannelLevel) -> None:
-    async def run() -> None:
-        friend = ChannelKey(b"a friend's key".ljust(32, b"."))
-        far_config = node_config(tmp_path / "b", *granted(f"ockam:{friend.public_hex}"))
-        async with Node(far_config) as far:
-            table = PeerTable(name="hub", ockam=far.addresses()["ockam"])
-            config = with_peers(node_config(tmp_path / "a", *granted()), table)
-            async with Node(config) as node, await connect_to(node) as client:
-                route = "peer/hub;SC_listener"
-                async with await SecureChannel.open(
-                    client, route, level=level, key=friend
-                ) as channel:
-                    hub = Hub(channel, **PATIENT)
-                    await use(hub, "s")
-                with pytest.raises(TransportError) as closed:
-                    await hub.stream("s")
-                assert closed.value.code == "channel.closed"
-                async with await SecureChannel.open(client, route, level=level) as channel:
-                    with pytest.raises(RequestError) as caught:
-                        await Hub(channel, **PATIENT).stream("s")
-                    # Nobody has granted this key anything.
-                    assert caught.value.code == "hub.refused"
-
-    asyncio.run(run())
-
-
-def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with linked(tmp_path) as (a, b), await connect_to(a) as client:
-            hub = Hub(client, "peer/plain", answer_seconds=1.0, patience_seconds=WAIT_SECONDS)
-            stream = await hub.stream("s")
-            await stream.push(b"before")
-            found: list[HubEntry] = []
-
-            async def read() -> None:
-                async for entry in stream.consumer("c", poll_seconds=0.01):
-                    found.append(entry)
-
-            reading = asyncio.get_running_loop().create_task(read())
-            async with asyncio.timeout(WAIT_SECONDS):
-                while await hub.get_index("c", "s") != 1:
-                    await asyncio.sleep(0.01)
-                await b.stop()
-                pushes = [asyncio.ensure_future(stream.push(b"%d" % n)) for n in range(5)]
-                async with Node(b.config):
-                    await asyncio.gather(*pushes)
-                    wanted = {b"before", *(b"%d" % n for n in range(5))}
-                    while {entry.data for entry in found} != wanted:
-                        await asyncio.sleep(0.01)
-                    # It kept its stream: nothing comes again, and nothing is passed over.
-                    assert [entry.index for entry in found] == list(range(len(found)))
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
-                    await client.close()
-
-    asyncio.run(run())
-
-
-def test_a_hub_that_stays_away_is_given_up(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path, *granted())
+async def test_a_hub_is_used_through_a_secure_channel(tmp_path: Path, level: ChannelLevel) -> None:
+    friend = ChannelKey(b"a friend's key".ljust(32, b"."))
+    far_config = node_config(tmp_path / "b", *granted(f"ockam:{friend.public_hex}"))
+    async with Node(far_config) as far:
+        table = PeerTable(name="hub", ockam=far.addresses()["ockam"])
+        config = with_peers(node_config(tmp_path / "a", *granted()), table)
         async with Node(config) as node, await connect_to(node) as client:
-            hub = Hub(client, "1#127.0.0.1:1", patience_seconds=0.5)
-            with pytest.raises(RequestError) as caught:
+            route = "peer/hub;SC_listener"
+            async with await SecureChannel.open(client, route, level=level, key=friend) as channel:
+                hub = Hub(channel, **PATIENT)
+                await use(hub, "s")
+            with pytest.raises(TransportError) as closed:
                 await hub.stream("s")
-            assert caught.value.code == "peer.unreachable"
-            with pytest.raises(RequestError) as caught:
-                await Hub(client, "peer/nobody").stream("s")
-            assert caught.value.code == "address.unknown"
+            assert closed.value.code == "channel.closed"
+            async with await SecureChannel.open(client, route, level=level) as channel:
+                with pytest.raises(RequestError) as caught:
+                    await Hub(channel, **PATIENT).stream("s")
+                # Nobody has granted this key anything.
+                assert caught.value.code == "hub.refused"
 
-    asyncio.run(run())
+
+async def test_a_restarted_hub_is_used_on(tmp_path: Path) -> None:
+    async with linked(tmp_path) as (a, b), await connect_to(a) as client:
+        hub = Hub(client, "peer/plain", answer_seconds=1.0, patience_seconds=WAIT_SECONDS)
+        stream = await hub.stream("s")
+        await stream.push(b"before")
+        found: list[HubEntry] = []
+
+        async def read() -> None:
+            async for entry in stream.consumer("c", poll_seconds=0.01):
+                found.append(entry)
+
+        reading = asyncio.get_running_loop().create_task(read())
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await hub.get_index("c", "s") != 1:
+                await asyncio.sleep(0.01)
+            await b.stop()
+            pushes = [asyncio.ensure_future(stream.push(b"%d" % n)) for n in range(5)]
+            async with Node(b.config):
+                await asyncio.gather(*pushes)
+                wanted = {b"before", *(b"%d" % n for n in range(5))}
+                while {entry.data for entry in found} != wanted:
+                    await asyncio.sleep(0.01)
+                # It kept its stream: nothing comes again, and nothing is passed over.
+                assert [entry.index for entry in found] == list(range(len(found)))
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                await client.close()
+
+
+async def test_a_hub_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    config = node_config(tmp_path, *granted())
+    async with Node(config) as node, await connect_to(node) as client:
+        hub = Hub(client, "1#127.0.0.1:1", patience_seconds=0.5)
+        with pytest.raises(RequestError) as caught:
+            await hub.stream("s")
+        assert caught.value.code == "peer.unreachable"
+        with pytest.raises(RequestError) as caught:
+            await Hub(client, "peer/nobody").stream("s")
+        assert caught.value.code == "address.unknown"

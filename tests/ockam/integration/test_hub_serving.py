@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from coroutines import handed_by
 from nodes import at_own_ports, connect_to, node_config, store_with
 from ockam_peer import OckamPeer
 from rillnode import ActorReply, Client, Hub, Message, Node, RillnodeError
@@ -55,6 +56,11 @@ def with_hub(directory: Path, test: Callable[[Client, Node, Hub], Awaitable[None
             await test(client, node, Hub(client, "peer/hub"))
 
     asyncio.run(main())
+
+
+client = handed_by(with_hub)
+node = handed_by(with_hub, 1)
+hub = handed_by(with_hub, 2)
 
 
 async def ask(
@@ -134,71 +140,66 @@ def test_who_asks_is_told_nothing_but_answers(
     assert [one.message for one in caplog.records].count("handler_failed") == 2
 
 
-def test_beyond_its_open_calls_messages_are_dropped_and_counted(tmp_path: Path) -> None:
-    async def test(client: Client, node: Node, hub: Hub) -> None:
-        done = asyncio.Event()
+async def test_beyond_its_open_calls_messages_are_dropped_and_counted(
+    client: Client, node: Node, hub: Hub
+) -> None:
+    done = asyncio.Event()
 
-        async def slow(message: Message) -> bytes:
-            await done.wait()
-            return b"done"
+    async def slow(message: Message) -> bytes:
+        await done.wait()
+        return b"done"
 
-        service = await hub.serve(None, slow, calls_max=2)
-        asking = [asyncio.ensure_future(ask(node, service.address)) for _ in range(2)]
-        await until(lambda: service.open_calls == 2)
-        with pytest.raises(TimeoutError):
-            await ask(node, service.address, seconds=SOON)
-        assert service.dropped == 1
-        done.set()
-        assert await asyncio.gather(*asking) == [b"done", b"done"]
-        assert await ask(node, service.address) == b"done"
-        # Who stops cancels what does not end.
-        done.clear()
-        stuck = asyncio.ensure_future(ask(node, service.address, seconds=1.0))
-        await until(lambda: service.open_calls == 1)
-        await service.stop(timeout_seconds=0.0)
-        assert service.open_calls == 0
-        with pytest.raises(TimeoutError):
-            await stuck
-
-    with_hub(tmp_path, test)
-
-
-def test_what_cannot_be_served_is_an_error(tmp_path: Path) -> None:
-    async def test(client: Client, node: Node, hub: Hub) -> None:
-        for name in ("", "a\n", "a" * 513):
-            assert await refusal(hub.serve(name, printed)) == "address.invalid"
-        for calls in (0, 4_097):
-            assert await refusal(hub.serve(None, printed, calls_max=calls)) == "serve.limit"
-        for lease in (0.0, 3_601.0):
-            assert await refusal(hub.serve(None, printed, lease_seconds=lease)) == "serve.limit"
-        nobody = Hub(client, "peer/nobody")
-        assert await refusal(nobody.serve(None, printed)) == "address.unknown"
-        away = Hub(client, "1#127.0.0.1:1")
-        assert await refusal(away.serve(None, printed)) == "peer.unreachable"
-        service = await hub.serve(None, printed)
-        await client.close()
-        assert await refusal(service.wait()) == "client.closed"
-        assert await refusal(hub.serve(None, printed)) == "client.closed"
-
-    with_hub(tmp_path, test)
+    service = await hub.serve(None, slow, calls_max=2)
+    asking = [asyncio.ensure_future(ask(node, service.address)) for _ in range(2)]
+    await until(lambda: service.open_calls == 2)
+    with pytest.raises(TimeoutError):
+        await ask(node, service.address, seconds=SOON)
+    assert service.dropped == 1
+    done.set()
+    assert await asyncio.gather(*asking) == [b"done", b"done"]
+    assert await ask(node, service.address) == b"done"
+    # Who stops cancels what does not end.
+    done.clear()
+    stuck = asyncio.ensure_future(ask(node, service.address, seconds=1.0))
+    await until(lambda: service.open_calls == 1)
+    await service.stop(timeout_seconds=0.0)
+    assert service.open_calls == 0
+    with pytest.raises(TimeoutError):
+        await stuck
 
 
-def test_an_end_of_a_channel_has_addresses_of_its_own(tmp_path: Path) -> None:
-    async def test(client: Client, node: Node, hub: Hub) -> None:
-        calls: list[tuple[str, bytes]] = []
+async def test_what_cannot_be_served_is_an_error(client: Client, node: Node, hub: Hub) -> None:
+    for name in ("", "a\n", "a" * 513):
+        assert await refusal(hub.serve(name, printed)) == "address.invalid"
+    for calls in (0, 4_097):
+        assert await refusal(hub.serve(None, printed, calls_max=calls)) == "serve.limit"
+    for lease in (0.0, 3_601.0):
+        assert await refusal(hub.serve(None, printed, lease_seconds=lease)) == "serve.limit"
+    nobody = Hub(client, "peer/nobody")
+    assert await refusal(nobody.serve(None, printed)) == "address.unknown"
+    away = Hub(client, "1#127.0.0.1:1")
+    assert await refusal(away.serve(None, printed)) == "peer.unreachable"
+    service = await hub.serve(None, printed)
+    await client.close()
+    assert await refusal(service.wait()) == "client.closed"
+    assert await refusal(hub.serve(None, printed)) == "client.closed"
 
-        def note(message: Message) -> None:
-            calls.append((message.principal, message.payload))
 
-        async with await SecureChannel.open(client, "peer/hub;SC_listener") as channel:
-            async with await channel.serve("notes", note):
-                assert await refusal(channel.serve("notes", note)) == "address.taken"
-                await channel.send("echo", b"a word", return_address=b"notes")
-                await until(lambda: calls)
-                assert calls == [(f"ockam:{channel.remote_key}", b"a word")]
-            # It is free again, and answers nobody.
-            again = await channel.serve("notes", note)
-        assert await refusal(again.wait()) == "channel.closed"
-        assert await refusal(channel.serve("notes", note)) == "channel.closed"
+async def test_an_end_of_a_channel_has_addresses_of_its_own(
+    client: Client, node: Node, hub: Hub
+) -> None:
+    calls: list[tuple[str, bytes]] = []
 
-    with_hub(tmp_path, test)
+    def note(message: Message) -> None:
+        calls.append((message.principal, message.payload))
+
+    async with await SecureChannel.open(client, "peer/hub;SC_listener") as channel:
+        async with await channel.serve("notes", note):
+            assert await refusal(channel.serve("notes", note)) == "address.taken"
+            await channel.send("echo", b"a word", return_address=b"notes")
+            await until(lambda: calls)
+            assert calls == [(f"ockam:{channel.remote_key}", b"a word")]
+        # It is free again, and answers nobody.
+        again = await channel.serve("notes", note)
+    assert await refusal(again.wait()) == "channel.closed"
+    assert await refusal(channel.serve("notes", note)) == "channel.closed"

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
+from coroutines import handed_by, run_with
 from link_support import until as until_within
 from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
@@ -73,6 +74,9 @@ def with_node(directory: Path, test: Callable[[Node], Awaitable[None]], **channe
     asyncio.run(run())
 
 
+node = handed_by(with_node)
+
+
 async def until(condition: Callable[[], object]) -> None:
     await until_within(condition, seconds=ANSWER_SECONDS)
 
@@ -106,57 +110,49 @@ class Channel:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_peer_of_each_level_uses_streams_through_its_channel(tmp_path: Path, level: Name) -> None:
-    async def test(node: Node) -> None:
-        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            channel = await Channel(peer, level, FRIEND.private).open()
-            stream, made = await channel.talk("stream", encode_request(CreateRequest("s")))
-            assert made == CreateResponse("s")
-            for index in range(3):
-                request = encode_request(PushRequest(index, b"m%d" % index))
-                confirm = (await channel.talk(stream, request))[1]
-                assert confirm == PushConfirm(index, Status.OK, index)
-            pulled = (await channel.talk(stream, encode_request(PullRequest(9, 0, 10))))[1]
-            assert pulled == PullResponse(9, [(0, b"m0"), (1, b"m1"), (2, b"m2")])
+async def test_a_peer_of_each_level_uses_streams_through_its_channel(
+    node: Node, level: Name
+) -> None:
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        channel = await Channel(peer, level, FRIEND.private).open()
+        stream, made = await channel.talk("stream", encode_request(CreateRequest("s")))
+        assert made == CreateResponse("s")
+        for index in range(3):
+            request = encode_request(PushRequest(index, b"m%d" % index))
+            confirm = (await channel.talk(stream, request))[1]
+            assert confirm == PushConfirm(index, Status.OK, index)
+        pulled = (await channel.talk(stream, encode_request(PullRequest(9, 0, 10))))[1]
+        assert pulled == PullResponse(9, [(0, b"m0"), (1, b"m1"), (2, b"m2")])
 
-            # The connection itself may nothing, nor may another key's channel.
-            peer.send(stream, encode_request(PullRequest(9, 0, 10)))
-            stranger = await Channel(peer, level).open()
-            inner = encode_message((local(stream),), (local("app"),), b"")
-            peer.send(stranger.route, stranger.end.seal(inner))
-            refused = (await stranger.talk("stream", encode_request(CreateRequest("s"))))[1]
-            assert isinstance(refused, ErrorResponse)
-            assert node.status()["channels"]["open"] == 2
-            await until(lambda: node.status()["undelivered"]["refused"] >= 2)
-
-    with_node(tmp_path, test)
+        # The connection itself may nothing, nor may another key's channel.
+        peer.send(stream, encode_request(PullRequest(9, 0, 10)))
+        stranger = await Channel(peer, level).open()
+        inner = encode_message((local(stream),), (local("app"),), b"")
+        peer.send(stranger.route, stranger.end.seal(inner))
+        refused = (await stranger.talk("stream", encode_request(CreateRequest("s"))))[1]
+        assert isinstance(refused, ErrorResponse)
+        assert node.status()["channels"]["open"] == 2
+        await until(lambda: node.status()["undelivered"]["refused"] >= 2)
 
 
-def test_answers_fit_the_link_that_carries_the_channel(tmp_path: Path) -> None:
+async def test_answers_fit_the_link_that_carries_the_channel(node: Node) -> None:
     """A pull is answered with as many entries as a sealed message of 2021 holds."""
-
-    async def test(node: Node) -> None:
-        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            channel = await Channel(peer, "elixir-2021", FRIEND.private).open()
-            stream, _ = await channel.talk("stream", encode_request(CreateRequest("s")))
-            for index in range(3):
-                await channel.talk(stream, encode_request(PushRequest(index, bytes(30_000))))
-            pulled = (await channel.talk(stream, encode_request(PullRequest(9, 0, 10))))[1]
-            assert isinstance(pulled, PullResponse)
-            assert [index for index, _ in pulled.messages] == [0, 1]
-
-    with_node(tmp_path, test)
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        channel = await Channel(peer, "elixir-2021", FRIEND.private).open()
+        stream, _ = await channel.talk("stream", encode_request(CreateRequest("s")))
+        for index in range(3):
+            await channel.talk(stream, encode_request(PushRequest(index, bytes(30_000))))
+        pulled = (await channel.talk(stream, encode_request(PullRequest(9, 0, 10))))[1]
+        assert isinstance(pulled, PullResponse)
+        assert [index for index, _ in pulled.messages] == [0, 1]
 
 
-def test_a_channel_ends_with_its_connection(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            channel = await Channel(peer, "2022", FRIEND.private).open()
-            await channel.talk("stream", encode_request(CreateRequest("s")))
-            assert node.status()["channels"]["open"] == 1
-        await until(lambda: not node.status()["channels"]["open"])
-
-    with_node(tmp_path, test)
+async def test_a_channel_ends_with_its_connection(node: Node) -> None:
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        channel = await Channel(peer, "2022", FRIEND.private).open()
+        await channel.talk("stream", encode_request(CreateRequest("s")))
+        assert node.status()["channels"]["open"] == 1
+    await until(lambda: not node.status()["channels"]["open"])
 
 
 # The node's key and configuration ----------------------------------------------------------------
@@ -194,107 +190,88 @@ def test_channels_can_be_switched_off(tmp_path: Path) -> None:
     assert not (tmp_path / "ockam.key").exists()
 
 
-def test_keys_that_are_not_allowed_are_refused_and_counted(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            await Channel(peer, "2022").open()
-            peer.send("SC_listener", data(bytes(range(32))))
-            await until(lambda: len(node.status()["channels"]["counters"]) == 2)
-            counters = node.status()["channels"]["counters"]
-            assert counters == {"channel.not_allowed": 1, "channel.identities": 1}
-            await until(lambda: not node.status()["channels"]["open"])
-            friend = await Channel(peer, "2022", FRIEND.private).open()
-            await friend.talk("stream", encode_request(CreateRequest("s")))
-
-    with_node(tmp_path, test, allow=(FRIEND.public_hex,))
+@run_with(allow=(FRIEND.public_hex,))
+async def test_keys_that_are_not_allowed_are_refused_and_counted(node: Node) -> None:
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        await Channel(peer, "2022").open()
+        peer.send("SC_listener", data(bytes(range(32))))
+        await until(lambda: len(node.status()["channels"]["counters"]) == 2)
+        counters = node.status()["channels"]["counters"]
+        assert counters == {"channel.not_allowed": 1, "channel.identities": 1}
+        await until(lambda: not node.status()["channels"]["open"])
+        friend = await Channel(peer, "2022", FRIEND.private).open()
+        await friend.talk("stream", encode_request(CreateRequest("s")))
 
 
 # rillnode's own client ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_client_opens_a_channel_of_each_level(tmp_path: Path, level: ChannelLevel) -> None:
-    async def test(node: Node) -> None:
-        async with (
-            await connect_to(node) as client,
-            await SecureChannel.open(client, "SC_listener", level=level, key=FRIEND) as channel,
-        ):
-            assert channel.remote_key == node.status()["channels"]["key"]
-            made = await channel.ask("stream", encode_request(CreateRequest("s")))
-            assert decode_response(made.payload) == CreateResponse("s")
-            push = encode_request(PushRequest(1, b"text"))
-            confirms = await asyncio.gather(
-                *(channel.ask(made.return_route, push) for _ in range(50))
-            )
-            answers = [decode_response(confirm.payload) for confirm in confirms]
-            assert {a.index for a in answers if isinstance(a, PushConfirm)} == set(range(50))
-
-    with_node(tmp_path, test)
+async def test_a_client_opens_a_channel_of_each_level(node: Node, level: ChannelLevel) -> None:
+    async with (
+        await connect_to(node) as client,
+        await SecureChannel.open(client, "SC_listener", level=level, key=FRIEND) as channel,
+    ):
+        assert channel.remote_key == node.status()["channels"]["key"]
+        made = await channel.ask("stream", encode_request(CreateRequest("s")))
+        assert decode_response(made.payload) == CreateResponse("s")
+        push = encode_request(PushRequest(1, b"text"))
+        confirms = await asyncio.gather(*(channel.ask(made.return_route, push) for _ in range(50)))
+        answers = [decode_response(confirm.payload) for confirm in confirms]
+        assert {a.index for a in answers if isinstance(a, PushConfirm)} == set(range(50))
 
 
-def test_a_client_talks_to_the_expected_key_only(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with await connect_to(node) as client:
-            key = node.status()["channels"]["key"]
-            await SecureChannel.open(client, "SC_listener", remote_key=key)
-            with pytest.raises(HandshakeError) as caught:
-                await SecureChannel.open(client, "SC_listener", remote_key=FRIEND.public_hex)
-            assert caught.value.code == "channel.wrong_key"
-            with pytest.raises(ConfigError):
-                await SecureChannel.open(client, "SC_listener", remote_key="key")
-
-    with_node(tmp_path, test)
+async def test_a_client_talks_to_the_expected_key_only(node: Node) -> None:
+    async with await connect_to(node) as client:
+        key = node.status()["channels"]["key"]
+        await SecureChannel.open(client, "SC_listener", remote_key=key)
+        with pytest.raises(HandshakeError) as caught:
+            await SecureChannel.open(client, "SC_listener", remote_key=FRIEND.public_hex)
+        assert caught.value.code == "channel.wrong_key"
+        with pytest.raises(ConfigError):
+            await SecureChannel.open(client, "SC_listener", remote_key="key")
 
 
-def test_the_client_learns_that_its_node_has_closed_a_channel(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with await connect_to(node) as client:
-            channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
-            await until(lambda: node.status()["channels"]["counters"].get("channel.idle"))
-            for _ in range(2):
-                with pytest.raises(RequestError) as caught:
-                    await channel.ask("stream", encode_request(CreateRequest("s")))
-                assert caught.value.code == "address.unknown"
-
-    with_node(tmp_path, test, idle_seconds=0.05)
+@run_with(idle_seconds=0.05)
+async def test_the_client_learns_that_its_node_has_closed_a_channel(node: Node) -> None:
+    async with await connect_to(node) as client:
+        channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
+        await until(lambda: node.status()["channels"]["counters"].get("channel.idle"))
+        for _ in range(2):
+            with pytest.raises(RequestError) as caught:
+                await channel.ask("stream", encode_request(CreateRequest("s")))
+            assert caught.value.code == "address.unknown"
 
 
-def test_a_closed_channel_says_so(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        async with await connect_to(node) as client:
-            channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
-            with pytest.raises(ActorError):
-                await channel.ask("nobody", b"x", timeout_seconds=0.01)
-            await channel.close()
-            with pytest.raises(TransportError) as caught:
-                await channel.ask("stream", b"x")
-            assert caught.value.code == "channel.closed"
-
-    with_node(tmp_path, test)
+async def test_a_closed_channel_says_so(node: Node) -> None:
+    async with await connect_to(node) as client:
+        channel = await SecureChannel.open(client, "SC_listener", key=FRIEND)
+        with pytest.raises(ActorError):
+            await channel.ask("nobody", b"x", timeout_seconds=0.01)
+        await channel.close()
+        with pytest.raises(TransportError) as caught:
+            await channel.ask("stream", b"x")
+        assert caught.value.code == "channel.closed"
 
 
-def test_a_channel_goes_through_another_node(tmp_path: Path) -> None:
+async def test_a_channel_goes_through_another_node(tmp_path: Path) -> None:
     """End to end: the node in between carries sealed messages, and has no part in the keys."""
-
-    async def run() -> None:
-        async with Node(config_of(tmp_path / "far")) as far:
-            near_config = config_of(tmp_path / "near")
-            async with Node(near_config) as near, await connect_to(near) as client:
-                route = f"1#{far.addresses()['ockam']};api"
-                for level in LEVELS:
-                    channel = await SecureChannel.open(
-                        client,
-                        route,
-                        level=level,
-                        key=FRIEND,
-                        remote_key=far.status()["channels"]["key"],
-                    )
-                    made = await channel.ask("stream", encode_request(CreateRequest(level)))
-                    assert decode_response(made.payload) == CreateResponse(level)
-                assert near.status()["channels"]["open"] == 0
-                assert far.status()["channels"]["open"] == len(LEVELS)
-
-    asyncio.run(run())
+    async with Node(config_of(tmp_path / "far")) as far:
+        near_config = config_of(tmp_path / "near")
+        async with Node(near_config) as near, await connect_to(near) as client:
+            route = f"1#{far.addresses()['ockam']};api"
+            for level in LEVELS:
+                channel = await SecureChannel.open(
+                    client,
+                    route,
+                    level=level,
+                    key=FRIEND,
+                    remote_key=far.status()["channels"]["key"],
+                )
+                made = await channel.ask("stream", encode_request(CreateRequest(level)))
+                assert decode_response(made.payload) == CreateResponse(level)
+            assert near.status()["channels"]["open"] == 0
+            assert far.status()["channels"]["open"] == len(LEVELS)
 
 
 def test_the_command_line_sends_through_a_channel(tmp_path: Path) -> None:

@@ -82,63 +82,56 @@ async def send_damaged(address: str, random: Random, data: bytes) -> None:
     peer.writer.transport.abort()
 
 
-def test_damaged_messages_of_either_dialect_make_nothing_fail(tmp_path: Path) -> None:
-    async def run() -> None:
-        random = Random(2024)
-        async with Node(node_config(tmp_path)) as node:
-            address = node.addresses()["ockam"]
-            for number in range(ROUNDS):
-                data = damaged(random, "u16" if number % 2 else "2024")
-                await send_damaged(address, random, data)
-            for kind in (OckamPeer, Ockam2024Peer):
-                async with await kind.connect(address) as peer:
-                    assert (await peer.ask("echo", b"well?")).payload == b"well?"
-            await until(lambda: not node.status()["listeners"]["ockam"]["links"], seconds=SECONDS)
-            failed = {
-                name: kind["last_failure"]
-                for name, kind in node.status()["actors"].items()
-                if kind["failures"]
-            }
-            assert failed == {}
-            assert all(check.ok for check in node.checks())
-
-    asyncio.run(run())
+async def test_damaged_messages_of_either_dialect_make_nothing_fail(tmp_path: Path) -> None:
+    random = Random(2024)
+    async with Node(node_config(tmp_path)) as node:
+        address = node.addresses()["ockam"]
+        for number in range(ROUNDS):
+            data = damaged(random, "u16" if number % 2 else "2024")
+            await send_damaged(address, random, data)
+        for kind in (OckamPeer, Ockam2024Peer):
+            async with await kind.connect(address) as peer:
+                assert (await peer.ask("echo", b"well?")).payload == b"well?"
+        await until(lambda: not node.status()["listeners"]["ockam"]["links"], seconds=SECONDS)
+        failed = {
+            name: kind["last_failure"]
+            for name, kind in node.status()["actors"].items()
+            if kind["failures"]
+        }
+        assert failed == {}
+        assert all(check.ok for check in node.checks())
 
 
 @pytest.mark.long
-def test_five_thousand_idle_connections_disturb_nobody(tmp_path: Path) -> None:
+async def test_five_thousand_idle_connections_disturb_nobody(tmp_path: Path) -> None:
     needed = 2 * IDLE + 1_000  # both ends are in this process
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         pytest.skip(f"needs {needed} open files, {hard} are allowed")
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    async with Node(node_config(tmp_path)) as node:
+        address = node.addresses()["ockam"]
+        peers = list[OckamPeer]()
+        for number in range(IDLE):
+            kind = Ockam2024Peer if number % 2 else OckamPeer
+            peers.append(await kind.connect(address))
+            if number % 10 < 2:  # some have said something before they fell silent
+                assert (await peers[-1].ask("echo", b"here")).payload == b"here"
 
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node:
-            address = node.addresses()["ockam"]
-            peers = list[OckamPeer]()
-            for number in range(IDLE):
-                kind = Ockam2024Peer if number % 2 else OckamPeer
-                peers.append(await kind.connect(address))
-                if number % 10 < 2:  # some have said something before they fell silent
-                    assert (await peers[-1].ask("echo", b"here")).payload == b"here"
+        def links() -> int:
+            count: int = node.status()["listeners"]["ockam"]["links"]
+            return count
 
-            def links() -> int:
-                count: int = node.status()["listeners"]["ockam"]["links"]
-                return count
-
-            await until(lambda: links() == IDLE, seconds=SECONDS)
-            async with await connect_to(node) as client:
-                stream = await client.stream("s")
-                async with aclosing(stream.tail(start="start")) as entries:
-                    for index in range(100):
-                        assert await stream.push(b"%d" % index) == index
-                        assert (await anext(entries)).index == index
-            for peer in peers[:: IDLE // 100]:
-                assert (await peer.ask("echo", b"still")).payload == b"still"
-            for peer in peers:
-                peer.writer.transport.abort()
-            await until(lambda: links() == 0, seconds=SECONDS)
-
-    asyncio.run(run())
+        await until(lambda: links() == IDLE, seconds=SECONDS)
+        async with await connect_to(node) as client:
+            stream = await client.stream("s")
+            async with aclosing(stream.tail(start="start")) as entries:
+                for index in range(100):
+                    assert await stream.push(b"%d" % index) == index
+                    assert (await anext(entries)).index == index
+        for peer in peers[:: IDLE // 100]:
+            assert (await peer.ask("echo", b"still")).payload == b"still"
+        for peer in peers:
+            peer.writer.transport.abort()
+        await until(lambda: links() == 0, seconds=SECONDS)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coroutines import handed_by
 from nodes import connect_to, node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message, local
@@ -54,6 +55,10 @@ def with_peer(directory: Path, talk: Talk, *grants: GrantTable) -> None:
             await talk(node, await stack.enter_async_context(await OckamPeer.connect(address)))
 
     asyncio.run(run())
+
+
+node = handed_by(with_peer)
+peer = handed_by(with_peer, 1)
 
 
 async def ask(peer: OckamPeer, onward: str | bytes, request: Request) -> Any:
@@ -123,56 +128,45 @@ class Replay:
                 assert answer.payload == expected.get(at, payload)
 
 
-def test_a_recorded_client_gets_the_recorded_answers(tmp_path: Path) -> None:
+async def test_a_recorded_client_gets_the_recorded_answers(peer: OckamPeer) -> None:
     """All requests of the protocol, as a client of 2021 sent them."""
-
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        replay = Replay("basic")
-        # The echo service has a replay of its own: tests/ockam/integration, hub services.
-        replay.records = [r for r in replay.records if r["name"] != "plain payload"]
-        last = len(replay.records) - 1
-        # The released service ignored the partition when it saved: here partition 2 has none.
-        answer = bytes.fromhex(replay.records[last]["hex"])
-        assert answer.endswith(b"\x02\x01\x05")
-        payload = decode_message(answer[2:]).payload
-        length = 25  # of the body, behind the protocol's name
-        shorter = bytes((payload[length] - 1,))
-        fixed = payload[:length] + shorter + payload[length + 1 : -2] + b"\x00"
-        await replay.play(peer, {last: fixed})
-
-    with_peer(tmp_path, talk)
+    replay = Replay("basic")
+    # The echo service has a replay of its own: tests/ockam/integration, hub services.
+    replay.records = [r for r in replay.records if r["name"] != "plain payload"]
+    last = len(replay.records) - 1
+    # The released service ignored the partition when it saved: here partition 2 has none.
+    answer = bytes.fromhex(replay.records[last]["hex"])
+    assert answer.endswith(b"\x02\x01\x05")
+    payload = decode_message(answer[2:]).payload
+    length = 25  # of the body, behind the protocol's name
+    shorter = bytes((payload[length] - 1,))
+    fixed = payload[:length] + shorter + payload[length + 1 : -2] + b"\x00"
+    await replay.play(peer, {last: fixed})
 
 
-def test_the_shipped_consumer_and_publisher_work(tmp_path: Path) -> None:
+async def test_the_shipped_consumer_and_publisher_work(peer: OckamPeer) -> None:
     """Pipelined pushes with one request id, and a consumer, as recorded from Elixir of 2021."""
-
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        replay = Replay("consumer")
-        await replay.play(peer, {})
-        # The recording ends before the answer to its one pull.
-        pulled = replay.unrecorded or [decode_response((await peer.receive()).payload)]
-        assert len(pulled) == 1
-        answer = pulled[0]
-        assert isinstance(answer, PullResponse)
-        assert [data for _, data in answer.messages[:3]] == [b"m1", b"m2", b"m3"]
-
-    with_peer(tmp_path, talk)
+    replay = Replay("consumer")
+    await replay.play(peer, {})
+    # The recording ends before the answer to its one pull.
+    pulled = replay.unrecorded or [decode_response((await peer.receive()).payload)]
+    assert len(pulled) == 1
+    answer = pulled[0]
+    assert isinstance(answer, PullResponse)
+    assert [data for _, data in answer.messages[:3]] == [b"m1", b"m2", b"m3"]
 
 
-def test_create_push_pull(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        answer = await peer.ask("stream_service", encode_request(CreateRequest("s")))
-        assert decode_response(answer.payload) == CreateResponse("s")
-        stream = answer.return_route[0].value
-        for index in range(3):
-            confirm = await ask(peer, stream, PushRequest(1, b"m%d" % index))
-            assert confirm == PushConfirm(1, Status.OK, index)
-        pulled = await ask(peer, stream, PullRequest(9, 1, 10))
-        assert pulled == PullResponse(9, [(1, b"m1"), (2, b"m2")])
-        assert await ask(peer, stream, PullRequest(9, 3, 10)) == PullResponse(9, [])
-        assert await ask(peer, stream, PullRequest(9, 0, 0)) == PullResponse(9, [])
-
-    with_peer(tmp_path, talk)
+async def test_create_push_pull(peer: OckamPeer) -> None:
+    answer = await peer.ask("stream_service", encode_request(CreateRequest("s")))
+    assert decode_response(answer.payload) == CreateResponse("s")
+    stream = answer.return_route[0].value
+    for index in range(3):
+        confirm = await ask(peer, stream, PushRequest(1, b"m%d" % index))
+        assert confirm == PushConfirm(1, Status.OK, index)
+    pulled = await ask(peer, stream, PullRequest(9, 1, 10))
+    assert pulled == PullResponse(9, [(1, b"m1"), (2, b"m2")])
+    assert await ask(peer, stream, PullRequest(9, 3, 10)) == PullResponse(9, [])
+    assert await ask(peer, stream, PullRequest(9, 0, 0)) == PullResponse(9, [])
 
 
 @pytest.mark.parametrize(
@@ -183,36 +177,29 @@ def test_create_push_pull(tmp_path: Path) -> None:
         ("stream_kafka", "stream_kafka_index"),
     ],
 )
-def test_each_address_of_a_service_leads_to_it_and_answers_as_itself(
-    tmp_path: Path, streams: str, indexes: str
+async def test_each_address_of_a_service_leads_to_it_and_answers_as_itself(
+    node: Node, peer: OckamPeer, streams: str, indexes: str
 ) -> None:
     """`stream_kafka` and `stream_kafka_index` are in Ockam's guides, and of `ockam_kafka`."""
-
-    async def talk(node: Node, peer: OckamPeer) -> None:
-        request = encode_request(CreatePartitionedRequest("s", 1))
-        answer = await peer.ask(streams, request)
-        assert decode_response(answer.payload) == CreatePartitionedResponse("s", 0)
-        assert answer.return_route == (local("ST_S_0_s"),)
-        refusal = await peer.ask(streams, b"garbage")
-        assert refusal.return_route == (local(streams),)
-        get = GetIndexRequest("c", "s")
-        answer = await peer.ask(indexes, encode_request(get))
-        assert decode_response(answer.payload) == IndexResponse("c", "s", None)
-        assert answer.return_route == (local(indexes),)
-        peer.send(indexes, encode_request(SaveIndexRequest("c", "s", 4)))
-        assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 4)
-
-    with_peer(tmp_path, talk)
+    request = encode_request(CreatePartitionedRequest("s", 1))
+    answer = await peer.ask(streams, request)
+    assert decode_response(answer.payload) == CreatePartitionedResponse("s", 0)
+    assert answer.return_route == (local("ST_S_0_s"),)
+    refusal = await peer.ask(streams, b"garbage")
+    assert refusal.return_route == (local(streams),)
+    get = GetIndexRequest("c", "s")
+    answer = await peer.ask(indexes, encode_request(get))
+    assert decode_response(answer.payload) == IndexResponse("c", "s", None)
+    assert answer.return_route == (local(indexes),)
+    peer.send(indexes, encode_request(SaveIndexRequest("c", "s", 4)))
+    assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 4)
 
 
-def test_create_again_gives_the_same_address_and_keeps_the_entries(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        await ask(peer, stream, PushRequest(1, b"kept"))
-        assert await create(peer, "s") == stream
-        assert await ask(peer, stream, PullRequest(1, 0, 9)) == PullResponse(1, [(0, b"kept")])
-
-    with_peer(tmp_path, talk)
+async def test_create_again_gives_the_same_address_and_keeps_the_entries(peer: OckamPeer) -> None:
+    stream = await create(peer, "s")
+    await ask(peer, stream, PushRequest(1, b"kept"))
+    assert await create(peer, "s") == stream
+    assert await ask(peer, stream, PullRequest(1, 0, 9)) == PullResponse(1, [(0, b"kept")])
 
 
 def test_streams_indexes_and_entries_outlive_the_node(tmp_path: Path) -> None:
@@ -235,100 +222,82 @@ def test_streams_indexes_and_entries_outlive_the_node(tmp_path: Path) -> None:
     with_peer(tmp_path, after)
 
 
-def test_partitions_answer_one_by_one_and_can_grow(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        plain = await create(peer, "s")
-        for partitions in (2, 4):
-            peer.send("stream", encode_request(CreatePartitionedRequest("s", partitions)))
-            answers = [await peer.receive() for _ in range(partitions)]
-            assert {decode_response(answer.payload) and answer.payload for answer in answers}
-            found = {answer.return_route[0].value for answer in answers}
-            assert len(found) == partitions
-            assert plain in found  # the plain stream is partition 0
-            numbers = [decode_response(answer.payload) for answer in answers]
-            assert numbers == [CreatePartitionedResponse("s", p) for p in range(partitions)]
-
-    with_peer(tmp_path, talk)
+async def test_partitions_answer_one_by_one_and_can_grow(peer: OckamPeer) -> None:
+    plain = await create(peer, "s")
+    for partitions in (2, 4):
+        peer.send("stream", encode_request(CreatePartitionedRequest("s", partitions)))
+        answers = [await peer.receive() for _ in range(partitions)]
+        assert {decode_response(answer.payload) and answer.payload for answer in answers}
+        found = {answer.return_route[0].value for answer in answers}
+        assert len(found) == partitions
+        assert plain in found  # the plain stream is partition 0
+        numbers = [decode_response(answer.payload) for answer in answers]
+        assert numbers == [CreatePartitionedResponse("s", p) for p in range(partitions)]
 
 
-def test_the_spelling_of_the_specification_is_answered_in_kind(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        request = CreateRequest("s", "stream_create:request")
-        answer = await peer.ask("stream", encode_request(request))
-        assert decode_response(answer.payload) == CreateResponse("s", "stream_create:response")
-        stream = answer.return_route[0].value
-        push = PushRequest(7, b"x", "stream_push:request")
-        confirm = PushConfirm(7, Status.OK, 0, "stream_push:response")
-        assert await ask(peer, stream, push) == confirm
-        pull = PullRequest(8, 0, 1, "stream_pull:request")
-        assert await ask(peer, stream, pull) == PullResponse(8, [(0, b"x")], "stream_pull:response")
-        many = CreatePartitionedRequest("t", 1, "stream_create_partitions")
-        assert await ask(peer, "stream", many) == CreatePartitionedResponse(
-            "t", 0, "stream_create_partitions"
+async def test_the_spelling_of_the_specification_is_answered_in_kind(peer: OckamPeer) -> None:
+    request = CreateRequest("s", "stream_create:request")
+    answer = await peer.ask("stream", encode_request(request))
+    assert decode_response(answer.payload) == CreateResponse("s", "stream_create:response")
+    stream = answer.return_route[0].value
+    push = PushRequest(7, b"x", "stream_push:request")
+    confirm = PushConfirm(7, Status.OK, 0, "stream_push:response")
+    assert await ask(peer, stream, push) == confirm
+    pull = PullRequest(8, 0, 1, "stream_pull:request")
+    assert await ask(peer, stream, pull) == PullResponse(8, [(0, b"x")], "stream_pull:response")
+    many = CreatePartitionedRequest("t", 1, "stream_create_partitions")
+    assert await ask(peer, "stream", many) == CreatePartitionedResponse(
+        "t", 0, "stream_create_partitions"
+    )
+
+
+async def test_nothing_is_deduplicated_by_request_id(peer: OckamPeer) -> None:
+    stream = await create(peer, "s")
+    for index in range(3):
+        confirm = await ask(peer, stream, PushRequest(1, b"same"))
+        assert confirm == PushConfirm(1, Status.OK, index)
+
+
+async def test_saved_index_is_monotonic_and_per_partition(peer: OckamPeer) -> None:
+    get = GetIndexRequest("c", "s")
+    assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", None)
+    for index in (300, 2):
+        peer.send("stream_index_service", encode_request(SaveIndexRequest("c", "s", index)))
+    assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 300)
+    save = SavePartitionIndexRequest("c", "s", 1, 5)
+    peer.send("stream_index", encode_request(save))
+    for partition, saved in ((0, 300), (1, 5), (2, None)):
+        request = GetPartitionIndexRequest("c", "s", partition)
+        assert await ask(peer, "stream_index", request) == PartitionIndexResponse(
+            "c", "s", partition, saved
         )
-
-    with_peer(tmp_path, talk)
-
-
-def test_nothing_is_deduplicated_by_request_id(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        for index in range(3):
-            confirm = await ask(peer, stream, PushRequest(1, b"same"))
-            assert confirm == PushConfirm(1, Status.OK, index)
-
-    with_peer(tmp_path, talk)
+    # The specification's shared name.
+    shared = GetPartitionIndexRequest("c", "s", 1, "stream_index")
+    answer = await peer.ask("stream_index", encode_request(shared))
+    assert answer.payload.endswith(b"\x01c\x01s\x01\x01\x05")
 
 
-def test_saved_index_is_monotonic_and_per_partition(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        get = GetIndexRequest("c", "s")
-        assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", None)
-        for index in (300, 2):
-            peer.send("stream_index_service", encode_request(SaveIndexRequest("c", "s", index)))
-        assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 300)
-        save = SavePartitionIndexRequest("c", "s", 1, 5)
-        peer.send("stream_index", encode_request(save))
-        for partition, saved in ((0, 300), (1, 5), (2, None)):
-            request = GetPartitionIndexRequest("c", "s", partition)
-            assert await ask(peer, "stream_index", request) == PartitionIndexResponse(
-                "c", "s", partition, saved
-            )
-        # The specification's shared name.
-        shared = GetPartitionIndexRequest("c", "s", 1, "stream_index")
-        answer = await peer.ask("stream_index", encode_request(shared))
-        assert answer.payload.endswith(b"\x01c\x01s\x01\x01\x05")
-
-    with_peer(tmp_path, talk)
+async def test_an_answer_never_exceeds_what_the_peer_takes(peer: OckamPeer) -> None:
+    stream = await create(peer, "s")
+    for _number in range(5):
+        await ask(peer, stream, PushRequest(1, bytes(30_000)))
+    answer = await ask(peer, stream, PullRequest(1, 0, 2**62))
+    assert [index for index, _ in answer.messages] == [0, 1]
+    answer = await ask(peer, stream, PullRequest(1, 2, 1_000))
+    assert [index for index, _ in answer.messages] == [2, 3]
 
 
-def test_an_answer_never_exceeds_what_the_peer_takes(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        for _number in range(5):
-            await ask(peer, stream, PushRequest(1, bytes(30_000)))
-        answer = await ask(peer, stream, PullRequest(1, 0, 2**62))
-        assert [index for index, _ in answer.messages] == [0, 1]
-        answer = await ask(peer, stream, PullRequest(1, 2, 1_000))
-        assert [index for index, _ in answer.messages] == [2, 3]
-
-    with_peer(tmp_path, talk)
-
-
-def test_an_entry_that_fits_no_answer_is_passed_over(tmp_path: Path) -> None:
-    async def talk(node: Node, peer: OckamPeer) -> None:
-        async with await connect_to(node) as client:
-            stream = await client.stream("s")
-            for data in (b"small", bytes(70_000), bytes(90_000), b"later", bytes(70_000)):
-                await stream.push(data)
-        answer = await ask(peer, b"ST_S_0_s", PullRequest(1, 0, 9))
-        assert answer == PullResponse(1, [(0, b"small")])
-        answer = await ask(peer, b"ST_S_0_s", PullRequest(2, 1, 9))
-        assert answer == PullResponse(2, [(3, b"later")])
-        assert node.status()["undelivered"] == {"entry_skipped": 2}
-        assert await ask(peer, b"ST_S_0_s", PullRequest(3, 4, 9)) == PullResponse(3, [])
-
-    with_peer(tmp_path, talk)
+async def test_an_entry_that_fits_no_answer_is_passed_over(node: Node, peer: OckamPeer) -> None:
+    async with await connect_to(node) as client:
+        stream = await client.stream("s")
+        for data in (b"small", bytes(70_000), bytes(90_000), b"later", bytes(70_000)):
+            await stream.push(data)
+    answer = await ask(peer, b"ST_S_0_s", PullRequest(1, 0, 9))
+    assert answer == PullResponse(1, [(0, b"small")])
+    answer = await ask(peer, b"ST_S_0_s", PullRequest(2, 1, 9))
+    assert answer == PullResponse(2, [(3, b"later")])
+    assert node.status()["undelivered"] == {"entry_skipped": 2}
+    assert await ask(peer, b"ST_S_0_s", PullRequest(3, 4, 9)) == PullResponse(3, [])
 
 
 RELEASED = {
@@ -342,52 +311,49 @@ RELEASED = {
 @pytest.mark.parametrize("spelling", ["", ":request"], ids=["released", "specified"])
 @pytest.mark.parametrize("name", ["s", "a" * 9, "a" * 14, "a" * 17, "a" * 100], ids=len)
 @pytest.mark.parametrize("year", RELEASED)
-def test_what_is_confirmed_can_be_pulled_by_the_same_kind_of_client(
-    tmp_path: Path, year: str, name: str, spelling: str
+async def test_what_is_confirmed_can_be_pulled_by_the_same_kind_of_client(
+    peer: OckamPeer, year: str, name: str, spelling: str
 ) -> None:
     """Every size near the end of what the client can send, pulled with the ids that it has."""
     address_bytes, own_cap, hub_max = RELEASED[year]
     worker = local("c" * address_bytes)
 
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        async def ask_once(request: Request) -> WireMessage:
-            frame = encode_message((local(stream),), (worker,), encode_request(request))
-            assert len(frame) <= own_cap
-            peer.send_frame(frame)
-            return await peer.receive()
+    async def ask_once(request: Request) -> WireMessage:
+        frame = encode_message((local(stream),), (worker,), encode_request(request))
+        assert len(frame) <= own_cap
+        peer.send_frame(frame)
+        return await peer.receive()
 
-        stream = await create(peer, name)
-        push = PushRequest(1, b"", f"stream_push{spelling}")
-        frame = encode_message((local(stream),), (worker,), encode_request(push))
-        # The payload's length, the body's and the entry's have three bytes then, and not one.
-        largest = own_cap - len(frame) - 6
-        sizes = [largest - 30, largest - 9, largest - 2, largest - 1, largest]
-        confirmed: list[tuple[int, int]] = []
-        for size in sizes:
-            request = PushRequest(1, bytes(size), f"stream_push{spelling}")
-            confirm = decode_response((await ask_once(request)).payload)
-            assert isinstance(confirm, PushConfirm)
-            if confirm.status is Status.OK:
-                confirmed.append((confirm.index, size))
-        # Only the specification's spelling, which no released client writes, lacks a byte.
-        refused = bool(spelling) and (year, name) == ("2021", "s")
-        assert [size for _, size in confirmed] == sizes[: len(sizes) - refused]
-        for index, size in confirmed:
-            for request_id in (1, 127, 128, 1_000):
-                pull = PullRequest(request_id, index, 10, f"stream_pull{spelling}")
-                answer = await ask_once(pull)
-                assert decode_response(answer.payload) == PullResponse(
-                    request_id, [(index, bytes(size))], response_tag(pull.tag)
-                )
-                assert answer.onward_route == (worker,)
-                assert answer.return_route in ((local(stream),), ())
-        # What the hub took for a stream whose address has as many bytes as there.
-        if not spelling and len(stream) <= address_bytes:
-            assert confirmed[-1][1] >= hub_max
-        end = await ask_once(PullRequest(1, len(confirmed), 10))
-        assert decode_response(end.payload) == PullResponse(1, [])
-
-    with_peer(tmp_path, talk)
+    stream = await create(peer, name)
+    push = PushRequest(1, b"", f"stream_push{spelling}")
+    frame = encode_message((local(stream),), (worker,), encode_request(push))
+    # The payload's length, the body's and the entry's have three bytes then, and not one.
+    largest = own_cap - len(frame) - 6
+    sizes = [largest - 30, largest - 9, largest - 2, largest - 1, largest]
+    confirmed: list[tuple[int, int]] = []
+    for size in sizes:
+        request = PushRequest(1, bytes(size), f"stream_push{spelling}")
+        confirm = decode_response((await ask_once(request)).payload)
+        assert isinstance(confirm, PushConfirm)
+        if confirm.status is Status.OK:
+            confirmed.append((confirm.index, size))
+    # Only the specification's spelling, which no released client writes, lacks a byte.
+    refused = bool(spelling) and (year, name) == ("2021", "s")
+    assert [size for _, size in confirmed] == sizes[: len(sizes) - refused]
+    for index, size in confirmed:
+        for request_id in (1, 127, 128, 1_000):
+            pull = PullRequest(request_id, index, 10, f"stream_pull{spelling}")
+            answer = await ask_once(pull)
+            assert decode_response(answer.payload) == PullResponse(
+                request_id, [(index, bytes(size))], response_tag(pull.tag)
+            )
+            assert answer.onward_route == (worker,)
+            assert answer.return_route in ((local(stream),), ())
+    # What the hub took for a stream whose address has as many bytes as there.
+    if not spelling and len(stream) <= address_bytes:
+        assert confirmed[-1][1] >= hub_max
+    end = await ask_once(PullRequest(1, len(confirmed), 10))
+    assert decode_response(end.payload) == PullResponse(1, [])
 
 
 @pytest.mark.parametrize(
@@ -405,16 +371,13 @@ def test_what_is_confirmed_can_be_pulled_by_the_same_kind_of_client(
         encode_request(PushRequest(1, b"not here")),
     ],
 )
-def test_bad_requests_to_the_service_are_answered_with_an_error(
-    tmp_path: Path, payload: bytes
+async def test_bad_requests_to_the_service_are_answered_with_an_error(
+    peer: OckamPeer, payload: bytes
 ) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        answer = await peer.ask("stream", payload)
-        assert decode_response(answer.payload) == ErrorResponse("Invalid request")
-        assert answer.return_route == (local("stream"),)
-        await create(peer, "after")
-
-    with_peer(tmp_path, talk)
+    answer = await peer.ask("stream", payload)
+    assert decode_response(answer.payload) == ErrorResponse("Invalid request")
+    assert answer.return_route == (local("stream"),)
+    await create(peer, "after")
 
 
 @pytest.mark.parametrize(
@@ -425,45 +388,36 @@ def test_bad_requests_to_the_service_are_answered_with_an_error(
         encode_request(GetIndexRequest("c", "s")),
     ],
 )
-def test_bad_requests_to_a_stream_are_answered_and_harm_nothing(
-    tmp_path: Path, payload: bytes
+async def test_bad_requests_to_a_stream_are_answered_and_harm_nothing(
+    peer: OckamPeer, payload: bytes
 ) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        await ask(peer, stream, PushRequest(1, b"kept"))
-        answer = await peer.ask(stream, payload)
-        assert decode_response(answer.payload) == ErrorResponse("Invalid request")
-        assert await ask(peer, stream, PullRequest(1, 0, 9)) == PullResponse(1, [(0, b"kept")])
-
-    with_peer(tmp_path, talk)
+    stream = await create(peer, "s")
+    await ask(peer, stream, PushRequest(1, b"kept"))
+    answer = await peer.ask(stream, payload)
+    assert decode_response(answer.payload) == ErrorResponse("Invalid request")
+    assert await ask(peer, stream, PullRequest(1, 0, 9)) == PullResponse(1, [(0, b"kept")])
 
 
-def test_bad_requests_to_the_index_service_harm_nothing(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        peer.send("stream_index", encode_request(SaveIndexRequest("c", "s", 5)))
-        for payload in (b"garbage", b"\x0cstream_index\x05\x02\x01c\x01s"):
-            peer.send("stream_index", payload)
-        # Released services died of a name that is no UTF-8, with all they knew.
-        answer = await peer.ask("stream_index", b"\x0cstream_index\x05\x00\x01\xff\x01s")
-        assert decode_response(answer.payload) == ErrorResponse("Invalid request")
-        get = GetIndexRequest("c", "s")
-        assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 5)
-
-    with_peer(tmp_path, talk)
+async def test_bad_requests_to_the_index_service_harm_nothing(peer: OckamPeer) -> None:
+    peer.send("stream_index", encode_request(SaveIndexRequest("c", "s", 5)))
+    for payload in (b"garbage", b"\x0cstream_index\x05\x02\x01c\x01s"):
+        peer.send("stream_index", payload)
+    # Released services died of a name that is no UTF-8, with all they knew.
+    answer = await peer.ask("stream_index", b"\x0cstream_index\x05\x00\x01\xff\x01s")
+    assert decode_response(answer.payload) == ErrorResponse("Invalid request")
+    get = GetIndexRequest("c", "s")
+    assert await ask(peer, "stream_index", get) == IndexResponse("c", "s", 5)
 
 
-def test_unknown_addresses_are_silent_and_pings_are_answered(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        for address in ("no_such_worker", b"ST_S_0_unknown", b"ST_S_7_", b"ST_S_x_y"):
-            peer.send(address, encode_request(PullRequest(1, 0, 1)))
-        peer.send((), b"\x00")
-        answer = await peer.receive()
-        assert answer == ((local("me"),), (), b"\x01")
-        peer.send_frame(b"")  # heartbeats of 2021
-        peer.send((), b"anything else")
-        assert await peer.silent()
-
-    with_peer(tmp_path, talk)
+async def test_unknown_addresses_are_silent_and_pings_are_answered(peer: OckamPeer) -> None:
+    for address in ("no_such_worker", b"ST_S_0_unknown", b"ST_S_7_", b"ST_S_x_y"):
+        peer.send(address, encode_request(PullRequest(1, 0, 1)))
+    peer.send((), b"\x00")
+    answer = await peer.receive()
+    assert answer == ((local("me"),), (), b"\x01")
+    peer.send_frame(b"")  # heartbeats of 2021
+    peer.send((), b"anything else")
+    assert await peer.silent()
 
 
 def test_a_peer_that_may_not_sees_what_does_not_exist(tmp_path: Path) -> None:
@@ -486,26 +440,20 @@ def test_a_peer_that_may_not_sees_what_does_not_exist(tmp_path: Path) -> None:
     with_peer(tmp_path, talk, grant)
 
 
-def test_garbage_closes_its_own_connection_only(tmp_path: Path) -> None:
-    async def talk(node: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        for frame in (b"\xff" * 40, b"\x01\x01\x00", b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f"):
-            async with await OckamPeer.connect(node.addresses()["ockam"]) as other:
-                other.send_frame(frame)
-                assert await other.reader.read() == b""
-        confirm = await ask(peer, stream, PushRequest(1, b"still here"))
-        assert confirm == PushConfirm(1, Status.OK, 0)
-
-    with_peer(tmp_path, talk)
+async def test_garbage_closes_its_own_connection_only(node: Node, peer: OckamPeer) -> None:
+    stream = await create(peer, "s")
+    for frame in (b"\xff" * 40, b"\x01\x01\x00", b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f"):
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as other:
+            other.send_frame(frame)
+            assert await other.reader.read() == b""
+    confirm = await ask(peer, stream, PushRequest(1, b"still here"))
+    assert confirm == PushConfirm(1, Status.OK, 0)
 
 
-def test_many_requests_in_one_read_are_answered_in_order(tmp_path: Path) -> None:
-    async def talk(_: Node, peer: OckamPeer) -> None:
-        stream = await create(peer, "s")
-        for number in range(1_000):
-            peer.send(stream, encode_request(PushRequest(number, b"%d" % number)))
-        for number in range(1_000):
-            confirm = decode_response((await peer.receive()).payload)
-            assert confirm == PushConfirm(number, Status.OK, number)
-
-    with_peer(tmp_path, talk)
+async def test_many_requests_in_one_read_are_answered_in_order(peer: OckamPeer) -> None:
+    stream = await create(peer, "s")
+    for number in range(1_000):
+        peer.send(stream, encode_request(PushRequest(number, b"%d" % number)))
+    for number in range(1_000):
+        confirm = decode_response((await peer.receive()).payload)
+        assert confirm == PushConfirm(number, Status.OK, number)

@@ -87,139 +87,124 @@ async def ask(client: Client, route: str, payload: bytes = b"ada") -> bytes:
 
 
 @each_worker
-def test_it_asks_and_is_asked_over_tcp(tmp_path: Path, level: Level, make: Make) -> None:
-    async def main() -> None:
-        async with (
-            scene(tmp_path, level, make) as there,
-            await there.client.serve("printer", printed),
-        ):
-            assert await there.worker.ask(there.ockam, "greeter", "Ada") == "hello,Ada"
-            assert await there.worker.ask(there.ockam, "printer", "page") == "printed,page"
-            assert await ask(there.client, "peer/released;shout") == b"ADA"
-            # An actor asks it as well.
-            assert await ask(there.client, "greeter", b"ask peer/released;shout") == b"ADA"
-
-    asyncio.run(main())
+async def test_it_asks_and_is_asked_over_tcp(tmp_path: Path, level: Level, make: Make) -> None:
+    async with scene(tmp_path, level, make) as there, await there.client.serve("printer", printed):
+        assert await there.worker.ask(there.ockam, "greeter", "Ada") == "hello,Ada"
+        assert await there.worker.ask(there.ockam, "printer", "page") == "printed,page"
+        assert await ask(there.client, "peer/released;shout") == b"ADA"
+        # An actor asks it as well.
+        assert await ask(there.client, "greeter", b"ask peer/released;shout") == b"ADA"
 
 
 @each_with_channels
-def test_it_asks_and_is_asked_through_secure_channels(
+async def test_it_asks_and_is_asked_through_secure_channels(
     tmp_path: Path, level: Level, make: Make
 ) -> None:
-    async def main() -> None:
-        async with (
-            scene(tmp_path, level, make) as there,
-            await there.client.serve("printer", printed),
-        ):
-            assert await there.worker.channel(there.ockam, "greeter", "Ada") == "hello,Ada"
-            assert await there.worker.channel(there.ockam, "printer", "page") == "printed,page"
-            assert level.channel is not None
-            async with await SecureChannel.open(
-                there.client, "peer/released;SC_listener", level=level.channel
-            ) as channel:
-                assert (await channel.ask("shout", b"ada")).payload == b"ADA"
+    async with scene(tmp_path, level, make) as there, await there.client.serve("printer", printed):
+        assert await there.worker.channel(there.ockam, "greeter", "Ada") == "hello,Ada"
+        assert await there.worker.channel(there.ockam, "printer", "page") == "printed,page"
+        assert level.channel is not None
+        async with await SecureChannel.open(
+            there.client, "peer/released;SC_listener", level=level.channel
+        ) as channel:
+            assert (await channel.ask("shout", b"ada")).payload == b"ADA"
 
-                # What comes back finds an address that is served at this end.
-                principals: list[str] = []
+            # What comes back finds an address that is served at this end.
+            principals: list[str] = []
 
-                async def note(message: Message) -> None:
-                    principals.append(f"{message.principal} {message.payload.decode()}")
+            async def note(message: Message) -> None:
+                principals.append(f"{message.principal} {message.payload.decode()}")
 
-                async with await channel.serve("notes", note):
-                    await channel.send("shout", b"bob", return_address=b"notes")
-                    while not principals:
-                        await asyncio.sleep(0.01)
-                assert principals == [f"ockam:{channel.remote_key} BOB"]
+            async with await channel.serve("notes", note):
+                await channel.send("shout", b"bob", return_address=b"notes")
+                while not principals:
+                    await asyncio.sleep(0.01)
+            assert principals == [f"ockam:{channel.remote_key} BOB"]
 
-                # By an alias, too, whose messages come sealed.
-                async with await Hub(channel).serve(None, printed) as service:
-                    assert await there.worker.ask(service.address, "page") == "printed,page"
-
-    asyncio.run(main())
-
-
-@each_worker
-def test_it_is_asked_by_its_alias_at_the_node(tmp_path: Path, level: Level, make: Make) -> None:
-    async def main() -> None:
-        async with scene(tmp_path, level, make) as there:
-            alias = await there.worker.register(there.ockam, "forwarding")
-            assert alias.startswith("FWD_")
-            assert await ask(there.client, alias) == b"ADA"
-            assert await ask(there.client, "greeter", b"ask " + alias.encode()) == b"ADA"
-
-    asyncio.run(main())
-
-
-@each_worker
-def test_it_asks_a_client_by_its_alias_at_the_hub(tmp_path: Path, level: Level, make: Make) -> None:
-    async def main() -> None:
-        async with scene(tmp_path, level, make) as there:
-            hub = Hub(there.client, "peer/released")
-            async with await hub.serve(None, printed) as service:
+            # By an alias, too, whose messages come sealed.
+            async with await Hub(channel).serve(None, printed) as service:
                 assert await there.worker.ask(service.address, "page") == "printed,page"
-                assert await ask(there.client, f"peer/released;{service.address}") == b"printed,ada"
-            if level.named_aliases:
-                async with await hub.serve("printer", printed) as service:
-                    assert service.address == "forward_to_printer"
-                    assert await there.worker.ask("forward_to_printer", "page") == "printed,page"
-            else:
-                hub = Hub(there.client, "peer/released", answer_seconds=0.2)
-                with pytest.raises(RillnodeError, match="has it such a service") as refused:
-                    await hub.serve("printer", printed)
-                assert refused.value.code == "hub.timeout"
-
-    asyncio.run(main())
 
 
 @each_worker
-def test_the_command_line_asks_it_and_answers_it(tmp_path: Path, level: Level, make: Make) -> None:
-    async def main() -> None:
-        key = tmp_path / "client.key"
-        write_key(key, CLIENT)
-        async with scene(tmp_path / "node", level, make) as there:
-            where = f"noise://{there.node.addresses()['noise']}"
-            options = ("--node", where, "--node-identity", there.node.identity, "--key", str(key))
-            command = (sys.executable, "-m", "rillnode", "route")
+async def test_it_is_asked_by_its_alias_at_the_node(
+    tmp_path: Path, level: Level, make: Make
+) -> None:
+    async with scene(tmp_path, level, make) as there:
+        alias = await there.worker.register(there.ockam, "forwarding")
+        assert alias.startswith("FWD_")
+        assert await ask(there.client, alias) == b"ADA"
+        assert await ask(there.client, "greeter", b"ask " + alias.encode()) == b"ADA"
 
-            async def shown(route: str, *more: str) -> str:
-                asking = await asyncio.create_subprocess_exec(
-                    *command, "ask", route, "ada", *more, *options, stdout=asyncio.subprocess.PIPE
-                )
-                printed, _ = await asking.communicate()
-                assert asking.returncode == 0
-                text: str = json.loads(printed)["text"]
-                return text
 
-            assert await shown("peer/released;shout") == "ADA"
-            assert await shown(await there.worker.register(there.ockam, "forwarding")) == "ADA"
-            if level.channel is not None:
-                listener = ("--channel", "peer/released;SC_listener")
-                assert await shown("shout", *listener, "--channel-level", level.channel) == "ADA"
+@each_worker
+async def test_it_asks_a_client_by_its_alias_at_the_hub(
+    tmp_path: Path, level: Level, make: Make
+) -> None:
+    async with scene(tmp_path, level, make) as there:
+        hub = Hub(there.client, "peer/released")
+        async with await hub.serve(None, printed) as service:
+            assert await there.worker.ask(service.address, "page") == "printed,page"
+            assert await ask(there.client, f"peer/released;{service.address}") == b"printed,ada"
+        if level.named_aliases:
+            async with await hub.serve("printer", printed) as service:
+                assert service.address == "forward_to_printer"
+                assert await there.worker.ask("forward_to_printer", "page") == "printed,page"
+        else:
+            hub = Hub(there.client, "peer/released", answer_seconds=0.2)
+            with pytest.raises(RillnodeError, match="has it such a service") as refused:
+                await hub.serve("printer", printed)
+            assert refused.value.code == "hub.timeout"
 
-            @asynccontextmanager
-            async def serving(*words: str) -> AsyncGenerator[str]:
-                process = await asyncio.create_subprocess_exec(
-                    *command, "serve", *words, *options, "--", "tr", "a-z", "A-Z",
-                    stderr=asyncio.subprocess.PIPE,
-                )  # fmt: skip
-                try:
-                    assert process.stderr is not None
-                    line = (await process.stderr.readline()).decode()
-                    yield line.removeprefix("serving ").partition(";")[0]
-                finally:
-                    process.terminate()
-                    await process.wait()
 
-            async with serving("printer") as address:
-                assert await there.worker.ask(there.ockam, address, "page") == "PAGE"
-                if level.channel is not None:
-                    assert await there.worker.channel(there.ockam, address, "page") == "PAGE"
-            to_hub = (*command, "serve", "-", "--hub", "peer/released", "--group")
-            refused = await asyncio.create_subprocess_exec(
-                *to_hub, *options, "--", "tr", stderr=asyncio.subprocess.PIPE
+@each_worker
+async def test_the_command_line_asks_it_and_answers_it(
+    tmp_path: Path, level: Level, make: Make
+) -> None:
+    key = tmp_path / "client.key"
+    write_key(key, CLIENT)
+    async with scene(tmp_path / "node", level, make) as there:
+        where = f"noise://{there.node.addresses()['noise']}"
+        options = ("--node", where, "--node-identity", there.node.identity, "--key", str(key))
+        command = (sys.executable, "-m", "rillnode", "route")
+
+        async def shown(route: str, *more: str) -> str:
+            asking = await asyncio.create_subprocess_exec(
+                *command, "ask", route, "ada", *more, *options, stdout=asyncio.subprocess.PIPE
             )
-            assert b"--group" in (await refused.communicate())[1]
-            async with serving("-", "--hub", "peer/released") as alias:
-                assert await there.worker.ask(alias, "page") == "PAGE"
+            printed, _ = await asking.communicate()
+            assert asking.returncode == 0
+            text: str = json.loads(printed)["text"]
+            return text
 
-    asyncio.run(main())
+        assert await shown("peer/released;shout") == "ADA"
+        assert await shown(await there.worker.register(there.ockam, "forwarding")) == "ADA"
+        if level.channel is not None:
+            listener = ("--channel", "peer/released;SC_listener")
+            assert await shown("shout", *listener, "--channel-level", level.channel) == "ADA"
+
+        @asynccontextmanager
+        async def serving(*words: str) -> AsyncGenerator[str]:
+            process = await asyncio.create_subprocess_exec(
+                *command, "serve", *words, *options, "--", "tr", "a-z", "A-Z",
+                stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            try:
+                assert process.stderr is not None
+                line = (await process.stderr.readline()).decode()
+                yield line.removeprefix("serving ").partition(";")[0]
+            finally:
+                process.terminate()
+                await process.wait()
+
+        async with serving("printer") as address:
+            assert await there.worker.ask(there.ockam, address, "page") == "PAGE"
+            if level.channel is not None:
+                assert await there.worker.channel(there.ockam, address, "page") == "PAGE"
+        to_hub = (*command, "serve", "-", "--hub", "peer/released", "--group")
+        refused = await asyncio.create_subprocess_exec(
+            *to_hub, *options, "--", "tr", stderr=asyncio.subprocess.PIPE
+        )
+        assert b"--group" in (await refused.communicate())[1]
+        async with serving("-", "--hub", "peer/released") as alias:
+            assert await there.worker.ask(alias, "page") == "PAGE"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coroutines import handed_by
 from overlay_processes import MEMBER, PATIENCE_SECONDS, TRACKER, Process
 
 LISTEN = "127.0.0.1:0"
@@ -72,36 +73,35 @@ def run_three(
     asyncio.run(scenario())
 
 
+tracker = handed_by(run_three)
+a = handed_by(run_three, 1)
+b = handed_by(run_three, 2)
+
+
 @pytest.mark.long
-def test_a_killed_node_gets_what_it_missed_and_nothing_twice(tmp_path: Path) -> None:
+async def test_a_killed_node_gets_what_it_missed_and_nothing_twice(
+    tracker: Process, a: Process, b: Process
+) -> None:
     first = [b"first %d" % number for number in range(200)]
     meanwhile = [b"meanwhile %d" % number for number in range(200)]
     after = [b"after %d" % number for number in range(200)]
-
-    async def test(tracker: Process, a: Process, b: Process) -> None:
-        await push(a, *first)
-        await all_have([tracker, a, b], first)
-        b.kill()
-        await push(a, *meanwhile)
-        await all_have([tracker, a], first + meanwhile)
-        b.start()
-        await all_have([tracker, a, b], first + meanwhile)
-        await push(b, *after)
-        await all_have([tracker, a, b], first + meanwhile + after)
-
-    run_three(tmp_path, test)
+    await push(a, *first)
+    await all_have([tracker, a, b], first)
+    b.kill()
+    await push(a, *meanwhile)
+    await all_have([tracker, a], first + meanwhile)
+    b.start()
+    await all_have([tracker, a, b], first + meanwhile)
+    await push(b, *after)
+    await all_have([tracker, a, b], first + meanwhile + after)
 
 
 @pytest.mark.long
-def test_nodes_go_on_without_their_tracker(tmp_path: Path) -> None:
+async def test_nodes_go_on_without_their_tracker(tracker: Process, a: Process, b: Process) -> None:
     first = [b"first %d" % number for number in range(100)]
     without = [b"without %d" % number for number in range(100)]
-
-    async def test(tracker: Process, a: Process, b: Process) -> None:
-        await push(a, *first)
-        await all_have([tracker, a, b], first)
-        tracker.kill()
-        await push(a, *without)
-        await all_have([a, b], first + without)
-
-    run_three(tmp_path, test)
+    await push(a, *first)
+    await all_have([tracker, a, b], first)
+    tracker.kill()
+    await push(a, *without)
+    await all_have([a, b], first + without)

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-import contract_sink
+import contract_spark
 from nodes import connect_to, node_config
 from rillnode.node.config import HttpListener
 from rillnode.node.runtime import Node
@@ -18,9 +18,9 @@ from rillnode.node.spark import process
 def test_a_sink_is_paused_and_resumed_in_an_admin_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "launcher", contract_sink.launcher)
+    monkeypatch.setattr(process, "launcher", contract_spark.launcher)
     http = HttpListener(listen="127.0.0.1:0", console=True)
-    config = replace(node_config(tmp_path), http=http).having(contract_sink.SINKS)
+    config = replace(node_config(tmp_path), http=http).having(contract_spark.SINKS)
 
     async def main() -> None:
         async with asyncio.timeout(60), Node(config) as node:

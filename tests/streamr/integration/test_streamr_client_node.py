@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from certificates import make_certificate
+from coroutines import handed_by
 from nodes import connect_to, node_config
 from ports import free_address
 from proxy import Proxy
@@ -52,6 +53,9 @@ def with_node(directory: Path, talk: Talk) -> None:
     asyncio.run(run())
 
 
+node = handed_by(with_node)
+
+
 async def connect(node: Node, key: EthereumKey, *, through: str | None = None) -> Client:
     """A client whose RSA key is there at once."""
     url = f"ws://{through or node.addresses()['streamr']}"
@@ -74,97 +78,82 @@ async def shared_stream(alice: Client) -> None:
     await alice.grant("s", "get", "subscribe", user=BOB.address)
 
 
-def test_messages_are_delivered_stored_and_resent(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
-            await shared_stream(alice)
-            async with await bob.subscribe("s") as messages:
-                names = [await alice.publish("s", n) for n in range(100)]
-                assert await take(messages, 100) == list(range(100))
-            await alice.flush()
-            assert await resent(bob, streamr.Last(3)) == [97, 98, 99]
-            assert await resent(bob, streamr.From(0)) == list(range(100))
-            first, last = names[10], names[12]
-            one_chain = streamr.Range(
-                first.timestamp,
-                last.timestamp,
-                first.sequence,
-                last.sequence,
-                first.publisher_id,
-                first.chain_id,
-            )
-            assert await resent(bob, one_chain) == [10, 11, 12]
-            async with await bob.subscribe("s", resend=streamr.Last(2)) as messages:
-                await alice.publish("s", 100)
-                assert await take(messages, 3) == [98, 99, 100]
-
-    with_node(tmp_path, talk)
+async def test_messages_are_delivered_stored_and_resent(node: Node) -> None:
+    async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+        await shared_stream(alice)
+        async with await bob.subscribe("s") as messages:
+            names = [await alice.publish("s", n) for n in range(100)]
+            assert await take(messages, 100) == list(range(100))
+        await alice.flush()
+        assert await resent(bob, streamr.Last(3)) == [97, 98, 99]
+        assert await resent(bob, streamr.From(0)) == list(range(100))
+        first, last = names[10], names[12]
+        one_chain = streamr.Range(
+            first.timestamp,
+            last.timestamp,
+            first.sequence,
+            last.sequence,
+            first.publisher_id,
+            first.chain_id,
+        )
+        assert await resent(bob, one_chain) == [10, 11, 12]
+        async with await bob.subscribe("s", resend=streamr.Last(2)) as messages:
+            await alice.publish("s", 100)
+            assert await take(messages, 3) == [98, 99, 100]
 
 
-def test_a_right_that_ends_ends_the_subscription_with_its_error(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
-            await shared_stream(alice)
-            messages, also = await bob.subscribe("s"), await bob.subscribe("s")
-            await alice.publish("s", 1)
-            assert await take(messages, 1) == await take(also, 1) == [1]
-            await alice.revoke("s", "subscribe", user=BOB.address)
-            for subscription in (messages, also):
-                with pytest.raises(RequestError, match="not allowed to subscribe"):
-                    await anext(subscription)
-                await subscription.close()
-            await alice.grant("s", "subscribe", user=BOB.address)
-            async with await bob.subscribe("s") as messages:
-                await alice.publish("s", 2)
-                assert await take(messages, 1) == [2]
-
-    with_node(tmp_path, talk)
+async def test_a_right_that_ends_ends_the_subscription_with_its_error(node: Node) -> None:
+    async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+        await shared_stream(alice)
+        messages, also = await bob.subscribe("s"), await bob.subscribe("s")
+        await alice.publish("s", 1)
+        assert await take(messages, 1) == await take(also, 1) == [1]
+        await alice.revoke("s", "subscribe", user=BOB.address)
+        for subscription in (messages, also):
+            with pytest.raises(RequestError, match="not allowed to subscribe"):
+                await anext(subscription)
+            await subscription.close()
+        await alice.grant("s", "subscribe", user=BOB.address)
+        async with await bob.subscribe("s") as messages:
+            await alice.publish("s", 2)
+            assert await take(messages, 1) == [2]
 
 
-def test_what_was_just_published_is_resent_to_its_publisher(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice:
-            await alice.create_stream("s")
-            for n in range(50):
-                await alice.publish("s", n)
-                assert await resent(alice, streamr.Last(1)) == [n]
-
-    with_node(tmp_path, talk)
+async def test_what_was_just_published_is_resent_to_its_publisher(node: Node) -> None:
+    async with await connect(node, ALICE) as alice:
+        await alice.create_stream("s")
+        for n in range(50):
+            await alice.publish("s", n)
+            assert await resent(alice, streamr.Last(1)) == [n]
 
 
-def test_refusals_have_the_servers_codes(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
-            await shared_stream(alice)
-            await bob.publish("s", 1)
-            with pytest.raises(RequestError) as caught:
-                await bob.flush()
-            assert caught.value.code == "PERMISSION_DENIED"
-            with pytest.raises(RequestError) as caught:
-                await bob.grant("s", "publish", user=BOB.address)
-            assert caught.value.code == "FORBIDDEN"
-            with pytest.raises(RequestError) as caught:
-                await bob.get_stream("unknown")
-            assert caught.value.code == "NOT_FOUND"
-
-    with_node(tmp_path, talk)
+async def test_refusals_have_the_servers_codes(node: Node) -> None:
+    async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+        await shared_stream(alice)
+        await bob.publish("s", 1)
+        with pytest.raises(RequestError) as caught:
+            await bob.flush()
+        assert caught.value.code == "PERMISSION_DENIED"
+        with pytest.raises(RequestError) as caught:
+            await bob.grant("s", "publish", user=BOB.address)
+        assert caught.value.code == "FORBIDDEN"
+        with pytest.raises(RequestError) as caught:
+            await bob.get_stream("unknown")
+        assert caught.value.code == "NOT_FOUND"
 
 
-def test_encrypted_messages_are_read_by_subscribers_only(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
-            await shared_stream(alice)
+async def test_encrypted_messages_are_read_by_subscribers_only(node: Node) -> None:
+    async with await connect(node, ALICE) as alice, await connect(node, BOB) as bob:
+        await shared_stream(alice)
+        await alice.encrypt("s")
+        async with await bob.subscribe("s") as messages:
+            for n in range(3):
+                await alice.publish("s", {"secret": n})
+            assert await take(messages, 3) == [{"secret": n} for n in range(3)]
             await alice.encrypt("s")
-            async with await bob.subscribe("s") as messages:
-                for n in range(3):
-                    await alice.publish("s", {"secret": n})
-                assert await take(messages, 3) == [{"secret": n} for n in range(3)]
-                await alice.encrypt("s")
-                await alice.publish("s", {"secret": 3})
-                assert await take(messages, 1) == [{"secret": 3}]
-            assert await resent(bob, streamr.Last(1)) == [{"secret": 3}]
-
-    with_node(tmp_path, talk)
+            await alice.publish("s", {"secret": 3})
+            assert await take(messages, 1) == [{"secret": 3}]
+        assert await resent(bob, streamr.Last(1)) == [{"secret": 3}]
 
 
 @pytest.mark.parametrize("change", ["rotate", "reset"])
@@ -216,78 +205,69 @@ def test_subscribers_follow_a_key_that_is_changed_without_asking(
 
 
 @pytest.mark.parametrize("change", ["rotate", "reset"])
-def test_the_publisher_is_told_where_a_released_client_cannot_follow(
-    tmp_path: Path, change: str
+async def test_the_publisher_is_told_where_a_released_client_cannot_follow(
+    node: Node, change: str
 ) -> None:
-    async def talk(node: Node) -> None:
-        refused: list[str] = []
-        url = f"ws://{node.addresses()['streamr']}"
+    refused: list[str] = []
+    url = f"ws://{node.addresses()['streamr']}"
+    async with (
+        await streamr.connect(
+            url, private_key=ALICE, on_refused=lambda _, error: refused.append(error.code)
+        ) as alice,
+        await connect(node, BOB) as bob,
+        aiohttp.ClientSession() as http,
+    ):
+        await shared_stream(alice)
+        await alice.grant("s", "subscribe", user=None)
+        await alice.encrypt("s")
+        async with await bob.subscribe("s") as messages:
+            await alice.publish("s", 1)
+            assert await take(messages, 1) == [1]
+            query = "controlLayerVersion=2&messageLayerVersion=32&streamrClient=5.2.1dev"
+            released = await http.ws_connect(f"{url}/api/v1/ws?{query}")
+            name = "s" if change == "rotate" else key_stream_of(BOB.address)
+            await released.send_json([2, 9, "1", name, 0, None])
+            assert (await released.receive_json())[1] == 2
+            await (alice.rotate("s") if change == "rotate" else alice.reset("s"))
+            with pytest.raises(RequestError) as caught:
+                await alice.flush()
+            assert caught.value.code == "UNDELIVERABLE"
+            assert refused == ["UNDELIVERABLE"]
+            # Whoever can follow does.
+            await alice.publish("s", 2)
+            assert await take(messages, 1) == [2]
+            await released.close()
+
+
+async def test_subscription_goes_on_over_lost_connections(node: Node) -> None:
+    target = node.addresses()["streamr"]
+    async with Proxy(target) as proxy, await connect(node, ALICE) as alice:
+        await shared_stream(alice)
         async with (
-            await streamr.connect(
-                url, private_key=ALICE, on_refused=lambda _, error: refused.append(error.code)
-            ) as alice,
-            await connect(node, BOB) as bob,
-            aiohttp.ClientSession() as http,
+            await connect(node, BOB, through=proxy.address) as bob,
+            await bob.subscribe("s") as messages,
         ):
-            await shared_stream(alice)
-            await alice.grant("s", "subscribe", user=None)
-            await alice.encrypt("s")
-            async with await bob.subscribe("s") as messages:
-                await alice.publish("s", 1)
-                assert await take(messages, 1) == [1]
-                query = "controlLayerVersion=2&messageLayerVersion=32&streamrClient=5.2.1dev"
-                released = await http.ws_connect(f"{url}/api/v1/ws?{query}")
-                name = "s" if change == "rotate" else key_stream_of(BOB.address)
-                await released.send_json([2, 9, "1", name, 0, None])
-                assert (await released.receive_json())[1] == 2
-                await (alice.rotate("s") if change == "rotate" else alice.reset("s"))
-                with pytest.raises(RequestError) as caught:
-                    await alice.flush()
-                assert caught.value.code == "UNDELIVERABLE"
-                assert refused == ["UNDELIVERABLE"]
-                # Whoever can follow does.
-                await alice.publish("s", 2)
-                assert await take(messages, 1) == [2]
-                await released.close()
-
-    with_node(tmp_path, talk)
+            await alice.publish("s", 0)
+            assert await take(messages, 1) == [0]
+            for n in range(1, 4):
+                proxy.cut()
+                await alice.publish("s", n)
+                assert await take(messages, 1) == [n]
 
 
-def test_subscription_goes_on_over_lost_connections(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        target = node.addresses()["streamr"]
-        async with Proxy(target) as proxy, await connect(node, ALICE) as alice:
-            await shared_stream(alice)
-            async with (
-                await connect(node, BOB, through=proxy.address) as bob,
-                await bob.subscribe("s") as messages,
-            ):
-                await alice.publish("s", 0)
-                assert await take(messages, 1) == [0]
-                for n in range(1, 4):
-                    proxy.cut()
-                    await alice.publish("s", n)
-                    assert await take(messages, 1) == [n]
-
-    with_node(tmp_path, talk)
-
-
-def test_native_clients_and_streamrs_see_each_others_messages(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await connect(node, ALICE) as alice, await connect_to(node) as native:
-            await alice.create_stream("s")
-            stream = await native.stream("s")
-            async with await alice.subscribe("s") as messages:
-                await stream.push(b'{"from": "native"}')
-                found = await anext(messages)
-                assert (found.content, found.text) == ({"from": "native"}, '{"from": "native"}')
-                assert found.publisher.lower() == (node.ethereum_address or "").lower()
-                await alice.publish("s", {"from": "streamr"})
-                assert (await anext(messages)).content == {"from": "streamr"}
-            entries = await stream.pull(1, 1)
-            assert decode_message(entries[0].data).content == '{"from":"streamr"}'
-
-    with_node(tmp_path, talk)
+async def test_native_clients_and_streamrs_see_each_others_messages(node: Node) -> None:
+    async with await connect(node, ALICE) as alice, await connect_to(node) as native:
+        await alice.create_stream("s")
+        stream = await native.stream("s")
+        async with await alice.subscribe("s") as messages:
+            await stream.push(b'{"from": "native"}')
+            found = await anext(messages)
+            assert (found.content, found.text) == ({"from": "native"}, '{"from": "native"}')
+            assert found.publisher.lower() == (node.ethereum_address or "").lower()
+            await alice.publish("s", {"from": "streamr"})
+            assert (await anext(messages)).content == {"from": "streamr"}
+        entries = await stream.pull(1, 1)
+        assert decode_message(entries[0].data).content == '{"from":"streamr"}'
 
 
 def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:

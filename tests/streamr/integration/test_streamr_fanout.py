@@ -105,40 +105,36 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_who_never_reads_costs_its_buffer_and_nobody_else_anything(
+async def test_who_never_reads_costs_its_buffer_and_nobody_else_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "rillnode.node.streamr.broker.STREAMR_LINK_BUFFER_BYTES_MAX", BUFFER_BYTES_MAX
     )
-
-    async def test() -> None:
-        listener = StreamrListener(listen="127.0.0.1:0")
-        config = node_config(tmp_path).having(listener)
-        async with Node(config) as node, asyncio.timeout(SECONDS):
-            await node.stream(STREAM)
-            host, _, port = node.addresses()["streamr"].rpartition(":")
-            slow = [await connect(host, int(port), reads=False) for _ in range(SLOW)]
-            good = [await connect(host, int(port), reads=True) for _ in range(SUBSCRIBERS - SLOW)]
-            publisher = good[0]
-            before = most = resident_bytes()
-            made = [message(1_000 + n, key=None, content=CONTENT) for n in range(MESSAGES)]
-            frame_bytes = 4 + len(dump([2, 0, "", array(made[0])]))
-            for number, each in enumerate(made):
-                publisher.transport.write(client_frame(dump(publish(each))))
-                while min(one.count for one in good) < (number - WINDOW) * frame_bytes:
-                    await asyncio.sleep(0.001)
-                most = max(most, resident_bytes())
-            wanted = MESSAGES * frame_bytes
-            while min(one.count for one in good) < wanted:
-                await asyncio.sleep(0.01)
-            assert {one.count for one in good} == {wanted}
-            assert not any(one.lost for one in good)
-            for one in slow:
-                one.transport.resume_reading()
-            while not all(one.lost for one in slow):
-                await asyncio.sleep(0.01)
-            assert max(one.count for one in slow) < wanted
-            assert most - before < SLOW * BUFFER_BYTES_MAX + OTHER_BYTES
-
-    asyncio.run(test())
+    listener = StreamrListener(listen="127.0.0.1:0")
+    config = node_config(tmp_path).having(listener)
+    async with Node(config) as node, asyncio.timeout(SECONDS):
+        await node.stream(STREAM)
+        host, _, port = node.addresses()["streamr"].rpartition(":")
+        slow = [await connect(host, int(port), reads=False) for _ in range(SLOW)]
+        good = [await connect(host, int(port), reads=True) for _ in range(SUBSCRIBERS - SLOW)]
+        publisher = good[0]
+        before = most = resident_bytes()
+        made = [message(1_000 + n, key=None, content=CONTENT) for n in range(MESSAGES)]
+        frame_bytes = 4 + len(dump([2, 0, "", array(made[0])]))
+        for number, each in enumerate(made):
+            publisher.transport.write(client_frame(dump(publish(each))))
+            while min(one.count for one in good) < (number - WINDOW) * frame_bytes:
+                await asyncio.sleep(0.001)
+            most = max(most, resident_bytes())
+        wanted = MESSAGES * frame_bytes
+        while min(one.count for one in good) < wanted:
+            await asyncio.sleep(0.01)
+        assert {one.count for one in good} == {wanted}
+        assert not any(one.lost for one in good)
+        for one in slow:
+            one.transport.resume_reading()
+        while not all(one.lost for one in slow):
+            await asyncio.sleep(0.01)
+        assert max(one.count for one in slow) < wanted
+        assert most - before < SLOW * BUFFER_BYTES_MAX + OTHER_BYTES

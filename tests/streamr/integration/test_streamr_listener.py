@@ -76,30 +76,24 @@ async def connected(node: Node, query: str = VERSIONS) -> AsyncGenerator[Socket,
         f"{VERSIONS}&layout=",
     ],
 )
-def test_a_connection_without_known_versions_is_refused_with_400(
+async def test_a_connection_without_known_versions_is_refused_with_400(
     tmp_path: Path, query: str
 ) -> None:
-    async def run() -> None:
-        async with Node(config_of(tmp_path)) as node:
-            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-                async with connected(node, query):
-                    pass
-            assert caught.value.status == 400
-
-    asyncio.run(run())
+    async with Node(config_of(tmp_path)) as node:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            async with connected(node, query):
+                pass
+        assert caught.value.status == 400
 
 
-def test_other_parameters_and_offered_compression_do_no_harm(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with (
-            Node(config_of(tmp_path)) as node,
-            connected(node, VERSIONS + "&streamrClient=5.2.1dev") as client,
-        ):
-            assert not client.socket.compress
-            (error,) = await client.ask([2, 9, "s", STREAM, 0, None])
-            assert error[4] == "NOT_FOUND"
-
-    asyncio.run(run())
+async def test_other_parameters_and_offered_compression_do_no_harm(tmp_path: Path) -> None:
+    async with (
+        Node(config_of(tmp_path)) as node,
+        connected(node, VERSIONS + "&streamrClient=5.2.1dev") as client,
+    ):
+        assert not client.socket.compress
+        (error,) = await client.ask([2, 9, "s", STREAM, 0, None])
+        assert error[4] == "NOT_FOUND"
 
 
 def specified(made: StreamMessage) -> list[Any]:
@@ -118,174 +112,147 @@ def specified(made: StreamMessage) -> list[Any]:
         ("&streamrClient=5.2.1dev&layout=specification", specified, True),
     ],
 )
-def test_a_url_may_say_which_layout_its_client_reads(
+async def test_a_url_may_say_which_layout_its_client_reads(
     tmp_path: Path, query: str, reads: Callable[[StreamMessage], list[Any]], reads_rotations: bool
 ) -> None:
     fields: dict[str, Any] = {"message_type": 32, "encryption_type": 2, "group_key_id": "k1"}
     fields |= {"content": "00" * 20, "layout": Layout.SPECIFICATION}
     rotation = message(2_000, chain="keys", **fields)
     later = message(3_000)
-
-    async def run() -> None:
-        async with (
-            Node(config_of(tmp_path)) as node,
-            connected(node, VERSIONS + query) as client,
-            connected(node) as publisher,
-        ):
-            await node.stream(STREAM)
-            await client.ask([2, 9, "s", STREAM, 0, None])
-            await publisher.send(publish(message(1_000)))
-            assert await client.receive() == [[2, 0, "", reads(message(1_000))]]
-            await publisher.send([2, 8, "rotation", specified(rotation), None])
-            if not reads_rotations:
-                (error,) = await publisher.receive()
-                assert (error[2], error[4]) == ("rotation", "UNDELIVERABLE")
-            await publisher.send(publish(later))
-            wanted = [specified(rotation)] if reads_rotations else []
-            wanted.append(reads(later))
-            heard = await client.receive(len(wanted))
-            assert heard == [[2, 0, "", one] for one in wanted]
-            resent = await client.ask([2, 11, "r", STREAM, 0, 2, None], len(wanted) + 2)
-            assert [one[3] for one in resent[1:-1]] == wanted
-
-    asyncio.run(run())
+    async with (
+        Node(config_of(tmp_path)) as node,
+        connected(node, VERSIONS + query) as client,
+        connected(node) as publisher,
+    ):
+        await node.stream(STREAM)
+        await client.ask([2, 9, "s", STREAM, 0, None])
+        await publisher.send(publish(message(1_000)))
+        assert await client.receive() == [[2, 0, "", reads(message(1_000))]]
+        await publisher.send([2, 8, "rotation", specified(rotation), None])
+        if not reads_rotations:
+            (error,) = await publisher.receive()
+            assert (error[2], error[4]) == ("rotation", "UNDELIVERABLE")
+        await publisher.send(publish(later))
+        wanted = [specified(rotation)] if reads_rotations else []
+        wanted.append(reads(later))
+        heard = await client.receive(len(wanted))
+        assert heard == [[2, 0, "", one] for one in wanted]
+        resent = await client.ask([2, 11, "r", STREAM, 0, 2, None], len(wanted) + 2)
+        assert [one[3] for one in resent[1:-1]] == wanted
 
 
 @pytest.mark.parametrize(("release", "taken"), [("4.1.6", True), ("5.2.1dev", False), ("", False)])
-def test_only_clients_that_never_name_a_key_need_not(
+async def test_only_clients_that_never_name_a_key_need_not(
     tmp_path: Path, release: str, taken: bool
 ) -> None:
     keyless = message(1_000, encryption_type=2, content="00" * 17)
-
-    async def run() -> None:
-        query = f"{VERSIONS}&streamrClient={release}" if release else VERSIONS
-        async with Node(config_of(tmp_path)) as node, connected(node, query) as client:
-            await node.stream(STREAM)
-            await client.send(publish(keyless))
-            (answer,) = await client.ask([2, 11, "r", STREAM, 0, 0, None])
-            if not taken:
-                assert (answer[2], answer[4]) == ("p", "REQUEST_FAILED")
-                (answer,) = await client.receive()
-            assert answer == [2, 6, "r", STREAM, 0]
-
-    asyncio.run(run())
+    query = f"{VERSIONS}&streamrClient={release}" if release else VERSIONS
+    async with Node(config_of(tmp_path)) as node, connected(node, query) as client:
+        await node.stream(STREAM)
+        await client.send(publish(keyless))
+        (answer,) = await client.ask([2, 11, "r", STREAM, 0, 0, None])
+        if not taken:
+            assert (answer[2], answer[4]) == ("p", "REQUEST_FAILED")
+            (answer,) = await client.receive()
+        assert answer == [2, 6, "r", STREAM, 0]
 
 
-def test_history_outlives_a_restart_and_live_messages_follow_it(tmp_path: Path) -> None:
-    async def run() -> None:
-        made = [message(1_000 * number, previous=None) for number in range(1, 4)]
-        async with Node(config_of(tmp_path)) as node:
-            address = node.ethereum_address
-            await node.stream(STREAM)
-            async with connected(node) as client:
-                await client.ask([2, 9, "s", STREAM, 0, None])
-                await client.send(*map(publish, made))
-                assert await client.receive(3) == [[2, 0, "", array(one)] for one in made]
-        async with Node(config_of(tmp_path)) as node:
-            assert node.ethereum_address == address
-            async with (
-                connected(node, "controlLayerVersion=1&messageLayerVersion=31") as old,
-                connected(node) as client,
-            ):
-                answers = await old.ask([1, 11, STREAM, 0, "0", 2, None], 4)
-                assert [one[1] for one in answers] == [4, 1, 1, 5]
-                assert [one[3] for one in answers[1:3]] == [array(one, 31) for one in made[1:]]
-                await old.ask([1, 9, STREAM, 0, None])
-                await client.send(publish(message(9_000)))
-                assert await old.receive() == [[1, 0, array(message(9_000), 31)]]
-
-    asyncio.run(run())
-
-
-def test_native_and_streamr_clients_meet_on_one_log(tmp_path: Path) -> None:
-    async def run() -> None:
+async def test_history_outlives_a_restart_and_live_messages_follow_it(tmp_path: Path) -> None:
+    made = [message(1_000 * number, previous=None) for number in range(1, 4)]
+    async with Node(config_of(tmp_path)) as node:
+        address = node.ethereum_address
+        await node.stream(STREAM)
+        async with connected(node) as client:
+            await client.ask([2, 9, "s", STREAM, 0, None])
+            await client.send(*map(publish, made))
+            assert await client.receive(3) == [[2, 0, "", array(one)] for one in made]
+    async with Node(config_of(tmp_path)) as node:
+        assert node.ethereum_address == address
         async with (
-            Node(config_of(tmp_path)) as node,
-            await connect_to(node) as native,
+            connected(node, "controlLayerVersion=1&messageLayerVersion=31") as old,
             connected(node) as client,
         ):
-            stream = await native.stream(STREAM)
-            await client.ask([2, 9, "s", STREAM, 0, None])
-            await stream.push(b'{"pushed":true}', key="lamp", headers={"sender": "hall"})
-            ((_, _, _, pushed),) = await client.receive()
-            assert pushed[7] == '{"pushed":true}'
-            assert pushed[1][4] == (node.ethereum_address or "").lower()
-            text = dump(array(message(1_000)))
-            await client.ask(b'[2,8,"p",' + text + b",null]")
-            entries = await stream.pull(index=0)
-            assert [entry.data for entry in entries] == [b'{"pushed":true}', text]
-            published = f"{ALICE.address.lower()}/chain".encode()
-            assert [entry.key for entry in entries] == [b"lamp", published]
-            assert [entry.headers for entry in entries] == [{"sender": b"hall"}, {}]
-
-    asyncio.run(run())
+            answers = await old.ask([1, 11, STREAM, 0, "0", 2, None], 4)
+            assert [one[1] for one in answers] == [4, 1, 1, 5]
+            assert [one[3] for one in answers[1:3]] == [array(one, 31) for one in made[1:]]
+            await old.ask([1, 9, STREAM, 0, None])
+            await client.send(publish(message(9_000)))
+            assert await old.receive() == [[1, 0, array(message(9_000), 31)]]
 
 
-def test_a_message_that_is_too_long_ends_its_own_connection_only(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(config_of(tmp_path)) as node, connected(node) as other:
-            async with connected(node) as client:
-                # All of it is taken, however much longer it is.
-                await client.send(b"[" + b" " * 16_777_216 + b"]")
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    end = await client.socket.receive()
-                assert end.type is aiohttp.WSMsgType.CLOSE
-                assert end.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
-            (error,) = await other.ask([2, 9, "s", STREAM, 0, None])
-            assert error[4] == "NOT_FOUND"
-
-    asyncio.run(run())
-
-
-def test_binary_messages_and_too_many_connections_are_refused(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(config_of(tmp_path, connections_max=1)) as node:
-            async with connected(node) as client:
-                with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-                    async with connected(node):
-                        pass
-                assert caught.value.status == 503
-                assert node.status()["listeners"]["streamr"]["links"] == 1
-                await client.socket.send_bytes(b"[]")
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    end = await client.socket.receive()
-                assert end.data == aiohttp.WSCloseCode.UNSUPPORTED_DATA
-            errors = node.status()["listeners"]["streamr"]["errors"]
-            assert errors == {"link.too_many": 1}
-
-    asyncio.run(run())
+async def test_native_and_streamr_clients_meet_on_one_log(tmp_path: Path) -> None:
+    async with (
+        Node(config_of(tmp_path)) as node,
+        await connect_to(node) as native,
+        connected(node) as client,
+    ):
+        stream = await native.stream(STREAM)
+        await client.ask([2, 9, "s", STREAM, 0, None])
+        await stream.push(b'{"pushed":true}', key="lamp", headers={"sender": "hall"})
+        ((_, _, _, pushed),) = await client.receive()
+        assert pushed[7] == '{"pushed":true}'
+        assert pushed[1][4] == (node.ethereum_address or "").lower()
+        text = dump(array(message(1_000)))
+        await client.ask(b'[2,8,"p",' + text + b",null]")
+        entries = await stream.pull(index=0)
+        assert [entry.data for entry in entries] == [b'{"pushed":true}', text]
+        published = f"{ALICE.address.lower()}/chain".encode()
+        assert [entry.key for entry in entries] == [b"lamp", published]
+        assert [entry.headers for entry in entries] == [{"sender": b"hall"}, {}]
 
 
-def test_a_stopping_node_closes_its_clients(tmp_path: Path) -> None:
-    async def run() -> None:
-        node = Node(config_of(tmp_path))
-        await node.start()
+async def test_a_message_that_is_too_long_ends_its_own_connection_only(tmp_path: Path) -> None:
+    async with Node(config_of(tmp_path)) as node, connected(node) as other:
         async with connected(node) as client:
-            await node.stream(STREAM)
-            await client.send(publish(message(1_000)))
-            await client.ask([2, 9, "s", STREAM, 0, None])
-            stopping = asyncio.create_task(node.stop())
+            # All of it is taken, however much longer it is.
+            await client.send(b"[" + b" " * 16_777_216 + b"]")
             async with asyncio.timeout(ANSWER_SECONDS):
                 end = await client.socket.receive()
             assert end.type is aiohttp.WSMsgType.CLOSE
-            await stopping
+            assert end.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+        (error,) = await other.ask([2, 9, "s", STREAM, 0, None])
+        assert error[4] == "NOT_FOUND"
 
-    asyncio.run(run())
+
+async def test_binary_messages_and_too_many_connections_are_refused(tmp_path: Path) -> None:
+    async with Node(config_of(tmp_path, connections_max=1)) as node:
+        async with connected(node) as client:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                async with connected(node):
+                    pass
+            assert caught.value.status == 503
+            assert node.status()["listeners"]["streamr"]["links"] == 1
+            await client.socket.send_bytes(b"[]")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                end = await client.socket.receive()
+            assert end.data == aiohttp.WSCloseCode.UNSUPPORTED_DATA
+        errors = node.status()["listeners"]["streamr"]["errors"]
+        assert errors == {"link.too_many": 1}
 
 
-def test_tls_is_what_the_configuration_says(tmp_path: Path) -> None:
+async def test_a_stopping_node_closes_its_clients(tmp_path: Path) -> None:
+    node = Node(config_of(tmp_path))
+    await node.start()
+    async with connected(node) as client:
+        await node.stream(STREAM)
+        await client.send(publish(message(1_000)))
+        await client.ask([2, 9, "s", STREAM, 0, None])
+        stopping = asyncio.create_task(node.stop())
+        async with asyncio.timeout(ANSWER_SECONDS):
+            end = await client.socket.receive()
+        assert end.type is aiohttp.WSMsgType.CLOSE
+        await stopping
+
+
+async def test_tls_is_what_the_configuration_says(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
-
-    async def run() -> None:
-        config = config_of(tmp_path / "node", tls_cert=certificate, tls_key=key)
-        trust = ssl.create_default_context(cafile=str(certificate))
-        async with Node(config) as node, aiohttp.ClientSession() as session:
-            url = f"https://{node.addresses()['streamr']}/api/v1/ws?{VERSIONS}"
-            async with session.ws_connect(url, ssl=trust) as socket:
-                (error,) = await Socket(socket).ask([2, 9, "s", STREAM, 0, None])
-                assert error[4] == "NOT_FOUND"
-
-    asyncio.run(run())
+    config = config_of(tmp_path / "node", tls_cert=certificate, tls_key=key)
+    trust = ssl.create_default_context(cafile=str(certificate))
+    async with Node(config) as node, aiohttp.ClientSession() as session:
+        url = f"https://{node.addresses()['streamr']}/api/v1/ws?{VERSIONS}"
+        async with session.ws_connect(url, ssl=trust) as socket:
+            (error,) = await Socket(socket).ask([2, 9, "s", STREAM, 0, None])
+            assert error[4] == "NOT_FOUND"
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from coroutines import handed_by
 from nodes import node_config
 from npm_support import npm_packages
 from ports import free_port
@@ -69,6 +70,9 @@ def run(test: Callable[[AsyncExitStack], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+stack = handed_by(run)
+
+
 async def contents(node: Node) -> list[str]:
     """What is in a node's log, without what Streamr puts around it."""
     stream = await node.stream("s")
@@ -90,24 +94,23 @@ async def linked(node: Node, count: int, stream: str = "s") -> None:
 
 
 @pytest.mark.parametrize("release", [13, 19, 22])
-def test_two_nodes_share_a_stream_as_released_ones_do(release: int, tmp_path: Path) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        one = await stack.enter_async_context(running(tmp_path / "one"))
-        other = await stack.enter_async_context(
-            running(tmp_path / "other", trackers=(url_of(one),), release=release)
-        )
-        for stream in ("s", "s2"):
-            await linked(one, 1, stream)
-            await linked(other, 1, stream)
-        await (await one.stream("s")).push(b'{"from":"one"}')
-        await (await other.stream("s")).push(b'{"from":"other"}')
-        for node in (one, other):
-            await until_all(node, {'{"from":"one"}', '{"from":"other"}'})
-        neighbours = one.status()["overlay"]["neighbours"]
-        assert neighbours == {"s::0": (other.identity,), "s2::0": (other.identity,)}
-        assert other.status()["overlay"]["released"]["trackers"] == {url_of(one): "open"}
-
-    run(test)
+async def test_two_nodes_share_a_stream_as_released_ones_do(
+    stack: AsyncExitStack, release: int, tmp_path: Path
+) -> None:
+    one = await stack.enter_async_context(running(tmp_path / "one"))
+    other = await stack.enter_async_context(
+        running(tmp_path / "other", trackers=(url_of(one),), release=release)
+    )
+    for stream in ("s", "s2"):
+        await linked(one, 1, stream)
+        await linked(other, 1, stream)
+    await (await one.stream("s")).push(b'{"from":"one"}')
+    await (await other.stream("s")).push(b'{"from":"other"}')
+    for node in (one, other):
+        await until_all(node, {'{"from":"one"}', '{"from":"other"}'})
+    neighbours = one.status()["overlay"]["neighbours"]
+    assert neighbours == {"s::0": (other.identity,), "s2::0": (other.identity,)}
+    assert other.status()["overlay"]["released"]["trackers"] == {url_of(one): "open"}
 
 
 @pytest.mark.parametrize(
@@ -143,19 +146,16 @@ def test_two_nodes_share_a_stream_as_released_ones_do(release: int, tmp_path: Pa
         ),
     ],
 )
-def test_a_node_hears_from_the_tracker_as_it_speaks(
-    path: str, said: Any, heard: Any, tmp_path: Path
+async def test_a_node_hears_from_the_tracker_as_it_speaks(
+    stack: AsyncExitStack, path: str, said: Any, heard: Any, tmp_path: Path
 ) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        node = await stack.enter_async_context(running(tmp_path))
-        url = url_of(node)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        client = await session.ws_connect(f"{url}{path}?address={ADDRESS}", headers=HEADERS)
-        await client.send_bytes(json.dumps(said).encode())
-        expected = json.loads(json.dumps(heard).replace("U/node", f"{url}/node"))
-        assert await client.receive_json() == expected
-
-    run(test)
+    node = await stack.enter_async_context(running(tmp_path))
+    url = url_of(node)
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    client = await session.ws_connect(f"{url}{path}?address={ADDRESS}", headers=HEADERS)
+    await client.send_bytes(json.dumps(said).encode())
+    expected = json.loads(json.dumps(heard).replace("U/node", f"{url}/node"))
+    assert await client.receive_json() == expected
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,15 @@ def test_a_node_hears_from_the_tracker_as_it_speaks(
     ],
 )
 @pytest.mark.parametrize("face", ["/ws", "/node/ws"])
-def test_who_does_not_name_itself_is_closed(
-    headers: dict[str, str], query: str, face: str, tmp_path: Path
+async def test_who_does_not_name_itself_is_closed(
+    stack: AsyncExitStack, headers: dict[str, str], query: str, face: str, tmp_path: Path
 ) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        node = await stack.enter_async_context(running(tmp_path))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        client = await session.ws_connect(f"{url_of(node)}{face}{query}", headers=headers)
-        message = await client.receive()
-        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
-        assert message.extra == "streamr:node:missing-required-parameter"
-
-    run(test)
+    node = await stack.enter_async_context(running(tmp_path))
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    client = await session.ws_connect(f"{url_of(node)}{face}{query}", headers=headers)
+    message = await client.receive()
+    assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
+    assert message.extra == "streamr:node:missing-required-parameter"
 
 
 DUPLICATE: Final = "streamr:endpoint:duplicate-connection"
@@ -419,40 +416,42 @@ def test_a_dialled_link_is_dropped_as_well_where_the_peer_came_while_it_opened(
         ("ws://edge:1", "ws://Edge:1/node", False),
     ],
 )
-def test_of_two_connections_of_one_peer_the_greater_address_drops_the_new(
-    own_url: str, peer_url: str, greater: bool, path: str, code: int, tmp_path: Path
+async def test_of_two_connections_of_one_peer_the_greater_address_drops_the_new(
+    stack: AsyncExitStack,
+    own_url: str,
+    peer_url: str,
+    greater: bool,
+    path: str,
+    code: int,
+    tmp_path: Path,
 ) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        node = await stack.enter_async_context(running(tmp_path, tracker=True, advertise=own_url))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        url = f"{url_of(node)}{path}?address={peer_url}"
-        first = await session.ws_connect(url, headers=HEADERS)
-        second = await session.ws_connect(url, headers=HEADERS)
-        message = await (second if greater else first).receive()
-        assert (message.data, message.extra) == (code, DUPLICATE)
-        third = await session.ws_connect(url, headers=HEADERS)  # it knows nothing of what there is
-        message = await (first if greater else second).receive()
-        assert (message.data, message.extra) == (code, DUPLICATE)
-        assert not third.closed
-
-    run(test)
+    node = await stack.enter_async_context(running(tmp_path, tracker=True, advertise=own_url))
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    url = f"{url_of(node)}{path}?address={peer_url}"
+    first = await session.ws_connect(url, headers=HEADERS)
+    second = await session.ws_connect(url, headers=HEADERS)
+    message = await (second if greater else first).receive()
+    assert (message.data, message.extra) == (code, DUPLICATE)
+    third = await session.ws_connect(url, headers=HEADERS)  # it knows nothing of what there is
+    message = await (first if greater else second).receive()
+    assert (message.data, message.extra) == (code, DUPLICATE)
+    assert not third.closed
 
 
-def test_of_connections_that_one_peer_makes_at_once_one_is_left(tmp_path: Path) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        node = await stack.enter_async_context(running(tmp_path, advertise=LESSER))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        url = f"{url_of(node)}/node/ws?address={ADDRESS}"
-        made = await asyncio.gather(*(session.ws_connect(url, headers=HEADERS) for _ in range(10)))
-        ends = [asyncio.ensure_future(one.receive()) for one in made]
-        for ended in islice(asyncio.as_completed(ends), len(ends) - 1):
-            message = await ended
-            assert (message.data, message.extra) == (1002, DUPLICATE)
-        (left,) = (one for one in ends if not one.done())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(left, 0.3)
-
-    run(test)
+async def test_of_connections_that_one_peer_makes_at_once_one_is_left(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    node = await stack.enter_async_context(running(tmp_path, advertise=LESSER))
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    url = f"{url_of(node)}/node/ws?address={ADDRESS}"
+    made = await asyncio.gather(*(session.ws_connect(url, headers=HEADERS) for _ in range(10)))
+    ends = [asyncio.ensure_future(one.receive()) for one in made]
+    for ended in islice(asyncio.as_completed(ends), len(ends) - 1):
+        message = await ended
+        assert (message.data, message.extra) == (1002, DUPLICATE)
+    (left,) = (one for one in ends if not one.done())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(left, 0.3)
 
 
 @pytest.mark.parametrize("release", [13, 19, 22])
@@ -473,37 +472,35 @@ def test_a_stranger_does_not_take_the_place_of_a_peer_that_was_dialled(
     crossing(release, GREATER, tmp_path, test, grants=(admin,))
 
 
-def test_a_node_without_grants_is_neither_told_nor_given_anything(tmp_path: Path) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        admin = GrantTable(who="noise:*", streams="*", may=("admin",))
-        node = await stack.enter_async_context(running(tmp_path, grants=(admin,)))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        for face, said in (
-            ("/ws", [1, 1, "r", {"streams": STATUS, "started": ""}]),
-            ("/node/ws", [2, 9, "r", "s", 0, None]),
-        ):
-            url = f"{url_of(node)}{face}?address={ADDRESS}"
-            client = await session.ws_connect(url, headers=HEADERS)
-            await client.send_json(said)
-            while not node.status()["overlay"]["released"]["accepted"]:
-                await asyncio.sleep(0.01)
-            with pytest.raises(TimeoutError):
-                await client.receive(timeout=0.5)
-        assert node.status()["overlay"]["neighbours"].get("s::0", ()) == ()
+async def test_a_node_without_grants_is_neither_told_nor_given_anything(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    admin = GrantTable(who="noise:*", streams="*", may=("admin",))
+    node = await stack.enter_async_context(running(tmp_path, grants=(admin,)))
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    for face, said in (
+        ("/ws", [1, 1, "r", {"streams": STATUS, "started": ""}]),
+        ("/node/ws", [2, 9, "r", "s", 0, None]),
+    ):
+        url = f"{url_of(node)}{face}?address={ADDRESS}"
+        client = await session.ws_connect(url, headers=HEADERS)
+        await client.send_json(said)
+        while not node.status()["overlay"]["released"]["accepted"]:
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await client.receive(timeout=0.5)
+    assert node.status()["overlay"]["neighbours"].get("s::0", ()) == ()
 
-    run(test)
 
-
-def test_a_node_that_is_no_tracker_has_no_tracker_there(tmp_path: Path) -> None:
-    async def test(stack: AsyncExitStack) -> None:
-        elsewhere = ("ws://127.0.0.1:1",)
-        node = await stack.enter_async_context(running(tmp_path, trackers=elsewhere))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-            await session.ws_connect(f"{url_of(node)}/ws?address={ADDRESS}", headers=HEADERS)
-        assert caught.value.status == 404
-
-    run(test)
+async def test_a_node_that_is_no_tracker_has_no_tracker_there(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    elsewhere = ("ws://127.0.0.1:1",)
+    node = await stack.enter_async_context(running(tmp_path, trackers=elsewhere))
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await session.ws_connect(f"{url_of(node)}/ws?address={ADDRESS}", headers=HEADERS)
+    assert caught.value.status == 404
 
 
 class Died(Exception):
@@ -614,6 +611,9 @@ def run_with_peers(test: Callable[[Peers], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+peers = handed_by(run_with_peers)
+
+
 def test_a_peer_that_dies_fails_the_test_at_once_and_says_of_what() -> None:
     script = "import sys; print('{\"ready\": \"ws://h:1\"}', flush=True); input(); sys.exit('ill')"
 
@@ -666,38 +666,32 @@ async def shared(node: Node, peers: Sequence[Peer]) -> None:
 
 @pytest.mark.needs("node")
 @pytest.mark.parametrize("release", RELEASED)
-def test_released_nodes_share_a_stream_with_this_one(
-    release: int, package: Path, tmp_path: Path
+async def test_released_nodes_share_a_stream_with_this_one(
+    peers: Peers, release: int, package: Path, tmp_path: Path
 ) -> None:
-    async def test(peers: Peers) -> None:
-        node = await peers.stack.enter_async_context(running(tmp_path))
-        nodes = [await start(peers, package, release, "node", url_of(node)) for _ in range(3)]
-        await linked(node, 3)
-        await shared(node, nodes)
-
-    run_with_peers(test)
+    node = await peers.stack.enter_async_context(running(tmp_path))
+    nodes = [await start(peers, package, release, "node", url_of(node)) for _ in range(3)]
+    await linked(node, 3)
+    await shared(node, nodes)
 
 
 @pytest.mark.needs("node")
 @pytest.mark.parametrize("release", RELEASED)
-def test_this_node_shares_a_stream_where_a_released_tracker_says_so(
-    release: int, package: Path, tmp_path: Path
+async def test_this_node_shares_a_stream_where_a_released_tracker_says_so(
+    peers: Peers, release: int, package: Path, tmp_path: Path
 ) -> None:
-    async def test(peers: Peers) -> None:
-        tracker = await start(peers, package, release, "tracker")
-        more: dict[str, Any] = {"trackers": (tracker.url,), "release": release}
-        node = await peers.stack.enter_async_context(running(tmp_path, **more))
-        nodes: list[Peer] = []
-        for count in range(1, 4):
-            # A released tracker takes the last status for true, however old: it tells both ends of
-            # a new link to dial where one has spoken before, and released nodes lose both links.
-            nodes.append(await start(peers, package, release, "node", tracker.url))
-            while [len(its) for its in tracker.neighbours.values()] != [count] * (count + 1):
-                await asyncio.sleep(0.05)
-        await linked(node, 3)
-        await shared(node, nodes)
-
-    run_with_peers(test)
+    tracker = await start(peers, package, release, "tracker")
+    more: dict[str, Any] = {"trackers": (tracker.url,), "release": release}
+    node = await peers.stack.enter_async_context(running(tmp_path, **more))
+    nodes: list[Peer] = []
+    for count in range(1, 4):
+        # A released tracker takes the last status for true, however old: it tells both ends of
+        # a new link to dial where one has spoken before, and released nodes lose both links.
+        nodes.append(await start(peers, package, release, "node", tracker.url))
+        while [len(its) for its in tracker.neighbours.values()] != [count] * (count + 1):
+            await asyncio.sleep(0.05)
+    await linked(node, 3)
+    await shared(node, nodes)
 
 
 class Told:

@@ -5,48 +5,45 @@ from pathlib import Path
 
 import pytest
 
+from coroutines import handed_by
 from nodes import CLIENT, connect_to
 from rillnode.codecs.api_keys import hash_of
 from rillnode.node.config import GrantTable
 from rillnode.node.config.listener_tables import ApiKeyTable
 from streamr_rest_support import ALICE, BOB, Server, User, served, streamr_config
 
+server = handed_by(served, of=streamr_config)
+
 NOBODY = "0x" + "12" * 20
 
 # Logging in ----------------------------------------------------------------------------------
 
 
-def test_a_key_logs_in_by_challenge_and_is_told_who_it_is(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = User(server.http, server.base, ALICE)
-        opened = await user.post(f"/login/challenge/{ALICE.address}")
-        assert opened.status == 200
-        assert set(opened.body) == {"id", "challenge", "expires"}
-        await user.log_in()
-        me = await user.get("/users/me")
-        assert (me.status, me.body) == (200, {"name": user.address, "username": user.address})
-
-    served(streamr_config(tmp_path), test)
+async def test_a_key_logs_in_by_challenge_and_is_told_who_it_is(server: Server) -> None:
+    user = User(server.http, server.base, ALICE)
+    opened = await user.post(f"/login/challenge/{ALICE.address}")
+    assert opened.status == 200
+    assert set(opened.body) == {"id", "challenge", "expires"}
+    await user.log_in()
+    me = await user.get("/users/me")
+    assert (me.status, me.body) == (200, {"name": user.address, "username": user.address})
 
 
-def test_a_wrong_login_is_401(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = User(server.http, server.base, ALICE)
-        opened = (await user.post(f"/login/challenge/{ALICE.address}")).body
-        forged = BOB.sign(opened["challenge"].encode())
-        body = {"challenge": opened, "signature": forged, "address": ALICE.address}
-        refused = await user.post("/login/response", body)
-        assert refused.refusal == (401, "CHALLENGE_VERIFICATION_FAILED_ERROR")
-        assert (await user.post("/login/apikey", {"apiKey": "x"})).refusal == (
-            401, "INVALID_API_KEY_ERROR",
-        )  # fmt: skip
-        assert (await user.post("/login/password", {"username": "a"})).refusal == (404, "NOT_FOUND")
-        assert (await user.get("/users/me")).refusal == (401, "NOT_AUTHENTICATED")
-        user.token = "made up"
-        for path in ("/users/me", "/streams", "/streams/x"):
-            assert (await user.get(path)).refusal == (401, "INVALID_SESSION_TOKEN_ERROR")
-
-    served(streamr_config(tmp_path), test)
+async def test_a_wrong_login_is_401(server: Server) -> None:
+    user = User(server.http, server.base, ALICE)
+    opened = (await user.post(f"/login/challenge/{ALICE.address}")).body
+    forged = BOB.sign(opened["challenge"].encode())
+    body = {"challenge": opened, "signature": forged, "address": ALICE.address}
+    refused = await user.post("/login/response", body)
+    assert refused.refusal == (401, "CHALLENGE_VERIFICATION_FAILED_ERROR")
+    assert (await user.post("/login/apikey", {"apiKey": "x"})).refusal == (
+        401, "INVALID_API_KEY_ERROR",
+    )  # fmt: skip
+    assert (await user.post("/login/password", {"username": "a"})).refusal == (404, "NOT_FOUND")
+    assert (await user.get("/users/me")).refusal == (401, "NOT_AUTHENTICATED")
+    user.token = "made up"
+    for path in ("/users/me", "/streams", "/streams/x"):
+        assert (await user.get(path)).refusal == (401, "INVALID_SESSION_TOKEN_ERROR")
 
 
 def test_an_api_key_logs_in(tmp_path: Path) -> None:
@@ -99,59 +96,50 @@ def test_logins_are_bounded_for_each_address(tmp_path: Path) -> None:
 # Streams -------------------------------------------------------------------------------------
 
 
-def test_a_stream_is_found_under_its_id_however_it_is_written(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = await server.user()
-        await user.make(id="/a b/c", partitions=2)
-        for path in (f"{user.address}/a%20b/c", f"{user.address}%2Fa%20b%2Fc"):
-            assert (await user.get(f"/streams/{path}")).body["id"] == f"{user.address}/a b/c"
-            found = await user.get(f"/streams/{path}/validation")
-            assert found.body == {
-                "partitions": 2, "requireSignedData": False, "requireEncryptedData": False,
-            }  # fmt: skip
-        # Encoded, an id may end as a call does.
-        await user.make(id="/x/publishers")
-        path = f"{user.address}%2Fx%2Fpublishers"
-        assert (await user.get(f"/streams/{path}")).body["id"].endswith("/x/publishers")
-        assert "addresses" in (await user.get(f"/streams/{path}/publishers")).body
-
-    served(streamr_config(tmp_path), test)
+async def test_a_stream_is_found_under_its_id_however_it_is_written(server: Server) -> None:
+    user = await server.user()
+    await user.make(id="/a b/c", partitions=2)
+    for path in (f"{user.address}/a%20b/c", f"{user.address}%2Fa%20b%2Fc"):
+        assert (await user.get(f"/streams/{path}")).body["id"] == f"{user.address}/a b/c"
+        found = await user.get(f"/streams/{path}/validation")
+        assert found.body == {
+            "partitions": 2, "requireSignedData": False, "requireEncryptedData": False,
+        }  # fmt: skip
+    # Encoded, an id may end as a call does.
+    await user.make(id="/x/publishers")
+    path = f"{user.address}%2Fx%2Fpublishers"
+    assert (await user.get(f"/streams/{path}")).body["id"].endswith("/x/publishers")
+    assert "addresses" in (await user.get(f"/streams/{path}/publishers")).body
 
 
-def test_get_or_create_finds_what_it_needs(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = await server.user()
-        assert (await user.get("/streams/none")).refusal == (404, "NOT_FOUND")
-        assert (await user.get("/streams?name=none&public=false")).body == []
-        made = await user.post("/streams", {"name": "none"})
-        assert (made.status, made.body["name"], made.body["partitions"]) == (200, "none", 1)
-        (found,) = (await user.get("/streams?name=none&public=false")).body
-        assert found == made.body
-        again = await user.post("/streams", {"id": found["id"]})
-        assert again.refusal == (400, "DUPLICATE_NOT_ALLOWED")
-
-    served(streamr_config(tmp_path), test)
+async def test_get_or_create_finds_what_it_needs(server: Server) -> None:
+    user = await server.user()
+    assert (await user.get("/streams/none")).refusal == (404, "NOT_FOUND")
+    assert (await user.get("/streams?name=none&public=false")).body == []
+    made = await user.post("/streams", {"name": "none"})
+    assert (made.status, made.body["name"], made.body["partitions"]) == (200, "none", 1)
+    (found,) = (await user.get("/streams?name=none&public=false")).body
+    assert found == made.body
+    again = await user.post("/streams", {"id": found["id"]})
+    assert again.refusal == (400, "DUPLICATE_NOT_ALLOWED")
 
 
-def test_others_cannot_tell_a_stream_from_none(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice, bob, anybody = await server.user(), await server.user(BOB), server.anybody()
-        await alice.make(id="s")
-        calls = [("GET", ""), ("PUT", ""), ("DELETE", ""), ("GET", "/publishers"),
-                 ("GET", "/subscribers"), ("GET", f"/publisher/{ALICE.address}"),
-                 ("GET", "/validation"), ("GET", "/permissions"), ("GET", "/permissions/me"),
-                 ("DELETE", "/permissions/1"), ("GET", "/data/partitions/0/last"),
-                 ("GET", "/data/partitions/0/from?fromTimestamp=0"), ("POST", "/data")]  # fmt: skip
-        for user in (bob, anybody):
-            for method, path in calls:
-                body: dict[str, object] | None = {} if method in ("PUT", "POST") else None
-                answers = [await user.call(method, f"/streams/{name}{path}", body)
-                           for name in ("s", "t")]  # fmt: skip
-                assert [one.refusal for one in answers] == [(404, "NOT_FOUND")] * 2, path
-        refused = await anybody.post("/streams", {"id": "u"})
-        assert refused.refusal == (401, "NOT_AUTHENTICATED")
-
-    served(streamr_config(tmp_path), test)
+async def test_others_cannot_tell_a_stream_from_none(server: Server) -> None:
+    alice, bob, anybody = await server.user(), await server.user(BOB), server.anybody()
+    await alice.make(id="s")
+    calls = [("GET", ""), ("PUT", ""), ("DELETE", ""), ("GET", "/publishers"),
+             ("GET", "/subscribers"), ("GET", f"/publisher/{ALICE.address}"),
+             ("GET", "/validation"), ("GET", "/permissions"), ("GET", "/permissions/me"),
+             ("DELETE", "/permissions/1"), ("GET", "/data/partitions/0/last"),
+             ("GET", "/data/partitions/0/from?fromTimestamp=0"), ("POST", "/data")]  # fmt: skip
+    for user in (bob, anybody):
+        for method, path in calls:
+            body: dict[str, object] | None = {} if method in ("PUT", "POST") else None
+            answers = [await user.call(method, f"/streams/{name}{path}", body)
+                       for name in ("s", "t")]  # fmt: skip
+            assert [one.refusal for one in answers] == [(404, "NOT_FOUND")] * 2, path
+    refused = await anybody.post("/streams", {"id": "u"})
+    assert refused.refusal == (401, "NOT_AUTHENTICATED")
 
 
 def test_who_may_not_create_is_told(tmp_path: Path) -> None:
@@ -171,99 +159,85 @@ def test_who_may_not_create_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_stream_is_edited_and_deleted(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = await server.user()
-        path = "/streams/" + await user.make(name="n", description="d")
-        before = (await user.get(path)).body
-        changed = await user.call("PUT", path, {**before, "description": "e", "partitions": 2})
-        assert (changed.status, changed.body["description"]) == (200, "e")
-        assert (await user.get(path)).body["partitions"] == 2
-        shrunk = await user.call("PUT", path, {"partitions": 1})
-        assert shrunk.refusal == (422, "VALIDATION_ERROR")
-        assert (await user.call("DELETE", path)).status == 204
-        assert (await user.get(path)).refusal == (404, "NOT_FOUND")
-        assert (await user.get("/streams?name=n")).body == []
-
-    served(streamr_config(tmp_path), test)
+async def test_a_stream_is_edited_and_deleted(server: Server) -> None:
+    user = await server.user()
+    path = "/streams/" + await user.make(name="n", description="d")
+    before = (await user.get(path)).body
+    changed = await user.call("PUT", path, {**before, "description": "e", "partitions": 2})
+    assert (changed.status, changed.body["description"]) == (200, "e")
+    assert (await user.get(path)).body["partitions"] == 2
+    shrunk = await user.call("PUT", path, {"partitions": 1})
+    assert shrunk.refusal == (422, "VALIDATION_ERROR")
+    assert (await user.call("DELETE", path)).status == 204
+    assert (await user.get(path)).refusal == (404, "NOT_FOUND")
+    assert (await user.get("/streams?name=n")).body == []
 
 
-def test_lists_hold_what_was_asked_for(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice, bob = await server.user(), await server.user(BOB)
-        for number in range(5):
-            await alice.make(id=f"s{number}", name=f"Weather {number}", description="of Oslo")
-        public = {"operation": "stream_get", "anonymous": True}
-        await alice.post("/streams/s1/permissions", public)
-        shared = {"operation": "stream_subscribe", "user": BOB.address}
-        await alice.post("/streams/s2/permissions", shared)
+async def test_lists_hold_what_was_asked_for(server: Server) -> None:
+    alice, bob = await server.user(), await server.user(BOB)
+    for number in range(5):
+        await alice.make(id=f"s{number}", name=f"Weather {number}", description="of Oslo")
+    public = {"operation": "stream_get", "anonymous": True}
+    await alice.post("/streams/s1/permissions", public)
+    shared = {"operation": "stream_subscribe", "user": BOB.address}
+    await alice.post("/streams/s2/permissions", shared)
 
-        async def ids(user: User, query: str) -> list[str]:
-            return [one["id"] for one in (await user.get(f"/streams?{query}")).body]
+    async def ids(user: User, query: str) -> list[str]:
+        return [one["id"] for one in (await user.get(f"/streams?{query}")).body]
 
-        assert await ids(alice, "") == ["s0", "s1", "s2", "s3", "s4"]
-        assert await ids(alice, "max=2&offset=1") == ["s1", "s2"]
-        assert await ids(alice, "search=WEATHER%203") == ["s3"]
-        assert await ids(alice, "search=oslo&max=1") == ["s0"]
-        assert await ids(bob, "") == ["s2"]
-        assert await ids(bob, "public=true") == ["s1", "s2"]
-        assert await ids(bob, "operation=stream_publish") == []
-        assert await ids(bob, "operation=STREAM_SUBSCRIBE") == ["s2"]
-        assert await ids(bob, "name=Weather%201&public=true") == ["s1"]
-        assert await ids(server.anybody(), "public=true") == ["s1"]
-        for wrong in ("max=x", "offset=-1", "operation=fly"):
-            assert (await alice.get(f"/streams?{wrong}")).refusal == (400, "BAD_PARAMETERS")
-
-    served(streamr_config(tmp_path), test)
+    assert await ids(alice, "") == ["s0", "s1", "s2", "s3", "s4"]
+    assert await ids(alice, "max=2&offset=1") == ["s1", "s2"]
+    assert await ids(alice, "search=WEATHER%203") == ["s3"]
+    assert await ids(alice, "search=oslo&max=1") == ["s0"]
+    assert await ids(bob, "") == ["s2"]
+    assert await ids(bob, "public=true") == ["s1", "s2"]
+    assert await ids(bob, "operation=stream_publish") == []
+    assert await ids(bob, "operation=STREAM_SUBSCRIBE") == ["s2"]
+    assert await ids(bob, "name=Weather%201&public=true") == ["s1"]
+    assert await ids(server.anybody(), "public=true") == ["s1"]
+    for wrong in ("max=x", "offset=-1", "operation=fly"):
+        assert (await alice.get(f"/streams?{wrong}")).refusal == (400, "BAD_PARAMETERS")
 
 
 # Permissions ---------------------------------------------------------------------------------
 
 
-def test_permissions_are_given_told_and_taken_back(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice, bob = await server.user(), await server.user(BOB)
-        path = "/streams/" + await alice.make(name="n")
-        given = await alice.post(
-            f"{path}/permissions", {"operation": "stream_subscribe", "user": BOB.address}
-        )
-        assert given.status == 200
-        assert given.body == {
-            "id": given.body["id"], "user": bob.address, "operation": "stream_subscribe",
-        }  # fmt: skip
-        assert (await bob.get(f"{path}/permissions/me")).body[1] == given.body
-        listed = (await alice.get(f"{path}/permissions")).body
-        assert given.body in listed
-        assert len([one for one in listed if one["user"] == alice.address]) == 6
-        one = f"{path}/permissions/{given.body['id']}"
-        assert (await alice.get(one)).body == given.body
-        assert (await bob.get(path)).status == 200
-        for method, where in (("GET", "/permissions"), ("PUT", ""), ("DELETE", "")):
-            refused = await bob.call(method, path + where, {} if method == "PUT" else None)
-            assert refused.refusal == (403, "FORBIDDEN")
-        assert (await alice.call("DELETE", one)).status == 204
-        assert (await alice.call("DELETE", one)).refusal == (404, "NOT_FOUND")
-        assert (await bob.get(path)).refusal == (404, "NOT_FOUND")
-
-    served(streamr_config(tmp_path), test)
+async def test_permissions_are_given_told_and_taken_back(server: Server) -> None:
+    alice, bob = await server.user(), await server.user(BOB)
+    path = "/streams/" + await alice.make(name="n")
+    given = await alice.post(
+        f"{path}/permissions", {"operation": "stream_subscribe", "user": BOB.address}
+    )
+    assert given.status == 200
+    assert given.body == {
+        "id": given.body["id"], "user": bob.address, "operation": "stream_subscribe",
+    }  # fmt: skip
+    assert (await bob.get(f"{path}/permissions/me")).body[1] == given.body
+    listed = (await alice.get(f"{path}/permissions")).body
+    assert given.body in listed
+    assert len([one for one in listed if one["user"] == alice.address]) == 6
+    one = f"{path}/permissions/{given.body['id']}"
+    assert (await alice.get(one)).body == given.body
+    assert (await bob.get(path)).status == 200
+    for method, where in (("GET", "/permissions"), ("PUT", ""), ("DELETE", "")):
+        refused = await bob.call(method, path + where, {} if method == "PUT" else None)
+        assert refused.refusal == (403, "FORBIDDEN")
+    assert (await alice.call("DELETE", one)).status == 204
+    assert (await alice.call("DELETE", one)).refusal == (404, "NOT_FOUND")
+    assert (await bob.get(path)).refusal == (404, "NOT_FOUND")
 
 
-def test_a_public_permission_is_everybodys(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice, anybody = await server.user(), server.anybody()
-        path = "/streams/" + await alice.make(name="n")
-        given = await alice.post(
-            f"{path}/permissions", {"operation": "stream_get", "anonymous": True}
-        )
-        assert given.body["anonymous"] is True
-        assert (await anybody.get(path)).status == 200
-        assert (await anybody.get(f"{path}/permissions/me")).body == [given.body]
-        assert (await anybody.post(f"{path}/data", {"a": 1})).refusal == (403, "FORBIDDEN")
-
-    served(streamr_config(tmp_path), test)
+async def test_a_public_permission_is_everybodys(server: Server) -> None:
+    alice, anybody = await server.user(), server.anybody()
+    path = "/streams/" + await alice.make(name="n")
+    given = await alice.post(f"{path}/permissions", {"operation": "stream_get", "anonymous": True})
+    assert given.body["anonymous"] is True
+    assert (await anybody.get(path)).status == 200
+    assert (await anybody.get(f"{path}/permissions/me")).body == [given.body]
+    assert (await anybody.post(f"{path}/data", {"a": 1})).refusal == (403, "FORBIDDEN")
 
 
-def test_a_wrong_permission_is_refused(tmp_path: Path) -> None:
+async def test_a_wrong_permission_is_refused(server: Server) -> None:
     wrong: list[tuple[object, tuple[int, str]]] = [
         ({"operation": "stream_fly", "user": NOBODY}, (400, "BAD_PARAMETERS")),
         ({"operation": "stream_get"}, (400, "BAD_PARAMETERS")),
@@ -271,38 +245,31 @@ def test_a_wrong_permission_is_refused(tmp_path: Path) -> None:
         ({"operation": "stream_get", "user": "no body"}, (422, "VALIDATION_ERROR")),
         ([], (400, "BAD_PARAMETERS")),
     ]
-
-    async def test(server: Server) -> None:
-        alice = await server.user()
-        path = "/streams/" + await alice.make(name="n")
-        for body, refusal in wrong:
-            assert (await alice.post(f"{path}/permissions", body)).refusal == refusal
-
-    served(streamr_config(tmp_path), test)
+    alice = await server.user()
+    path = "/streams/" + await alice.make(name="n")
+    for body, refusal in wrong:
+        assert (await alice.post(f"{path}/permissions", body)).refusal == refusal
 
 
-def test_publishers_and_subscribers_are_addresses_in_lower_case(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice, bob = await server.user(), await server.user(BOB)
-        path = "/streams/" + await alice.make(name="n")
-        node = server.node.status()["streamr"]["ethereum_address"].lower()
-        publishers = await alice.get(f"{path}/publishers")
-        assert publishers.body == {"addresses": sorted([alice.address, node])}
-        assert (await alice.get(f"{path}/subscribers")).body == {"addresses": [alice.address]}
-        given = {"operation": "stream_publish", "user": BOB.address}
-        await alice.post(f"{path}/permissions", given)
-        assert bob.address in (await alice.get(f"{path}/publishers")).body["addresses"]
-        for address in (ALICE.address, alice.address, BOB.address, node):
-            assert (await alice.get(f"{path}/publisher/{address}")).status == 200
-        for address in (NOBODY, "nobody", "0x", "a" * 64):
-            found = await alice.get(f"{path}/publisher/{address}")
-            assert found.refusal == (404, "NOT_FOUND")
-        assert (await alice.get(f"{path}/subscriber/{ALICE.address}")).status == 200
-        for address in (BOB.address, node):
-            found = await alice.get(f"{path}/subscriber/{address}")
-            assert found.refusal == (404, "NOT_FOUND")
-
-    served(streamr_config(tmp_path), test)
+async def test_publishers_and_subscribers_are_addresses_in_lower_case(server: Server) -> None:
+    alice, bob = await server.user(), await server.user(BOB)
+    path = "/streams/" + await alice.make(name="n")
+    node = server.node.status()["streamr"]["ethereum_address"].lower()
+    publishers = await alice.get(f"{path}/publishers")
+    assert publishers.body == {"addresses": sorted([alice.address, node])}
+    assert (await alice.get(f"{path}/subscribers")).body == {"addresses": [alice.address]}
+    given = {"operation": "stream_publish", "user": BOB.address}
+    await alice.post(f"{path}/permissions", given)
+    assert bob.address in (await alice.get(f"{path}/publishers")).body["addresses"]
+    for address in (ALICE.address, alice.address, BOB.address, node):
+        assert (await alice.get(f"{path}/publisher/{address}")).status == 200
+    for address in (NOBODY, "nobody", "0x", "a" * 64):
+        found = await alice.get(f"{path}/publisher/{address}")
+        assert found.refusal == (404, "NOT_FOUND")
+    assert (await alice.get(f"{path}/subscriber/{ALICE.address}")).status == 200
+    for address in (BOB.address, node):
+        found = await alice.get(f"{path}/subscriber/{address}")
+        assert found.refusal == (404, "NOT_FOUND")
 
 
 def test_who_published_by_a_grant_for_a_pattern_is_a_publisher(tmp_path: Path) -> None:
@@ -325,41 +292,33 @@ def test_who_published_by_a_grant_for_a_pattern_is_a_publisher(tmp_path: Path) -
 # Other protocols -----------------------------------------------------------------------------
 
 
-def test_a_permission_lets_clients_of_other_protocols_in(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        alice = await server.user()
-        path = "/streams/" + await alice.make(id="s", partitions=2)
-        user = f"noise:{CLIENT.public_hex}"
-        for operation in ("stream_publish", "stream_subscribe"):
-            given = await alice.post(f"{path}/permissions", {"operation": operation, "user": user})
-            assert given.body["user"] == user
-        async with await connect_to(server.node) as client:
-            stream = await client.stream("s")
-            await stream.push(b'{"from": "elsewhere"}')
-            (stored,) = (await alice.get(f"{path}/data/partitions/0/last")).body
-            assert stored["content"] == {"from": "elsewhere"}
-            assert (
-                stored["publisherId"] in (await alice.get(f"{path}/publishers")).body["addresses"]
-            )
-
-    served(streamr_config(tmp_path), test)
+async def test_a_permission_lets_clients_of_other_protocols_in(server: Server) -> None:
+    alice = await server.user()
+    path = "/streams/" + await alice.make(id="s", partitions=2)
+    user = f"noise:{CLIENT.public_hex}"
+    for operation in ("stream_publish", "stream_subscribe"):
+        given = await alice.post(f"{path}/permissions", {"operation": operation, "user": user})
+        assert given.body["user"] == user
+    async with await connect_to(server.node) as client:
+        stream = await client.stream("s")
+        await stream.push(b'{"from": "elsewhere"}')
+        (stored,) = (await alice.get(f"{path}/data/partitions/0/last")).body
+        assert stored["content"] == {"from": "elsewhere"}
+        assert stored["publisherId"] in (await alice.get(f"{path}/publishers")).body["addresses"]
 
 
-def test_a_stream_that_another_protocol_removes_is_gone_with_its_permissions(
-    tmp_path: Path,
+async def test_a_stream_that_another_protocol_removes_is_gone_with_its_permissions(
+    server: Server,
 ) -> None:
-    async def test(server: Server) -> None:
-        alice = await server.user()
-        await alice.make(id="s", name="called")
-        assert (await alice.get("/streams?name=called")).body
-        await server.node.client.remove("s")
-        assert (await alice.get("/streams/s")).refusal == (404, "NOT_FOUND")
-        assert (await alice.get("/streams?name=called")).body == []
-        await server.node.stream("s")
-        # The name is another stream's now, to which nobody has given her anything.
-        assert (await alice.get("/streams/s")).refusal == (404, "NOT_FOUND")
-
-    served(streamr_config(tmp_path), test)
+    alice = await server.user()
+    await alice.make(id="s", name="called")
+    assert (await alice.get("/streams?name=called")).body
+    await server.node.client.remove("s")
+    assert (await alice.get("/streams/s")).refusal == (404, "NOT_FOUND")
+    assert (await alice.get("/streams?name=called")).body == []
+    await server.node.stream("s")
+    # The name is another stream's now, to which nobody has given her anything.
+    assert (await alice.get("/streams/s")).refusal == (404, "NOT_FOUND")
 
 
 # Browsers, and who sends anything at all ------------------------------------------------------
@@ -466,88 +425,76 @@ def test_a_body_that_is_not_what_its_headers_say_is_answered_with_400(
     assert not [one for one in caplog.records if one.exc_info]
 
 
-def test_no_request_does_harm(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = await server.user()
-        await user.make(id="s")
-        for path in PATHS:
-            for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"):
-                answer = await user.call(method, path, {"x": 1} if method[0] == "P" else None)
-                assert 400 <= answer.status < 500, (method, path)
-                if method != "HEAD":
-                    assert answer.refusal[1]
-        for body in BODIES:
-            for method, path in TAKERS:
-                answer = await user.call(method, path, data=body)
-                assert answer.refusal == (400, "BAD_PARAMETERS")
-        assert (await user.get("/streams/s")).status == 200
-
-    served(streamr_config(tmp_path), test)
+async def test_no_request_does_harm(server: Server) -> None:
+    user = await server.user()
+    await user.make(id="s")
+    for path in PATHS:
+        for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"):
+            answer = await user.call(method, path, {"x": 1} if method[0] == "P" else None)
+            assert 400 <= answer.status < 500, (method, path)
+            if method != "HEAD":
+                assert answer.refusal[1]
+    for body in BODIES:
+        for method, path in TAKERS:
+            answer = await user.call(method, path, data=body)
+            assert answer.refusal == (400, "BAD_PARAMETERS")
+    assert (await user.get("/streams/s")).status == 200
 
 
 # What clients ask of a stream's fields and its storage ----------------------------------------
 
 
-def test_fields_are_those_of_the_newest_message(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user = await server.user()
-        path = f"/streams/{await user.make(name='n', config={'fields': [], 'kept': 1})}"
-        before = await user.get(path)
-        assert (await user.get(f"{path}/detectFields")).body == before.body
-        content = {"n": 1, "x": 0.5, "s": "t", "b": True, "l": [1], "m": {"a": 1}, "none": None}
-        for sent in ({"old": 1}, content):
-            assert (await user.post(f"{path}/data", sent)).status == 200
-        found = await user.get(f"{path}/detectFields?flatten=false")
-        types = {one["name"]: one["type"] for one in found.body["config"]["fields"]}
-        assert types == {
-            "n": "number", "x": "number", "s": "string", "b": "boolean", "l": "list", "m": "map",
-        }  # fmt: skip
-        assert found.body == {
-            **before.body,
-            "config": {"fields": found.body["config"]["fields"], "kept": 1},
-        }
-        # What was found is not kept, until it is sent back.
-        assert (await user.get(path)).body == before.body
-        assert (await user.post(f"{path}/data", [1, 2])).status == 200
-        assert (await user.get(f"{path}/detectFields")).body == before.body
-        stranger = await server.user(BOB)
-        assert (await stranger.get(f"{path}/detectFields")).refusal == (404, "NOT_FOUND")
-
-    served(streamr_config(tmp_path), test)
+async def test_fields_are_those_of_the_newest_message(server: Server) -> None:
+    user = await server.user()
+    path = f"/streams/{await user.make(name='n', config={'fields': [], 'kept': 1})}"
+    before = await user.get(path)
+    assert (await user.get(f"{path}/detectFields")).body == before.body
+    content = {"n": 1, "x": 0.5, "s": "t", "b": True, "l": [1], "m": {"a": 1}, "none": None}
+    for sent in ({"old": 1}, content):
+        assert (await user.post(f"{path}/data", sent)).status == 200
+    found = await user.get(f"{path}/detectFields?flatten=false")
+    types = {one["name"]: one["type"] for one in found.body["config"]["fields"]}
+    assert types == {
+        "n": "number", "x": "number", "s": "string", "b": "boolean", "l": "list", "m": "map",
+    }  # fmt: skip
+    assert found.body == {
+        **before.body,
+        "config": {"fields": found.body["config"]["fields"], "kept": 1},
+    }
+    # What was found is not kept, until it is sent back.
+    assert (await user.get(path)).body == before.body
+    assert (await user.post(f"{path}/data", [1, 2])).status == 200
+    assert (await user.get(f"{path}/detectFields")).body == before.body
+    stranger = await server.user(BOB)
+    assert (await stranger.get(f"{path}/detectFields")).refusal == (404, "NOT_FOUND")
 
 
-def test_fields_are_for_who_may_read_messages(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user, other = await server.user(), await server.user(BOB)
-        path = f"/streams/{await user.make(name='n')}"
-        given = {"user": other.address, "operation": "stream_get"}
-        assert (await user.post(f"{path}/permissions", given)).status == 200
-        assert (await other.get(f"{path}/detectFields")).refusal == (403, "FORBIDDEN")
-
-    served(streamr_config(tmp_path), test)
+async def test_fields_are_for_who_may_read_messages(server: Server) -> None:
+    user, other = await server.user(), await server.user(BOB)
+    path = f"/streams/{await user.make(name='n')}"
+    given = {"user": other.address, "operation": "stream_get"}
+    assert (await user.post(f"{path}/permissions", given)).status == 200
+    assert (await other.get(f"{path}/detectFields")).refusal == (403, "FORBIDDEN")
 
 
-def test_every_stream_is_stored_by_this_node(tmp_path: Path) -> None:
-    async def test(server: Server) -> None:
-        user, stranger = await server.user(), await server.user(BOB)
-        name = await user.make(name="n", partitions=2)
-        path = f"/streams/{name}/storageNodes"
-        own = server.node.ethereum_address
-        assert (await user.get(path)).body == [{"streamId": name, "storageNodeAddress": own}]
-        added = await user.post(path, {"address": NOBODY.upper().replace("X", "x")})
-        assert (added.status, added.body) == (
-            200, {"streamId": name, "storageNodeAddress": NOBODY},
-        )  # fmt: skip
-        assert (await user.post(path, {"address": "0x"})).refusal == (400, "BAD_PARAMETERS")
-        removed = await user.call("DELETE", f"{path}/{own}")
-        assert removed.refusal == (403, "FORBIDDEN")
-        assert (await stranger.get(path)).refusal == (404, "NOT_FOUND")
-        assert (await stranger.post(path, {"address": NOBODY})).refusal == (404, "NOT_FOUND")
-        assert (await stranger.call("DELETE", f"{path}/{own}")).refusal == (404, "NOT_FOUND")
-        for address in (own, NOBODY):
-            kept = f"/storageNodes/{address}/streams"
-            assert (await user.get(kept)).body == [{"id": name, "partitions": 2}]
-            assert (await stranger.get(kept)).body == []
-        assert (await user.get("/storageNodes/none/streams")).refusal == (400, "BAD_PARAMETERS")
-
-    served(streamr_config(tmp_path), test)
+async def test_every_stream_is_stored_by_this_node(server: Server) -> None:
+    user, stranger = await server.user(), await server.user(BOB)
+    name = await user.make(name="n", partitions=2)
+    path = f"/streams/{name}/storageNodes"
+    own = server.node.ethereum_address
+    assert (await user.get(path)).body == [{"streamId": name, "storageNodeAddress": own}]
+    added = await user.post(path, {"address": NOBODY.upper().replace("X", "x")})
+    assert (added.status, added.body) == (
+        200, {"streamId": name, "storageNodeAddress": NOBODY},
+    )  # fmt: skip
+    assert (await user.post(path, {"address": "0x"})).refusal == (400, "BAD_PARAMETERS")
+    removed = await user.call("DELETE", f"{path}/{own}")
+    assert removed.refusal == (403, "FORBIDDEN")
+    assert (await stranger.get(path)).refusal == (404, "NOT_FOUND")
+    assert (await stranger.post(path, {"address": NOBODY})).refusal == (404, "NOT_FOUND")
+    assert (await stranger.call("DELETE", f"{path}/{own}")).refusal == (404, "NOT_FOUND")
+    for address in (own, NOBODY):
+        kept = f"/storageNodes/{address}/streams"
+        assert (await user.get(kept)).body == [{"id": name, "partitions": 2}]
+        assert (await stranger.get(kept)).body == []
+    assert (await user.get("/storageNodes/none/streams")).refusal == (400, "BAD_PARAMETERS")

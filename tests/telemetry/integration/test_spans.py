@@ -47,56 +47,49 @@ def times(span: ReadableSpan) -> tuple[int, int]:
     return span.start_time, span.end_time
 
 
-def test_pushes_commits_pulls_and_deliveries(tmp_path: Path) -> None:
-    async def run() -> None:
-        kept = Kept()
-        async with Node(node_config(tmp_path), tracer=kept.tracer) as node:
-            async with await connect_to(node) as client:
-                stream = await client.stream("sensors", partitions=2)
-                await stream.push_many([b"a", b"bc", b"def"], partition=1)
-                push, commit = kept.one("push sensors"), kept.one("commit sensors")
-                assert parent_of(push) is None
-                assert parent_of(commit) == id_of(push)
-                assert push.kind is SpanKind.SERVER
-                assert told(push) == {
-                    "system": "rillnode",
-                    "operation.name": "push",
-                    "destination.name": "sensors",
-                    "destination.partition.id": "1",
-                    "batch.message_count": 3,
-                    "message.body.size": told(commit)["message.body.size"],
-                }
-                (begun, ended), (first, last) = times(push), times(commit)
-                assert begun <= first < last <= ended
-                assert len(await stream.pull(1, 10, partition=1)) == 2
-                assert told(kept.one("pull sensors"))["batch.message_count"] == 2
-                async for entry in stream.tail(start=0, partitions=[1]):
-                    if entry.index == 2:
-                        break
-                assert told(kept.one("deliver sensors"))["batch.message_count"] == 3
-            # Those who count actors see the usual ones.
-            assert not [name for name in node.status()["actors"] if "Traced" in name]
-        assert kept.names == {"push sensors", "commit sensors", "pull sensors", "deliver sensors"}
-
-    asyncio.run(run())
+async def test_pushes_commits_pulls_and_deliveries(tmp_path: Path) -> None:
+    kept = Kept()
+    async with Node(node_config(tmp_path), tracer=kept.tracer) as node:
+        async with await connect_to(node) as client:
+            stream = await client.stream("sensors", partitions=2)
+            await stream.push_many([b"a", b"bc", b"def"], partition=1)
+            push, commit = kept.one("push sensors"), kept.one("commit sensors")
+            assert parent_of(push) is None
+            assert parent_of(commit) == id_of(push)
+            assert push.kind is SpanKind.SERVER
+            assert told(push) == {
+                "system": "rillnode",
+                "operation.name": "push",
+                "destination.name": "sensors",
+                "destination.partition.id": "1",
+                "batch.message_count": 3,
+                "message.body.size": told(commit)["message.body.size"],
+            }
+            (begun, ended), (first, last) = times(push), times(commit)
+            assert begun <= first < last <= ended
+            assert len(await stream.pull(1, 10, partition=1)) == 2
+            assert told(kept.one("pull sensors"))["batch.message_count"] == 2
+            async for entry in stream.tail(start=0, partitions=[1]):
+                if entry.index == 2:
+                    break
+            assert told(kept.one("deliver sensors"))["batch.message_count"] == 3
+        # Those who count actors see the usual ones.
+        assert not [name for name in node.status()["actors"] if "Traced" in name]
+    assert kept.names == {"push sensors", "commit sensors", "pull sensors", "deliver sensors"}
 
 
-def test_ranges_of_a_sink(tmp_path: Path) -> None:
+async def test_ranges_of_a_sink(tmp_path: Path) -> None:
     sink = FilesSink(
         name="out", streams=("s*",), directory=tmp_path / "files", trigger_seconds=0.05
     )
     config = node_config(tmp_path / "data").having(SinkTables(files=(sink,)))
-
-    async def run() -> None:
-        kept = Kept()
-        async with Node(config, tracer=kept.tracer) as node:
-            stream = await node.stream("s1")
-            await stream.push_many([b"%d" % number for number in range(50)])
-            await until(lambda: kept.all("range spark_sink/out"))
-        spans = kept.all("range spark_sink/out")
-        assert sum(told(span)["batch.message_count"] for span in spans) == 50
-
-    asyncio.run(run())
+    kept = Kept()
+    async with Node(config, tracer=kept.tracer) as node:
+        stream = await node.stream("s1")
+        await stream.push_many([b"%d" % number for number in range(50)])
+        await until(lambda: kept.all("range spark_sink/out"))
+    spans = kept.all("range spark_sink/out")
+    assert sum(told(span)["batch.message_count"] for span in spans) == 50
 
 
 @asynccontextmanager
@@ -133,79 +126,67 @@ async def chain(directory: Path, *names: str) -> AsyncGenerator[dict[str, tuple[
             await node.stop()
 
 
-def test_each_hop_is_a_child_of_the_hop_before(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with chain(tmp_path, "a", "b", "c") as nodes:
-            client = await connect_to(nodes["a"][0])
-            route = await create(client, "peer/b", "peer/c")
+async def test_each_hop_is_a_child_of_the_hop_before(tmp_path: Path) -> None:
+    async with chain(tmp_path, "a", "b", "c") as nodes:
+        client = await connect_to(nodes["a"][0])
+        route = await create(client, "peer/b", "peer/c")
+        request = encode_request(PushRequest(1, b"x"))
+        await client.ask(route, request, timeout_seconds=30.0)
+        await client.close()
+    (_, a), (_, b), (_, c) = nodes["a"], nodes["b"], nodes["c"]
+    push, commit = c.one("push s"), c.one("commit s")
+    assert parent_of(commit) == id_of(push)
+    (last,) = [span for span in b.all("forward peer/c") if id_of(span) == parent_of(push)]
+    (first,) = [span for span in a.all("forward peer/b") if id_of(span) == parent_of(last)]
+    assert parent_of(first) is None
+    traces = {context_of(span).trace_id for span in (first, last, push, commit)}
+    assert len(traces) == 1
+    assert told(first)["batch.message_count"] == 1
+    # Two forwards at each: that of the stream's creation, and that of the push.
+    assert (len(a.all("forward peer/b")), len(b.all("forward peer/c"))) == (2, 2)
+
+
+async def test_a_link_of_another_protocol_carries_nothing(tmp_path: Path) -> None:
+    near, far = Kept(), Kept()
+    async with Node(node_config(tmp_path / "b"), tracer=far.tracer) as b:
+        peer = PeerTable(name="b", ockam=b.addresses()["ockam"])
+        config = with_peers(node_config(tmp_path / "a", *granted("anonymous")), peer)
+        async with Node(config, tracer=near.tracer) as a, await connect_to(a) as client:
+            route = await create(client, "peer/b")
+            request = encode_request(PushRequest(1, b"x"))
+            await client.ask(route, request, timeout_seconds=30.0)
+    assert near.all("forward peer/b")
+    assert parent_of(far.one("push s")) is None
+
+
+async def test_a_plain_node_takes_what_a_traced_one_sends(tmp_path: Path) -> None:
+    kept = Kept()
+    grants = granted("anonymous")
+    first = Node(node_config(tmp_path / "a", *grants))
+    knows = GrantTable(who=f"noise:{first.identity}", streams="*", may=("create", "push"))
+    async with Node(node_config(tmp_path / "b", *grants, knows)) as b:
+        peer = PeerTable(name="b", noise=b.addresses()["noise"], identity=b.identity)
+        async with Node(with_peers(first.config, peer), tracer=kept.tracer) as a:
+            client = await connect_to(a)
+            route = await create(client, "peer/b")
             request = encode_request(PushRequest(1, b"x"))
             await client.ask(route, request, timeout_seconds=30.0)
             await client.close()
-        (_, a), (_, b), (_, c) = nodes["a"], nodes["b"], nodes["c"]
-        push, commit = c.one("push s"), c.one("commit s")
-        assert parent_of(commit) == id_of(push)
-        (last,) = [span for span in b.all("forward peer/c") if id_of(span) == parent_of(push)]
-        (first,) = [span for span in a.all("forward peer/b") if id_of(span) == parent_of(last)]
-        assert parent_of(first) is None
-        traces = {context_of(span).trace_id for span in (first, last, push, commit)}
-        assert len(traces) == 1
-        assert told(first)["batch.message_count"] == 1
-        # Two forwards at each: that of the stream's creation, and that of the push.
-        assert (len(a.all("forward peer/b")), len(b.all("forward peer/c"))) == (2, 2)
-
-    asyncio.run(run())
+        pulled = await (await b.stream("s")).pull()
+    assert [entry.data for entry in pulled] == [b"x"]
+    assert len(kept.all("forward peer/b")) == 2
 
 
-def test_a_link_of_another_protocol_carries_nothing(tmp_path: Path) -> None:
-    async def run() -> None:
-        near, far = Kept(), Kept()
-        async with Node(node_config(tmp_path / "b"), tracer=far.tracer) as b:
-            peer = PeerTable(name="b", ockam=b.addresses()["ockam"])
-            config = with_peers(node_config(tmp_path / "a", *granted("anonymous")), peer)
-            async with Node(config, tracer=near.tracer) as a, await connect_to(a) as client:
-                route = await create(client, "peer/b")
-                request = encode_request(PushRequest(1, b"x"))
-                await client.ask(route, request, timeout_seconds=30.0)
-        assert near.all("forward peer/b")
-        assert parent_of(far.one("push s")) is None
-
-    asyncio.run(run())
-
-
-def test_a_plain_node_takes_what_a_traced_one_sends(tmp_path: Path) -> None:
-    async def run() -> None:
-        kept = Kept()
-        grants = granted("anonymous")
-        first = Node(node_config(tmp_path / "a", *grants))
-        knows = GrantTable(who=f"noise:{first.identity}", streams="*", may=("create", "push"))
-        async with Node(node_config(tmp_path / "b", *grants, knows)) as b:
-            peer = PeerTable(name="b", noise=b.addresses()["noise"], identity=b.identity)
-            async with Node(with_peers(first.config, peer), tracer=kept.tracer) as a:
-                client = await connect_to(a)
-                route = await create(client, "peer/b")
-                request = encode_request(PushRequest(1, b"x"))
-                await client.ask(route, request, timeout_seconds=30.0)
-                await client.close()
-            pulled = await (await b.stream("s")).pull()
-        assert [entry.data for entry in pulled] == [b"x"]
-        assert len(kept.all("forward peer/b")) == 2
-
-    asyncio.run(run())
-
-
-def test_what_cannot_be_forwarded_is_an_error(tmp_path: Path) -> None:
-    async def run() -> None:
-        kept = Kept()
-        peer = PeerTable(name="gone", ockam="127.0.0.1:1")
-        config = with_peers(node_config(tmp_path, *granted("anonymous")), peer)
-        async with Node(config, tracer=kept.tracer) as node, await connect_to(node) as client:
-            with pytest.raises(RequestError):
-                await client.ask("peer/gone;echo", b"x", timeout_seconds=30.0)
-        span = kept.one("forward peer/gone")
-        assert span.status.status_code is StatusCode.ERROR
-        assert told(span)["error.type"] == "peer_unreachable"
-
-    asyncio.run(run())
+async def test_what_cannot_be_forwarded_is_an_error(tmp_path: Path) -> None:
+    kept = Kept()
+    peer = PeerTable(name="gone", ockam="127.0.0.1:1")
+    config = with_peers(node_config(tmp_path, *granted("anonymous")), peer)
+    async with Node(config, tracer=kept.tracer) as node, await connect_to(node) as client:
+        with pytest.raises(RequestError):
+            await client.ask("peer/gone;echo", b"x", timeout_seconds=30.0)
+    span = kept.one("forward peer/gone")
+    assert span.status.status_code is StatusCode.ERROR
+    assert told(span)["error.type"] == "peer_unreachable"
 
 
 class Collector:

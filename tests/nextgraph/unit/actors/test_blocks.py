@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coroutines import run_with
 from nextgraph_broker import (
     INNER,
     OUTER,
@@ -10,7 +11,6 @@ from nextgraph_broker import (
     Broker,
     Client,
     pin,
-    with_broker,
 )
 from nextgraph_support import CONVERGENCE_KEY
 from rillnode.actors.core.quotas import Quota
@@ -56,160 +56,138 @@ async def writer(broker: Broker, user: str = "alice") -> Client:
     return client
 
 
-def test_blocks_that_were_put_are_found_and_got() -> None:
-    async def test(broker: Broker) -> None:
-        client = await writer(broker)
-        made = file(50_000)
-        names = ids(made.blocks)
-        ((result, content),) = await client.ask(INNER, BlocksExist([*names, b"?" * 32]))
-        assert (result, content) == (ResultCode.OK, BlocksFound([], [*names, b"?" * 32]))
-        for block in made.blocks[1:]:
-            assert await client.result(INNER, BlocksPut([block])) == ResultCode.OK
-        ((_, content),) = await client.ask(INNER, BlocksExist(names))
-        assert content == BlocksFound(names[1:], names[:1])
-        await client.ask(INNER, BlocksPut(made.blocks))
-        await broker.restart()
-        client = await broker.client()
-        assert await get(client, made.reference.id, children=True) == made.blocks
-        assert await get(client, names[2], b"?" * 32, names[1]) == [made.blocks[2], made.blocks[1]]
-        assert await get(client, b"?" * 32) == []
-
-    with_broker(test)
+async def test_blocks_that_were_put_are_found_and_got(broker: Broker) -> None:
+    client = await writer(broker)
+    made = file(50_000)
+    names = ids(made.blocks)
+    ((result, content),) = await client.ask(INNER, BlocksExist([*names, b"?" * 32]))
+    assert (result, content) == (ResultCode.OK, BlocksFound([], [*names, b"?" * 32]))
+    for block in made.blocks[1:]:
+        assert await client.result(INNER, BlocksPut([block])) == ResultCode.OK
+    ((_, content),) = await client.ask(INNER, BlocksExist(names))
+    assert content == BlocksFound(names[1:], names[:1])
+    await client.ask(INNER, BlocksPut(made.blocks))
+    await broker.restart()
+    client = await broker.client()
+    assert await get(client, made.reference.id, children=True) == made.blocks
+    assert await get(client, names[2], b"?" * 32, names[1]) == [made.blocks[2], made.blocks[1]]
+    assert await get(client, b"?" * 32) == []
 
 
-def test_a_block_that_stands_in_a_tree_many_times_is_sent_once() -> None:
-    async def test(broker: Broker) -> None:
-        client = await writer(broker)
-        leaf = Block(None, BlockContent(None, [], b"leaf"))
-        blocks = [leaf]
-        for _ in range(30):
-            child = block_id(blocks[-1])
-            blocks.append(Block(None, BlockContent(None, [child] * 40, b"node")))
-        await client.ask(INNER, BlocksPut(blocks))
-        assert await get(client, block_id(blocks[-1]), children=True) == blocks[::-1]
-
-    with_broker(test)
+async def test_a_block_that_stands_in_a_tree_many_times_is_sent_once(broker: Broker) -> None:
+    client = await writer(broker)
+    leaf = Block(None, BlockContent(None, [], b"leaf"))
+    blocks = [leaf]
+    for _ in range(30):
+        child = block_id(blocks[-1])
+        blocks.append(Block(None, BlockContent(None, [child] * 40, b"node")))
+    await client.ask(INNER, BlocksPut(blocks))
+    assert await get(client, block_id(blocks[-1]), children=True) == blocks[::-1]
 
 
-def test_an_event_s_block_is_given_with_its_key_whoever_put_it_before() -> None:
-    async def test(broker: Broker) -> None:
-        client = await writer(broker)
-        event, commit = client.event(after=[b"1" * 32])
-        root = event.content.blocks[0]
-        await client.ask(INNER, BlocksPut([Block(None, root.content)]))
-        assert await get(client, commit) == [Block(None, root.content)]
-        assert await client.result(INNER, event) == ResultCode.OK
-        assert await get(client, commit) == [root]
-        await client.ask(INNER, BlocksPut([Block(b"w" * 32, root.content)]))
-        assert await get(client, commit) == [root]
-
-    with_broker(test)
+async def test_an_event_s_block_is_given_with_its_key_whoever_put_it_before(broker: Broker) -> None:
+    client = await writer(broker)
+    event, commit = client.event(after=[b"1" * 32])
+    root = event.content.blocks[0]
+    await client.ask(INNER, BlocksPut([Block(None, root.content)]))
+    assert await get(client, commit) == [Block(None, root.content)]
+    assert await client.result(INNER, event) == ResultCode.OK
+    assert await get(client, commit) == [root]
+    await client.ask(INNER, BlocksPut([Block(b"w" * 32, root.content)]))
+    assert await get(client, commit) == [root]
 
 
-def test_blocks_are_put_by_writers_and_none_is_too_large() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        block = Block(None, BlockContent(None, [], b"x"))
-        assert await client.result(INNER, BlocksPut([block])) == ResultCode.OVERLAY_NOT_FOUND
-        await client.pin(TOPIC_A, expose=True)
-        await client.pin(access=READ_ONLY)
-        assert await client.result(OUTER, BlocksPut([block])) == ResultCode.OVERLAY_MISMATCH
-        for size, result in ((1_048_568, ResultCode.OK), (1_100_000, ResultCode.INVALID_REQUEST)):
-            block = Block(None, BlockContent(None, [], b"x" * size))
-            assert await client.result(INNER, BlocksPut([block])) == result
-
-    with_broker(test)
+async def test_blocks_are_put_by_writers_and_none_is_too_large(broker: Broker) -> None:
+    client = await broker.client()
+    block = Block(None, BlockContent(None, [], b"x"))
+    assert await client.result(INNER, BlocksPut([block])) == ResultCode.OVERLAY_NOT_FOUND
+    await client.pin(TOPIC_A, expose=True)
+    await client.pin(access=READ_ONLY)
+    assert await client.result(OUTER, BlocksPut([block])) == ResultCode.OVERLAY_MISMATCH
+    for size, result in ((1_048_568, ResultCode.OK), (1_100_000, ResultCode.INVALID_REQUEST)):
+        block = Block(None, BlockContent(None, [], b"x" * size))
+        assert await client.result(INNER, BlocksPut([block])) == result
 
 
-def test_a_client_that_goes_in_the_midst_of_putting_leaves_whole_blocks() -> None:
-    async def test(broker: Broker) -> None:
-        client = await writer(broker)
-        made = file(40_000)
-        for block in made.blocks:
-            client.post(INNER, BlocksPut([block]))
-        client.leave()
-        await broker.core.settle()
-        other = await writer(broker, "bob")
-        ((_, content),) = await other.ask(INNER, BlocksExist(ids(made.blocks)))
-        assert len(content.found) + len(content.missing) == len(made.blocks)
-        found = await get(other, *content.found) if content.found else []
-        assert ids(found) == content.found
-
-    with_broker(test)
+async def test_a_client_that_goes_in_the_midst_of_putting_leaves_whole_blocks(
+    broker: Broker,
+) -> None:
+    client = await writer(broker)
+    made = file(40_000)
+    for block in made.blocks:
+        client.post(INNER, BlocksPut([block]))
+    client.leave()
+    await broker.core.settle()
+    other = await writer(broker, "bob")
+    ((_, content),) = await other.ask(INNER, BlocksExist(ids(made.blocks)))
+    assert len(content.found) + len(content.missing) == len(made.blocks)
+    found = await get(other, *content.found) if content.found else []
+    assert ids(found) == content.found
 
 
 # Pins and deletion -------------------------------------------------------------------------------
 
 
-def test_an_object_is_deleted_with_all_that_nothing_else_holds() -> None:
-    async def test(broker: Broker) -> None:
-        client = await writer(broker)
-        one, two = file(40_000), file(60_000)  # the second begins as the first does
-        await client.ask(INNER, BlocksPut([*one.blocks, *two.blocks]))
-        assert await client.result(INNER, ObjectDel(two.reference.id)) == ResultCode.OK
-        assert await get(client, one.reference.id, children=True) == one.blocks
-        rest = set(ids(two.blocks)) - set(ids(one.blocks))
-        ((_, content),) = await client.ask(INNER, BlocksExist(list(rest)))
-        assert (content.found, len(content.missing)) == ([], len(rest))
-        assert await client.result(INNER, ObjectDel(two.reference.id)) == ResultCode.NOT_FOUND
-        assert await client.result(INNER, ObjectDel(one.reference.id)) == ResultCode.OK
-        ((_, content),) = await client.ask(INNER, BlocksExist(ids(one.blocks)))
-        assert content.found == []
-        # Nothing of them is left anywhere but what their user keeps: nothing.
-        await client.ask(INNER, BlocksPut(one.blocks))
-        assert await get(client, one.reference.id, children=True) == one.blocks
-
-    with_broker(test)
+async def test_an_object_is_deleted_with_all_that_nothing_else_holds(broker: Broker) -> None:
+    client = await writer(broker)
+    one, two = file(40_000), file(60_000)  # the second begins as the first does
+    await client.ask(INNER, BlocksPut([*one.blocks, *two.blocks]))
+    assert await client.result(INNER, ObjectDel(two.reference.id)) == ResultCode.OK
+    assert await get(client, one.reference.id, children=True) == one.blocks
+    rest = set(ids(two.blocks)) - set(ids(one.blocks))
+    ((_, content),) = await client.ask(INNER, BlocksExist(list(rest)))
+    assert (content.found, len(content.missing)) == ([], len(rest))
+    assert await client.result(INNER, ObjectDel(two.reference.id)) == ResultCode.NOT_FOUND
+    assert await client.result(INNER, ObjectDel(one.reference.id)) == ResultCode.OK
+    ((_, content),) = await client.ask(INNER, BlocksExist(ids(one.blocks)))
+    assert content.found == []
+    # Nothing of them is left anywhere but what their user keeps: nothing.
+    await client.ask(INNER, BlocksPut(one.blocks))
+    assert await get(client, one.reference.id, children=True) == one.blocks
 
 
-def test_what_another_user_has_pinned_stays() -> None:
-    async def test(broker: Broker) -> None:
-        alice, bob = await writer(broker), await writer(broker, "bob")
-        made = file(40_000)
-        root, child = made.reference.id, ids(made.blocks)[1]
-        await alice.ask(INNER, BlocksPut(made.blocks))
-        for client in (alice, bob):
-            assert await client.result(INNER, ObjectPin(root)) == ResultCode.OK
-        assert await bob.result(INNER, ObjectPin(child)) == ResultCode.OK
-        assert await alice.result(INNER, ObjectDel(root)) == ResultCode.ACCESS_DENIED
-        assert await bob.result(INNER, ObjectUnpin(root)) == ResultCode.OK
-        assert await bob.result(INNER, ObjectUnpin(root)) == ResultCode.NOT_FOUND
-        assert await alice.result(INNER, ObjectDel(root)) == ResultCode.OK
-        ((_, content),) = await alice.ask(INNER, BlocksExist(ids(made.blocks)))
-        assert content.found == [child]
-
-    with_broker(test)
+async def test_what_another_user_has_pinned_stays(broker: Broker) -> None:
+    alice, bob = await writer(broker), await writer(broker, "bob")
+    made = file(40_000)
+    root, child = made.reference.id, ids(made.blocks)[1]
+    await alice.ask(INNER, BlocksPut(made.blocks))
+    for client in (alice, bob):
+        assert await client.result(INNER, ObjectPin(root)) == ResultCode.OK
+    assert await bob.result(INNER, ObjectPin(child)) == ResultCode.OK
+    assert await alice.result(INNER, ObjectDel(root)) == ResultCode.ACCESS_DENIED
+    assert await bob.result(INNER, ObjectUnpin(root)) == ResultCode.OK
+    assert await bob.result(INNER, ObjectUnpin(root)) == ResultCode.NOT_FOUND
+    assert await alice.result(INNER, ObjectDel(root)) == ResultCode.OK
+    ((_, content),) = await alice.ask(INNER, BlocksExist(ids(made.blocks)))
+    assert content.found == [child]
 
 
-def test_what_an_event_brought_is_not_deleted_and_what_there_is_not_is_not_pinned() -> None:
-    async def test(broker: Broker) -> None:
-        client, stranger = await writer(broker), await broker.client("bob")
-        event, commit = client.event()
-        await client.ask(INNER, event)
-        assert await client.result(INNER, ObjectDel(commit)) == ResultCode.ACCESS_DENIED
-        assert await client.result(INNER, ObjectPin(commit)) == ResultCode.OK
-        assert await client.result(INNER, ObjectPin(b"?" * 32)) == ResultCode.NOT_FOUND
-        for request in (ObjectPin(commit), ObjectUnpin(commit), ObjectDel(commit)):
-            assert await stranger.result(INNER, request) == ResultCode.ACCESS_DENIED
+async def test_what_an_event_brought_is_not_deleted_and_what_there_is_not_is_not_pinned(
+    broker: Broker,
+) -> None:
+    client, stranger = await writer(broker), await broker.client("bob")
+    event, commit = client.event()
+    await client.ask(INNER, event)
+    assert await client.result(INNER, ObjectDel(commit)) == ResultCode.ACCESS_DENIED
+    assert await client.result(INNER, ObjectPin(commit)) == ResultCode.OK
+    assert await client.result(INNER, ObjectPin(b"?" * 32)) == ResultCode.NOT_FOUND
+    for request in (ObjectPin(commit), ObjectUnpin(commit), ObjectDel(commit)):
+        assert await stranger.result(INNER, request) == ResultCode.ACCESS_DENIED
 
-    with_broker(test)
 
-
-def test_blocks_are_charged_to_who_put_them_until_they_are_deleted() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.ask(INNER, pin(TOPIC_A))
-        made = file(60_000)
-        half = made.blocks[: len(made.blocks) // 2]
+@run_with(quotas=[Quota(who="nextgraph:*", bytes_max=50000)])
+async def test_blocks_are_charged_to_who_put_them_until_they_are_deleted(broker: Broker) -> None:
+    client = await broker.client()
+    await client.ask(INNER, pin(TOPIC_A))
+    made = file(60_000)
+    half = made.blocks[: len(made.blocks) // 2]
+    assert await client.result(INNER, BlocksPut(half)) == ResultCode.OK
+    for _ in range(3):
         assert await client.result(INNER, BlocksPut(half)) == ResultCode.OK
-        for _ in range(3):
-            assert await client.result(INNER, BlocksPut(half)) == ResultCode.OK
-        other = file(40_000, seed=10**9)
-        assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.STORAGE_ERROR
-        await broker.restart()
-        client = await broker.client()
-        assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.STORAGE_ERROR
-        assert await client.result(INNER, ObjectDel(made.reference.id)) == ResultCode.OK
-        assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.OK
-
-    with_broker(test, quotas=[Quota(who="nextgraph:*", bytes_max=50_000)])
+    other = file(40_000, seed=10**9)
+    assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.STORAGE_ERROR
+    await broker.restart()
+    client = await broker.client()
+    assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.STORAGE_ERROR
+    assert await client.result(INNER, ObjectDel(made.reference.id)) == ResultCode.OK
+    assert await client.result(INNER, BlocksPut(other.blocks)) == ResultCode.OK

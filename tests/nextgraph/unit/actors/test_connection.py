@@ -14,7 +14,6 @@ from nextgraph_broker import (
     identity,
     pin,
     subscribe,
-    with_broker,
 )
 from nextgraph_support import APP_LOGIN
 from rillnode.actors.core.links.connection import Drain
@@ -85,76 +84,63 @@ OVERLAYS: list[OverlayId] = [PRIVATE, INNER, OuterOverlay(ID), GlobalOverlay(), 
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_every_request_on_every_overlay_is_answered_with_a_code_that_clients_know(
-    known: bool,
+async def test_every_request_on_every_overlay_is_answered_with_a_code_that_clients_know(
+    broker: Broker, known: bool
 ) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        if known:
-            await client.pin(TOPIC_A, access=WRITE_ONLY)
-            await client.pin(TOPIC_A)
-        for overlay in OVERLAYS:
-            for request in REQUESTS:
-                answers = await client.ask(overlay, request)
-                assert answers, (overlay, request)
-                *partial, (last, _) = answers
-                assert ResultCode(last) is not ResultCode.PARTIAL_CONTENT
-                assert all(result == ResultCode.PARTIAL_CONTENT for result, _ in partial)
-        assert client.wire.closed is None
-
-    with_broker(test)
+    client = await broker.client()
+    if known:
+        await client.pin(TOPIC_A, access=WRITE_ONLY)
+        await client.pin(TOPIC_A)
+    for overlay in OVERLAYS:
+        for request in REQUESTS:
+            answers = await client.ask(overlay, request)
+            assert answers, (overlay, request)
+            *partial, (last, _) = answers
+            assert ResultCode(last) is not ResultCode.PARTIAL_CONTENT
+            assert all(result == ResultCode.PARTIAL_CONTENT for result, _ in partial)
+    assert client.wire.closed is None
 
 
-def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        for overlay in (INNER, PRIVATE) * 20:
-            client.post(overlay, RepoPinStatusReq(ID))
-        await client.settle()
-        assert [message.content.id for message in client.said] == list(range(1, 41))
-
-    with_broker(test)
+async def test_requests_that_come_at_once_are_answered_in_their_order(broker: Broker) -> None:
+    client = await broker.client()
+    for overlay in (INNER, PRIVATE) * 20:
+        client.post(overlay, RepoPinStatusReq(ID))
+    await client.settle()
+    assert [message.content.id for message in client.said] == list(range(1, 41))
 
 
 @pytest.mark.parametrize("number", [1, 5])
-def test_an_id_that_does_not_increase_is_refused(number: int) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        client.post(INNER, RepoPinStatusReq(ID), number=5)
-        client.post(INNER, RepoPinStatusReq(ID), number=number)
-        client.post(INNER, RepoPinStatusReq(ID), number=6)
-        await client.settle()
-        answers = [(one.content.id, one.content.result) for one in client.said]
-        expected = [ResultCode.FALSE, ResultCode.INVALID_REQUEST, ResultCode.FALSE]
-        assert answers == list(zip((5, number, 6), expected, strict=True))
-
-    with_broker(test)
+async def test_an_id_that_does_not_increase_is_refused(broker: Broker, number: int) -> None:
+    client = await broker.client()
+    client.post(INNER, RepoPinStatusReq(ID), number=5)
+    client.post(INNER, RepoPinStatusReq(ID), number=number)
+    client.post(INNER, RepoPinStatusReq(ID), number=6)
+    await client.settle()
+    answers = [(one.content.id, one.content.result) for one in client.said]
+    expected = [ResultCode.FALSE, ResultCode.INVALID_REQUEST, ResultCode.FALSE]
+    assert answers == list(zip((5, number, 6), expected, strict=True))
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_an_id_that_is_none_of_a_client_s_ends_the_connection(number: int) -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        client.post(INNER, RepoPinStatusReq(ID), number=number)
+async def test_an_id_that_is_none_of_a_client_s_ends_the_connection(
+    broker: Broker, number: int
+) -> None:
+    client = await broker.client()
+    client.post(INNER, RepoPinStatusReq(ID), number=number)
+    await client.settle()
+    assert client.wire.closed is not None
+    assert client.wire.closed[0] == 4_004
+
+
+async def test_what_only_brokers_forward_ends_the_connection(broker: Broker) -> None:
+    for name in ("event", "block"):
+        client = await broker.client(name=name)
+        event, _ = client.event()
+        content = event if name == "event" else event.content.blocks[0]
+        message = encode_message(ClientMessage(INNER, content))
+        client.events.messages_received([client.dialogue.seal(message)])
         await client.settle()
-        assert client.wire.closed is not None
-        assert client.wire.closed[0] == 4_004
-
-    with_broker(test)
-
-
-def test_what_only_brokers_forward_ends_the_connection() -> None:
-    async def test(broker: Broker) -> None:
-        for name in ("event", "block"):
-            client = await broker.client(name=name)
-            event, _ = client.event()
-            content = event if name == "event" else event.content.blocks[0]
-            message = encode_message(ClientMessage(INNER, content))
-            client.events.messages_received([client.dialogue.seal(message)])
-            await client.settle()
-            assert client.wire.closed == (4_004, "InvalidState")
-
-    with_broker(test)
+        assert client.wire.closed == (4_004, "InvalidState")
 
 
 class Broken(Worker):
@@ -167,15 +153,12 @@ class Broken(Worker):
             raise RuntimeError("a bug")
 
 
-def test_a_bug_behind_a_request_is_answered_too() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        system = broker.core.system
-        broker.context.overlays = Table[bytes](lambda _: system.spawn(Broken))
-        assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
-        assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
-
-    with_broker(test)
+async def test_a_bug_behind_a_request_is_answered_too(broker: Broker) -> None:
+    client = await broker.client()
+    system = broker.core.system
+    broker.context.overlays = Table[bytes](lambda _: system.spawn(Broken))
+    assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
+    assert await client.result(INNER, RepoPinStatusReq(ID)) == ResultCode.BROKER_ERROR
 
 
 # What ends a connection --------------------------------------------------------------------------
@@ -188,161 +171,140 @@ async def closed(client: Client) -> tuple[int, str]:
     return client.wire.closed
 
 
-def test_an_event_that_is_not_what_it_claims_ends_the_connection() -> None:
-    async def test(broker: Broker) -> None:
-        async def refused(change: str) -> tuple[int, str]:
-            client = await broker.client()
-            await client.pin(TOPIC_A)
-            event, _ = client.event()
-            topic, key, content = TOPIC_A, client.key, event.content
-            match change:
-                case "another's":
-                    event, _ = (await broker.client("bob")).event()
-                case "topic":
-                    event = sign_event(content, TOPIC_B, key)
-                case "peer":
-                    event = sign_event(content, topic, identity("x"))
-                case "changed":
-                    content.seq += 1
-                case "direct":
-                    content.publisher = DirectPeer(key.public_key)
-                    event = sign_event(content, topic, key)
-                case _:
-                    del content.blocks[1:]
-                    event = sign_event(content, topic, key)
-            client.post(INNER, event)
-            return await closed(client)
-
-        for change in ("another's", "topic", "peer", "changed", "direct", "one block"):
-            assert await refused(change) == (4_005, "InvalidSignature"), change
-        reader = await broker.client()
-        ((_, content),) = await reader.ask(INNER, subscribe(TOPIC_A))
-        assert content.commits_nbr == 0
-
-    with_broker(test)
-
-
-def test_an_advert_that_is_not_for_this_broker_and_topic_ends_the_connection() -> None:
-    async def test(broker: Broker) -> None:
-        for_another = subscribe(TOPIC_A, publisher=True, broker=identity("other broker"))
-        other_topic = subscribe(TOPIC_A, publisher=True)
-        other_topic.topic = TOPIC_B.public_key
-        forged = pin(TOPIC_A)
-        forged.rw_topics[0].sig = bytes(64)
-        for request, end in (
-            (for_another, (4_017, "InvalidPublisherAdvert")),
-            (other_topic, (4_017, "InvalidPublisherAdvert")),
-            (forged, (4_005, "InvalidSignature")),
-        ):
-            client = await broker.client()
-            client.post(INNER, request)
-            assert await closed(client) == end
-
-    with_broker(test)
-
-
-def test_what_cannot_be_read_ends_the_connection_and_touches_no_other() -> None:
-    async def test(broker: Broker) -> None:
-        bystander = await broker.client("bob")
-        for frame, code in ((b"", 4_954), (b"\x06\x00\x05xxxxx", 4_032), (b"\xff" * 40, 4_954)):
-            client = await broker.client()
-            client.events.messages_received([frame])
-            assert (await closed(client))[0] == code
-        client = await broker.client()
-        response = ClientMessage(INNER, ClientResponse(1, 0, EmptyResponse()))
-        client.events.messages_received([client.dialogue.seal(encode_message(response))])
-        assert await closed(client) == (4_003, "ActorError")
-        assert await bystander.result(INNER, RepoPinStatusReq(ID)) == ResultCode.FALSE
-
-    with_broker(test)
-
-
-def test_who_does_not_come_in_within_the_time_is_closed() -> None:
-    async def test(broker: Broker) -> None:
-        wire = Wire()
-        BrokerEvents(broker.context).link_opened(wire)
-        client = await broker.client()
-        await broker.core.settle()
-        broker.core.clock.advance(HANDSHAKE_SECONDS_MAX + 0.1)
-        await broker.core.settle()
-        assert wire.closed == (4_019, "Timeout")
-        assert client.wire.closed is None
-
-    with_broker(test)
-
-
-def test_a_probe_is_answered_and_closed_a_little_later() -> None:
-    async def test(broker: Broker) -> None:
-        wire = Wire()
-        events = BrokerEvents(broker.context)
-        events.link_opened(wire)
-        events.messages_received([encode_message(Probe())])
-        await broker.core.settle()
-        assert wire.sent == [b"\x01\x04YXNK\x00"]
-        assert wire.closed is None
-        broker.core.clock.advance(PROBE_CLOSE_SECONDS)
-        await broker.core.settle()
-        assert wire.closed == (1_000, "NoError")
-
-    with_broker(test)
-
-
-def test_an_app_is_told_that_no_verifier_runs_here() -> None:
-    async def test(broker: Broker) -> None:
-        visitor = await broker.visit(APP_LOGIN)
-        assert visitor.said == [AppResponse(7)]
-        assert visitor.wire.closed == (4_007, "AccessDenied")
-
-    with_broker(test)
-
-
-def test_a_broker_that_stops_answers_what_it_has_read_and_reads_nothing_new() -> None:
-    async def test(broker: Broker) -> None:
+async def test_an_event_that_is_not_what_it_claims_ends_the_connection(broker: Broker) -> None:
+    async def refused(change: str) -> tuple[int, str]:
         client = await broker.client()
         await client.pin(TOPIC_A)
         event, _ = client.event()
-        number = client.post(INNER, event)
-        another = client.post(INNER, RepoPinStatusReq(ID))
-        for cell in tuple(broker.context.connections):
-            broker.core.system.post(cell, Drain())
-        await client.settle()
-        assert client.answers(number)[0][0] == ResultCode.OK
-        assert client.answers(another)[0][0] == ResultCode.FALSE
-        assert not client.wire.reading
-        assert client.wire.closed == (1_001, "the node is stopping")
+        topic, key, content = TOPIC_A, client.key, event.content
+        match change:
+            case "another's":
+                event, _ = (await broker.client("bob")).event()
+            case "topic":
+                event = sign_event(content, TOPIC_B, key)
+            case "peer":
+                event = sign_event(content, topic, identity("x"))
+            case "changed":
+                content.seq += 1
+            case "direct":
+                content.publisher = DirectPeer(key.public_key)
+                event = sign_event(content, topic, key)
+            case _:
+                del content.blocks[1:]
+                event = sign_event(content, topic, key)
+        client.post(INNER, event)
+        return await closed(client)
 
-    with_broker(test)
+    for change in ("another's", "topic", "peer", "changed", "direct", "one block"):
+        assert await refused(change) == (4_005, "InvalidSignature"), change
+    reader = await broker.client()
+    ((_, content),) = await reader.ask(INNER, subscribe(TOPIC_A))
+    assert content.commits_nbr == 0
 
 
-def test_a_store_with_much_to_write_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(broker: Broker) -> None:
+async def test_an_advert_that_is_not_for_this_broker_and_topic_ends_the_connection(
+    broker: Broker,
+) -> None:
+    for_another = subscribe(TOPIC_A, publisher=True, broker=identity("other broker"))
+    other_topic = subscribe(TOPIC_A, publisher=True)
+    other_topic.topic = TOPIC_B.public_key
+    forged = pin(TOPIC_A)
+    forged.rw_topics[0].sig = bytes(64)
+    for request, end in (
+        (for_another, (4_017, "InvalidPublisherAdvert")),
+        (other_topic, (4_017, "InvalidPublisherAdvert")),
+        (forged, (4_005, "InvalidSignature")),
+    ):
         client = await broker.client()
-        store = type(broker.core.store)
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "pending_bytes", STORE_PENDING_HIGH_BYTES + 1)
-            client.post(INNER, RepoPinStatusReq(ID))
-            await client.settle()
-            assert client.said == []
-            assert not client.wire.reading
-        broker.core.clock.advance(0.1)
+        client.post(INNER, request)
+        assert await closed(client) == end
+
+
+async def test_what_cannot_be_read_ends_the_connection_and_touches_no_other(broker: Broker) -> None:
+    bystander = await broker.client("bob")
+    for frame, code in ((b"", 4_954), (b"\x06\x00\x05xxxxx", 4_032), (b"\xff" * 40, 4_954)):
+        client = await broker.client()
+        client.events.messages_received([frame])
+        assert (await closed(client))[0] == code
+    client = await broker.client()
+    response = ClientMessage(INNER, ClientResponse(1, 0, EmptyResponse()))
+    client.events.messages_received([client.dialogue.seal(encode_message(response))])
+    assert await closed(client) == (4_003, "ActorError")
+    assert await bystander.result(INNER, RepoPinStatusReq(ID)) == ResultCode.FALSE
+
+
+async def test_who_does_not_come_in_within_the_time_is_closed(broker: Broker) -> None:
+    wire = Wire()
+    BrokerEvents(broker.context).link_opened(wire)
+    client = await broker.client()
+    await broker.core.settle()
+    broker.core.clock.advance(HANDSHAKE_SECONDS_MAX + 0.1)
+    await broker.core.settle()
+    assert wire.closed == (4_019, "Timeout")
+    assert client.wire.closed is None
+
+
+async def test_a_probe_is_answered_and_closed_a_little_later(broker: Broker) -> None:
+    wire = Wire()
+    events = BrokerEvents(broker.context)
+    events.link_opened(wire)
+    events.messages_received([encode_message(Probe())])
+    await broker.core.settle()
+    assert wire.sent == [b"\x01\x04YXNK\x00"]
+    assert wire.closed is None
+    broker.core.clock.advance(PROBE_CLOSE_SECONDS)
+    await broker.core.settle()
+    assert wire.closed == (1_000, "NoError")
+
+
+async def test_an_app_is_told_that_no_verifier_runs_here(broker: Broker) -> None:
+    visitor = await broker.visit(APP_LOGIN)
+    assert visitor.said == [AppResponse(7)]
+    assert visitor.wire.closed == (4_007, "AccessDenied")
+
+
+async def test_a_broker_that_stops_answers_what_it_has_read_and_reads_nothing_new(
+    broker: Broker,
+) -> None:
+    client = await broker.client()
+    await client.pin(TOPIC_A)
+    event, _ = client.event()
+    number = client.post(INNER, event)
+    another = client.post(INNER, RepoPinStatusReq(ID))
+    for cell in tuple(broker.context.connections):
+        broker.core.system.post(cell, Drain())
+    await client.settle()
+    assert client.answers(number)[0][0] == ResultCode.OK
+    assert client.answers(another)[0][0] == ResultCode.FALSE
+    assert not client.wire.reading
+    assert client.wire.closed == (1_001, "the node is stopping")
+
+
+async def test_a_store_with_much_to_write_takes_nothing_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.client()
+    store = type(broker.core.store)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "pending_bytes", STORE_PENDING_HIGH_BYTES + 1)
+        client.post(INNER, RepoPinStatusReq(ID))
         await client.settle()
-        assert [said.content.result for said in client.said] == [ResultCode.FALSE]
-        assert client.wire.reading
+        assert client.said == []
+        assert not client.wire.reading
+    broker.core.clock.advance(0.1)
+    await client.settle()
+    assert [said.content.result for said in client.said] == [ResultCode.FALSE]
+    assert client.wire.reading
 
-    with_broker(test)
 
-
-def test_nothing_is_kept_of_connections_that_have_ended() -> None:
-    async def test(broker: Broker) -> None:
-        for number in range(20):
-            client = await broker.client("alice", str(number))
-            await client.pin(TOPIC_A)
-            client.leave()
-        await broker.core.settle()
-        assert not broker.context.connections
-        assert not broker.context.sessions
-
-    with_broker(test)
+async def test_nothing_is_kept_of_connections_that_have_ended(broker: Broker) -> None:
+    for number in range(20):
+        client = await broker.client("alice", str(number))
+        await client.pin(TOPIC_A)
+        client.leave()
+    await broker.core.settle()
+    assert not broker.context.connections
+    assert not broker.context.sessions
 
 
 # Who comes for something else --------------------------------------------------------------------
@@ -356,20 +318,17 @@ async def external(broker: Broker, content: ExtObjectGet) -> ExtResponse:
     return response
 
 
-def test_objects_are_given_to_strangers_where_they_are_exposed() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.pin(TOPIC_A)
-        event, commit = client.event(after=[b"1" * 32])
-        await client.ask(INNER, event)
-        outer = OuterOverlay(b"o" * 32)
-        hidden = await external(broker, ExtObjectGet(outer, [commit], True))
-        assert hidden.result == ResultCode.OVERLAY_NOT_FOUND
-        await client.pin(TOPIC_A, expose=True)
-        shown = await external(broker, ExtObjectGet(outer, [commit], True))
-        root = event.content.blocks[0]
-        assert shown.content == Blocks([Block(None, root.content)])
-        missing = await external(broker, ExtObjectGet(outer, [ID], True))
-        assert missing.result == ResultCode.NOT_FOUND
-
-    with_broker(test)
+async def test_objects_are_given_to_strangers_where_they_are_exposed(broker: Broker) -> None:
+    client = await broker.client()
+    await client.pin(TOPIC_A)
+    event, commit = client.event(after=[b"1" * 32])
+    await client.ask(INNER, event)
+    outer = OuterOverlay(b"o" * 32)
+    hidden = await external(broker, ExtObjectGet(outer, [commit], True))
+    assert hidden.result == ResultCode.OVERLAY_NOT_FOUND
+    await client.pin(TOPIC_A, expose=True)
+    shown = await external(broker, ExtObjectGet(outer, [commit], True))
+    root = event.content.blocks[0]
+    assert shown.content == Blocks([Block(None, root.content)])
+    missing = await external(broker, ExtObjectGet(outer, [ID], True))
+    assert missing.result == ResultCode.NOT_FOUND

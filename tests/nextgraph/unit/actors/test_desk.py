@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from core_support import Peer
-from nextgraph_broker import Broker, with_broker
+from coroutines import run_with
+from nextgraph_broker import Broker
 from rillnode.codecs.nextgraph.bootstrap import parse_invitation
 from rillnode.codecs.nextgraph.start import AuthResult, Registration
 
@@ -18,54 +19,43 @@ async def ask(peer: Peer, payload: bytes) -> list[Any]:
     return [json.loads(answer.payload) for answer in peer.answers]
 
 
-def test_an_invitation_lets_its_holder_in() -> None:
-    async def test(broker: Broker) -> None:
-        asked = b'{"kind": "multi", "memo": "for all", "origin": "http://localhost:1440"}'
-        (made,) = await ask(broker.core.peer(), asked)
-        assert made["error"] is None
-        assert made["link"].startswith("http://localhost:1440/#/i/")
-        code = parse_invitation(made["link"]).code
-        assert code == bytes.fromhex(made["code"])
-        client = broker.peer("alice", registration=Registration(code))
-        await client.settle()
-        assert client.said == [AuthResult(0)]
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_an_invitation_lets_its_holder_in(broker: Broker) -> None:
+    asked = b'{"kind": "multi", "memo": "for all", "origin": "http://localhost:1440"}'
+    (made,) = await ask(broker.core.peer(), asked)
+    assert made["error"] is None
+    assert made["link"].startswith("http://localhost:1440/#/i/")
+    code = parse_invitation(made["link"]).code
+    assert code == bytes.fromhex(made["code"])
+    client = broker.peer("alice", registration=Registration(code))
+    await client.settle()
+    assert client.said == [AuthResult(0)]
 
 
 @pytest.mark.parametrize(
     "asked", [b"", b"{", b"[]", b'{"kind": "setup"}', b'{"other": 1}', b"\xff", b'{"memo": 1}']
 )
-def test_what_is_no_request_is_answered_with_an_error(asked: bytes) -> None:
-    async def test(broker: Broker) -> None:
-        (made,) = await ask(broker.core.peer(), asked)
-        assert made["error"]
-        assert made["code"] == made["link"] == ""
-
-    with_broker(test)
+async def test_what_is_no_request_is_answered_with_an_error(broker: Broker, asked: bytes) -> None:
+    (made,) = await ask(broker.core.peer(), asked)
+    assert made["error"]
+    assert made["code"] == made["link"] == ""
 
 
-def test_an_invitation_that_is_not_stored_is_not_given() -> None:
-    async def test(broker: Broker) -> None:
-        broker.core.store.faults.failing_syncs = 1
-        (made,) = await ask(broker.core.peer(), b"{}")
-        assert made["error"]
-        assert made["code"] == ""
-
-    with_broker(test)
+async def test_an_invitation_that_is_not_stored_is_not_given(broker: Broker) -> None:
+    broker.core.store.faults.failing_syncs = 1
+    (made,) = await ask(broker.core.peer(), b"{}")
+    assert made["error"]
+    assert made["code"] == ""
 
 
-def test_nobody_else_learns_that_it_is_there() -> None:
-    async def test(broker: Broker) -> None:
-        peer = broker.core.peer("stranger")
-        answers: list[bytes] = []
-        for address in ("nextgraph", "nowhere"):
-            peer.answers.clear()
-            peer.send(address, b"{}")
-            await broker.core.settle()
-            answers += [answer.payload for answer in peer.answers]
-        assert len(answers) in (0, 2)
-        assert answers[:1] == answers[1:]
-        assert broker.core.router.undelivered["refused"] == 1
-
-    with_broker(test)
+async def test_nobody_else_learns_that_it_is_there(broker: Broker) -> None:
+    peer = broker.core.peer("stranger")
+    answers: list[bytes] = []
+    for address in ("nextgraph", "nowhere"):
+        peer.answers.clear()
+        peer.send(address, b"{}")
+        await broker.core.settle()
+        answers += [answer.payload for answer in peer.answers]
+    assert len(answers) in (0, 2)
+    assert answers[:1] == answers[1:]
+    assert broker.core.router.undelivered["refused"] == 1

@@ -35,111 +35,97 @@ async def pop(client: Client) -> list[InboxReceive]:
     return client.heard()
 
 
-def test_a_letter_goes_to_who_has_registered_the_inbox_and_to_nobody_else() -> None:
-    async def test(broker: Broker) -> None:
-        owner, sender, other = [await broker.client(name) for name in ("a", "b", "c")]
-        assert await owner.result(NIL_OVERLAY, register()) == ResultCode.OK
-        assert await post(sender, b"hello") == ResultCode.OK
-        for client in (owner, other):
-            await client.settle()
-        assert owner.heard() == [InboxReceive(letter(b"hello"), False)]
-        assert other.heard() == []
-        assert await pop(owner) == []
-
-    with_broker(test)
-
-
-def test_letters_wait_and_are_fetched_one_by_one_in_order() -> None:
-    async def test(broker: Broker) -> None:
-        sender = await broker.client("b")
-        for text in (b"1", b"2", b"3"):
-            assert await post(sender, text) == ResultCode.OK
-        await post(sender, b"another's", identity("other inbox"))
-        await broker.restart()
-        owner = await broker.client("a")
-        assert await pop(owner) == []
-        await owner.ask(NIL_OVERLAY, register())
-        assert await pop(owner) == [InboxReceive(letter(b"1"), True)]
-        await broker.restart()
-        owner = await broker.client("a")
-        await owner.ask(NIL_OVERLAY, register())
-        found = [await pop(owner) for _ in range(3)]
-        expected = [InboxReceive(letter(text), True) for text in (b"2", b"3")]
-        assert found == [[expected[0]], [expected[1]], []]
-
-    with_broker(test)
-
-
-def test_who_asks_for_letter_after_letter_waits_for_each() -> None:
-    async def test(broker: Broker) -> None:
-        owner, sender = await broker.client("a"), await broker.client("b")
-        texts = [b"%d" % number for number in range(5)]
-        for text in texts:
-            await post(sender, text)
-        await owner.ask(NIL_OVERLAY, register())
-        inboxes, mailboxes = broker.context.inboxes, broker.core.system.mailboxes
-        mailboxes.hold(inboxes)  # as while it is busy
-        asked = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
-        for _ in range(20):
-            owner.events.messages_received([owner.dialogue.seal(encode_message(asked))])
-        await owner.settle()
-        assert len(inboxes.mailbox) == 1
-        assert not owner.wire.reading
-        mailboxes.release(inboxes)
-        await owner.settle()
-        assert owner.heard() == [InboxReceive(letter(text), True) for text in texts]
-        assert owner.wire.reading
-
-    with_broker(test)
-
-
-def test_a_connection_for_which_too_much_waits_is_cut_off_and_its_letters_stay(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_letter_goes_to_who_has_registered_the_inbox_and_to_nobody_else(
+    broker: Broker,
 ) -> None:
-    async def test(broker: Broker) -> None:
-        owner, sender = await broker.client("a"), await broker.client("b")
-        await owner.ask(NIL_OVERLAY, register())
-        with monkeypatch.context() as patch:
-            (session,) = [one for one in broker.context.sessions if one.link is owner.wire]
-            patch.setattr(session.connection.kind, "mailbox_messages_max", 0)
-            assert await post(sender, b"hello") != ResultCode.OK
-        assert owner.wire.closed is not None
-
-    with_broker(test)
+    owner, sender, other = [await broker.client(name) for name in ("a", "b", "c")]
+    assert await owner.result(NIL_OVERLAY, register()) == ResultCode.OK
+    assert await post(sender, b"hello") == ResultCode.OK
+    for client in (owner, other):
+        await client.settle()
+    assert owner.heard() == [InboxReceive(letter(b"hello"), False)]
+    assert other.heard() == []
+    assert await pop(owner) == []
 
 
-def test_letters_wait_for_who_has_gone() -> None:
-    async def test(broker: Broker) -> None:
-        owner, sender = await broker.client("a"), await broker.client("b")
-        await owner.ask(NIL_OVERLAY, register())
-        owner.leave()
-        await broker.core.settle()
-        await post(sender, b"late")
-        again = await broker.client("a")
-        await again.ask(NIL_OVERLAY, register())
-        assert await pop(again) == [InboxReceive(letter(b"late"), True)]
+async def test_letters_wait_and_are_fetched_one_by_one_in_order(broker: Broker) -> None:
+    sender = await broker.client("b")
+    for text in (b"1", b"2", b"3"):
+        assert await post(sender, text) == ResultCode.OK
+    await post(sender, b"another's", identity("other inbox"))
+    await broker.restart()
+    owner = await broker.client("a")
+    assert await pop(owner) == []
+    await owner.ask(NIL_OVERLAY, register())
+    assert await pop(owner) == [InboxReceive(letter(b"1"), True)]
+    await broker.restart()
+    owner = await broker.client("a")
+    await owner.ask(NIL_OVERLAY, register())
+    found = [await pop(owner) for _ in range(3)]
+    expected = [InboxReceive(letter(text), True) for text in (b"2", b"3")]
+    assert found == [[expected[0]], [expected[1]], []]
 
-    with_broker(test)
+
+async def test_who_asks_for_letter_after_letter_waits_for_each(broker: Broker) -> None:
+    owner, sender = await broker.client("a"), await broker.client("b")
+    texts = [b"%d" % number for number in range(5)]
+    for text in texts:
+        await post(sender, text)
+    await owner.ask(NIL_OVERLAY, register())
+    inboxes, mailboxes = broker.context.inboxes, broker.core.system.mailboxes
+    mailboxes.hold(inboxes)  # as while it is busy
+    asked = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
+    for _ in range(20):
+        owner.events.messages_received([owner.dialogue.seal(encode_message(asked))])
+    await owner.settle()
+    assert len(inboxes.mailbox) == 1
+    assert not owner.wire.reading
+    mailboxes.release(inboxes)
+    await owner.settle()
+    assert owner.heard() == [InboxReceive(letter(text), True) for text in texts]
+    assert owner.wire.reading
 
 
-def test_what_is_not_signed_as_it_claims_or_is_for_another_broker_is_refused() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        forged = register()
-        forged.sig = bytes(64)
-        assert await client.result(NIL_OVERLAY, forged) == ResultCode.INVALID_SIGNATURE
-        signed = letter(b"x")
-        signed.sig = bytes(64)
-        asked = InboxPost(signed, None)
-        assert await client.result(NIL_OVERLAY, asked) == ResultCode.INVALID_SIGNATURE
-        for key, result in (
-            (BROKER.public_key, ResultCode.OK),
-            (identity("elsewhere").public_key, ResultCode.NOT_FOUND),
-        ):
-            place = LocatedBroker(LocatedServers([], 0), key, None)
-            assert await client.result(NIL_OVERLAY, InboxPost(letter(b"x"), [place])) == result
+async def test_a_connection_for_which_too_much_waits_is_cut_off_and_its_letters_stay(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, sender = await broker.client("a"), await broker.client("b")
+    await owner.ask(NIL_OVERLAY, register())
+    with monkeypatch.context() as patch:
+        (session,) = [one for one in broker.context.sessions if one.link is owner.wire]
+        patch.setattr(session.connection.kind, "mailbox_messages_max", 0)
+        assert await post(sender, b"hello") != ResultCode.OK
+    assert owner.wire.closed is not None
 
-    with_broker(test)
+
+async def test_letters_wait_for_who_has_gone(broker: Broker) -> None:
+    owner, sender = await broker.client("a"), await broker.client("b")
+    await owner.ask(NIL_OVERLAY, register())
+    owner.leave()
+    await broker.core.settle()
+    await post(sender, b"late")
+    again = await broker.client("a")
+    await again.ask(NIL_OVERLAY, register())
+    assert await pop(again) == [InboxReceive(letter(b"late"), True)]
+
+
+async def test_what_is_not_signed_as_it_claims_or_is_for_another_broker_is_refused(
+    broker: Broker,
+) -> None:
+    client = await broker.client()
+    forged = register()
+    forged.sig = bytes(64)
+    assert await client.result(NIL_OVERLAY, forged) == ResultCode.INVALID_SIGNATURE
+    signed = letter(b"x")
+    signed.sig = bytes(64)
+    asked = InboxPost(signed, None)
+    assert await client.result(NIL_OVERLAY, asked) == ResultCode.INVALID_SIGNATURE
+    for key, result in (
+        (BROKER.public_key, ResultCode.OK),
+        (identity("elsewhere").public_key, ResultCode.NOT_FOUND),
+    ):
+        place = LocatedBroker(LocatedServers([], 0), key, None)
+        assert await client.result(NIL_OVERLAY, InboxPost(letter(b"x"), [place])) == result
 
 
 def test_an_inbox_holds_so_much(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from nextgraph_broker import (
     Client,
     identity,
     subscribe,
-    with_broker,
 )
 from nextgraph_support import make_commit
 from rillnode.codecs.limits import (
@@ -124,32 +123,25 @@ async def pinned(broker: Broker) -> Client:
 
 
 @pytest.mark.parametrize("row", LIMITS)
-def test_what_is_beyond_a_limit_is_refused_as_the_page_says(row: str) -> None:
+async def test_what_is_beyond_a_limit_is_refused_as_the_page_says(broker: Broker, row: str) -> None:
     limit, make = LIMITS[row]
-
-    async def test(broker: Broker) -> None:
-        client = await pinned(broker)
-        within, beyond = make(client, limit), make(client, limit + 1)
-        result = await client.result(INNER, beyond)
-        assert f"result {result}" == ROWS[row]
-        taken = await client.ask(INNER, within)
-        # Of 16,384 blocks that are not there, none is found.
-        assert taken[-1][0] == (7 if isinstance(within, BlocksGet) else 0)
-        assert client.wire.closed is None
-
-    with_broker(test)
+    client = await pinned(broker)
+    within, beyond = make(client, limit), make(client, limit + 1)
+    result = await client.result(INNER, beyond)
+    assert f"result {result}" == ROWS[row]
+    taken = await client.ask(INNER, within)
+    # Of 16,384 blocks that are not there, none is found.
+    assert taken[-1][0] == (7 if isinstance(within, BlocksGet) else 0)
+    assert client.wire.closed is None
 
 
-def test_topics_that_are_subscribed_to_count_with_those_of_the_pin() -> None:
-    async def test(broker: Broker) -> None:
-        client = await pinned(broker)
-        more = [identity(str(number)) for number in range(NEXTGRAPH_TOPICS_MAX - 1)]
-        await client.pin(reads=more[:-1])
-        assert await client.result(INNER, subscribe(more[-1])) == 0
-        result = await client.result(INNER, subscribe(identity("one more")))
-        assert f"result {result}" == ROWS["TopicSub of a topic more than 1,024 of one repo"]
-
-    with_broker(test)
+async def test_topics_that_are_subscribed_to_count_with_those_of_the_pin(broker: Broker) -> None:
+    client = await pinned(broker)
+    more = [identity(str(number)) for number in range(NEXTGRAPH_TOPICS_MAX - 1)]
+    await client.pin(reads=more[:-1])
+    assert await client.result(INNER, subscribe(more[-1])) == 0
+    result = await client.result(INNER, subscribe(identity("one more")))
+    assert f"result {result}" == ROWS["TopicSub of a topic more than 1,024 of one repo"]
 
 
 def raw(content: RequestContent) -> bytes:
@@ -177,15 +169,12 @@ CLOSING: Final = {
 
 
 @pytest.mark.parametrize("row", CLOSING)
-def test_what_cannot_be_read_closes_as_the_page_says(row: str) -> None:
-    async def test(broker: Broker) -> None:
-        client = await pinned(broker)
-        client.events.messages_received([client.dialogue.seal(CLOSING[row]())])
-        await client.settle()
-        assert client.wire.closed is not None
-        assert f"close {client.wire.closed[0]}" == ROWS[row]
-
-    with_broker(test)
+async def test_what_cannot_be_read_closes_as_the_page_says(broker: Broker, row: str) -> None:
+    client = await pinned(broker)
+    client.events.messages_received([client.dialogue.seal(CLOSING[row]())])
+    await client.settle()
+    assert client.wire.closed is not None
+    assert f"close {client.wire.closed[0]}" == ROWS[row]
 
 
 def test_every_limit_of_the_page_is_tried() -> None:

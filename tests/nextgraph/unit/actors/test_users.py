@@ -2,6 +2,7 @@
 
 import pytest
 
+from coroutines import run_with
 from nextgraph_broker import INNER, NO_CODE, Broker, identity, pin, with_broker
 from rillnode.actors.nextgraph.context import Registration
 from rillnode.actors.nextgraph.records import InvitationKind
@@ -73,45 +74,39 @@ def test_who_is_not_registered_comes_in_as_configured(
     with_broker(test, registration=mode)
 
 
-def test_an_invitation_for_one_is_good_once_and_its_user_stays() -> None:
-    async def test(broker: Broker) -> None:
-        wish = await invite(broker, "unique")
-        assert await come_in(broker, "alice", wish) is NONE
-        assert await come_in(broker, "bob", wish) is ProtocolCode.INVITATION_REQUIRED
-        await broker.restart()
-        for again in (wish, NO_CODE, None):
-            assert await come_in(broker, "alice", again) is NONE
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_an_invitation_for_one_is_good_once_and_its_user_stays(broker: Broker) -> None:
+    wish = await invite(broker, "unique")
+    assert await come_in(broker, "alice", wish) is NONE
+    assert await come_in(broker, "bob", wish) is ProtocolCode.INVITATION_REQUIRED
+    await broker.restart()
+    for again in (wish, NO_CODE, None):
+        assert await come_in(broker, "alice", again) is NONE
 
 
-def test_two_who_come_at_once_with_one_invitation_are_not_both_let_in() -> None:
-    async def test(broker: Broker) -> None:
-        wish = await invite(broker, "unique")
-        clients = [broker.peer(name, registration=wish) for name in ("alice", "bob", "carol")]
-        for _ in range(4):
-            for client in clients:
-                for frame in client.dialogue.take_output():
-                    client.events.messages_received([frame])
-            await broker.core.settle()
-            for client in clients:
-                frames, client.wire.sent = client.wire.sent, []
-                client.said += [s for f in frames if (s := client.dialogue.receive(f)) is not None]
-        results = sorted(client.said[0].result for client in clients)
-        assert results == [NONE, *[ProtocolCode.INVITATION_REQUIRED] * 2]
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_two_who_come_at_once_with_one_invitation_are_not_both_let_in(broker: Broker) -> None:
+    wish = await invite(broker, "unique")
+    clients = [broker.peer(name, registration=wish) for name in ("alice", "bob", "carol")]
+    for _ in range(4):
+        for client in clients:
+            for frame in client.dialogue.take_output():
+                client.events.messages_received([frame])
+        await broker.core.settle()
+        for client in clients:
+            frames, client.wire.sent = client.wire.sent, []
+            client.said += [s for f in frames if (s := client.dialogue.receive(f)) is not None]
+    results = sorted(client.said[0].result for client in clients)
+    assert results == [NONE, *[ProtocolCode.INVITATION_REQUIRED] * 2]
 
 
-def test_an_invitation_for_many_ends_when_it_expires() -> None:
-    async def test(broker: Broker) -> None:
-        wish = await invite(broker, "multi", broker.core.clock.now_ms() + 60_000)
-        for name in ("alice", "bob"):
-            assert await come_in(broker, name, wish) is NONE
-        broker.core.clock.advance(61.0)
-        assert await come_in(broker, "carol", wish) is ProtocolCode.EXPIRED
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_an_invitation_for_many_ends_when_it_expires(broker: Broker) -> None:
+    wish = await invite(broker, "multi", broker.core.clock.now_ms() + 60_000)
+    for name in ("alice", "bob"):
+        assert await come_in(broker, name, wish) is NONE
+    broker.core.clock.advance(61.0)
+    assert await come_in(broker, "carol", wish) is ProtocolCode.EXPIRED
 
 
 # Administrators ----------------------------------------------------------------------------------
@@ -130,60 +125,53 @@ def key(user: str) -> bytes:
     return identity(f"user {user}").public_key
 
 
-def test_administrators_add_list_and_remove_users() -> None:
-    async def test(broker: Broker) -> None:
-        assert await come_in(broker, "root", await invite(broker, "admin")) is NONE
-        added = await administer(broker, "root", AddUser(key("alice"), False))
-        assert (added.result, added.content) == (NONE, AdminEmpty())
-        listed = await administer(broker, "root", ListUsers(False))
-        assert listed.content == Users([key("alice")])
-        listed = await administer(broker, "root", ListUsers(True))
-        assert listed.content == Users([key("root")])
-        client = await broker.client("alice")
-        removed = await administer(broker, "root", DelUser(key("alice")))
-        assert removed.result == NONE
-        await broker.core.settle()
-        assert client.wire.closed == (4_007, "AccessDenied")
-        again = await administer(broker, "root", DelUser(key("alice")))
-        assert again.result == ProtocolCode.NOT_FOUND
-        assert await come_in(broker, "alice", NO_CODE) is ProtocolCode.INVITATION_REQUIRED
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_administrators_add_list_and_remove_users(broker: Broker) -> None:
+    assert await come_in(broker, "root", await invite(broker, "admin")) is NONE
+    added = await administer(broker, "root", AddUser(key("alice"), False))
+    assert (added.result, added.content) == (NONE, AdminEmpty())
+    listed = await administer(broker, "root", ListUsers(False))
+    assert listed.content == Users([key("alice")])
+    listed = await administer(broker, "root", ListUsers(True))
+    assert listed.content == Users([key("root")])
+    client = await broker.client("alice")
+    removed = await administer(broker, "root", DelUser(key("alice")))
+    assert removed.result == NONE
+    await broker.core.settle()
+    assert client.wire.closed == (4_007, "AccessDenied")
+    again = await administer(broker, "root", DelUser(key("alice")))
+    assert again.result == ProtocolCode.NOT_FOUND
+    assert await come_in(broker, "alice", NO_CODE) is ProtocolCode.INVITATION_REQUIRED
 
 
-def test_administrators_make_and_list_invitations() -> None:
-    async def test(broker: Broker) -> None:
-        await come_in(broker, "root", await invite(broker, "setup"))
-        expiry = commit_timestamp(broker.core.clock.now_ms() / 1_000 + 3_600)
-        code = MultiCode(b"m" * 32)
-        made = await administer(broker, "root", AddInvitation(code, expiry, "for all", False))
-        assert made.content == Invitation(broker.context.bootstrap(), b"m" * 32, None, None)
-        code_for_one = UniqueCode(b"u" * 32)
-        await administer(broker, "root", AddInvitation(code_for_one, 0, None, False))
-        listed = await administer(broker, "root", ListInvitations(False, False, True))
-        assert listed.content == Invitations([(code, expiry, "for all")])
-        listed = await administer(broker, "root", ListInvitations(True, True, False))
-        assert listed.content == Invitations([(code_for_one, 0, None)])
-        assert await come_in(broker, "alice", Wish(b"u" * 32)) is NONE
-
-    with_broker(test, registration="invitation")
+@run_with(registration="invitation")
+async def test_administrators_make_and_list_invitations(broker: Broker) -> None:
+    await come_in(broker, "root", await invite(broker, "setup"))
+    expiry = commit_timestamp(broker.core.clock.now_ms() / 1_000 + 3_600)
+    code = MultiCode(b"m" * 32)
+    made = await administer(broker, "root", AddInvitation(code, expiry, "for all", False))
+    assert made.content == Invitation(broker.context.bootstrap(), b"m" * 32, None, None)
+    code_for_one = UniqueCode(b"u" * 32)
+    await administer(broker, "root", AddInvitation(code_for_one, 0, None, False))
+    listed = await administer(broker, "root", ListInvitations(False, False, True))
+    assert listed.content == Invitations([(code, expiry, "for all")])
+    listed = await administer(broker, "root", ListInvitations(True, True, False))
+    assert listed.content == Invitations([(code_for_one, 0, None)])
+    assert await come_in(broker, "alice", Wish(b"u" * 32)) is NONE
 
 
-def test_nobody_else_administers_and_no_user_is_made_without_a_verifier() -> None:
-    async def test(broker: Broker) -> None:
-        await come_in(broker, "root", await invite(broker, "admin"))
-        await broker.client("root")
-        refused = await administer(broker, "alice", ListUsers(True))
-        assert (refused.result, refused.content) == (ProtocolCode.ACCESS_DENIED, AdminEmpty())
-        made = await administer(broker, "root", CreateUser())
-        assert (made.result, made.content) == (ProtocolCode.OTHER_ERROR, AdminEmpty())
+@run_with(registration="invitation")
+async def test_nobody_else_administers_and_no_user_is_made_without_a_verifier(
+    broker: Broker,
+) -> None:
+    await come_in(broker, "root", await invite(broker, "admin"))
+    await broker.client("root")
+    refused = await administer(broker, "alice", ListUsers(True))
+    assert (refused.result, refused.content) == (ProtocolCode.ACCESS_DENIED, AdminEmpty())
+    made = await administer(broker, "root", CreateUser())
+    assert (made.result, made.content) == (ProtocolCode.OTHER_ERROR, AdminEmpty())
 
-    with_broker(test, registration="invitation")
 
-
-def test_who_has_come_in_is_served() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        assert (await client.ask(INNER, pin()))[0][0] == ResultCode.OK
-
-    with_broker(test)
+async def test_who_has_come_in_is_served(broker: Broker) -> None:
+    client = await broker.client()
+    assert (await client.ask(INNER, pin()))[0][0] == ResultCode.OK

@@ -30,70 +30,62 @@ async def external(broker: Broker, content: WalletGetExport) -> ExtResponse:
     return response
 
 
-def test_a_wallet_is_left_and_fetched_once() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", ID, False)) == 0
-        first = await external(broker, WalletGetExport(ID, False))
-        assert (first.result, first.content) == (ResultCode.OK, ExportedWallet(b"wallet"))
-        second = await external(broker, WalletGetExport(ID, False))
-        assert (second.result, second.content) == (ResultCode.NOT_FOUND, ExtEmpty())
-
-    with_broker(test)
+async def test_a_wallet_is_left_and_fetched_once(broker: Broker) -> None:
+    client = await broker.client()
+    assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", ID, False)) == 0
+    first = await external(broker, WalletGetExport(ID, False))
+    assert (first.result, first.content) == (ResultCode.OK, ExportedWallet(b"wallet"))
+    second = await external(broker, WalletGetExport(ID, False))
+    assert (second.result, second.content) == (ResultCode.NOT_FOUND, ExtEmpty())
 
 
-def test_a_wallet_is_left_on_an_inner_overlay_or_on_the_empty_one_of_released_clients() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        await client.pin(TOPIC_A, expose=True)
-        for overlay in (NIL_OVERLAY, INNER, PRIVATE):  # of the last, nothing is known
-            assert await client.result(overlay, WalletPutExport(b"wallet", ID, False)) == 0
-            left = await external(broker, WalletGetExport(ID, False))
-            assert left.content == ExportedWallet(b"wallet")
-        for outside in (OUTER, OuterOverlay(ID), GlobalOverlay()):
-            result = await client.result(outside, WalletPutExport(b"wallet", ID, False))
-            assert result == ResultCode.OVERLAY_MISMATCH
+async def test_a_wallet_is_left_on_an_inner_overlay_or_on_the_empty_one_of_released_clients(
+    broker: Broker,
+) -> None:
+    client = await broker.client()
+    await client.pin(TOPIC_A, expose=True)
+    for overlay in (NIL_OVERLAY, INNER, PRIVATE):  # of the last, nothing is known
+        assert await client.result(overlay, WalletPutExport(b"wallet", ID, False)) == 0
         left = await external(broker, WalletGetExport(ID, False))
-        assert left.result == ResultCode.NOT_FOUND
-
-    with_broker(test)
-
-
-def test_a_wallet_that_was_acknowledged_outlives_the_node_but_not_its_time() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        other = b"other".ljust(32, b".")
-        for one in (ID, other):
-            assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", one, False)) == 0
-        await broker.restart()
-        first = await external(broker, WalletGetExport(ID, False))
-        assert first.content == ExportedWallet(b"wallet")
-        await broker.restart()
-        again = await external(broker, WalletGetExport(ID, False))
-        assert again.result == ResultCode.NOT_FOUND
-        broker.core.clock.advance(NEXTGRAPH_WALLET_SECONDS - 1)
-        await broker.restart()
-        broker.core.clock.advance(1)
-        await broker.core.settle()
-        late = await external(broker, WalletGetExport(other, False))
-        assert late.result == ResultCode.NOT_FOUND
-        left = ListRecords(reply_to=broker.context.wallets, prefix=name_of("wallet", ""))
-        broker.core.store.read(left)
-        assert left.records == []
-
-    with_broker(test)
+        assert left.content == ExportedWallet(b"wallet")
+    for outside in (OUTER, OuterOverlay(ID), GlobalOverlay()):
+        result = await client.result(outside, WalletPutExport(b"wallet", ID, False))
+        assert result == ResultCode.OVERLAY_MISMATCH
+    left = await external(broker, WalletGetExport(ID, False))
+    assert left.result == ResultCode.NOT_FOUND
 
 
-def test_a_wallet_that_is_not_durable_is_not_acknowledged() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        broker.core.store.faults.failing_syncs = 1
-        put = WalletPutExport(b"wallet", ID, False)
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.STORAGE_ERROR
-        gone = await external(broker, WalletGetExport(ID, False))
-        assert gone.result == ResultCode.NOT_FOUND
+async def test_a_wallet_that_was_acknowledged_outlives_the_node_but_not_its_time(
+    broker: Broker,
+) -> None:
+    client = await broker.client()
+    other = b"other".ljust(32, b".")
+    for one in (ID, other):
+        assert await client.result(NIL_OVERLAY, WalletPutExport(b"wallet", one, False)) == 0
+    await broker.restart()
+    first = await external(broker, WalletGetExport(ID, False))
+    assert first.content == ExportedWallet(b"wallet")
+    await broker.restart()
+    again = await external(broker, WalletGetExport(ID, False))
+    assert again.result == ResultCode.NOT_FOUND
+    broker.core.clock.advance(NEXTGRAPH_WALLET_SECONDS - 1)
+    await broker.restart()
+    broker.core.clock.advance(1)
+    await broker.core.settle()
+    late = await external(broker, WalletGetExport(other, False))
+    assert late.result == ResultCode.NOT_FOUND
+    left = ListRecords(reply_to=broker.context.wallets, prefix=name_of("wallet", ""))
+    broker.core.store.read(left)
+    assert left.records == []
 
-    with_broker(test)
+
+async def test_a_wallet_that_is_not_durable_is_not_acknowledged(broker: Broker) -> None:
+    client = await broker.client()
+    broker.core.store.faults.failing_syncs = 1
+    put = WalletPutExport(b"wallet", ID, False)
+    assert await client.result(NIL_OVERLAY, put) == ResultCode.STORAGE_ERROR
+    gone = await external(broker, WalletGetExport(ID, False))
+    assert gone.result == ResultCode.NOT_FOUND
 
 
 def test_so_many_wallets_are_kept_and_one_that_is_left_again_takes_no_more_room(
@@ -116,51 +108,39 @@ def test_so_many_wallets_are_kept_and_one_that_is_left_again_takes_no_more_room(
     with_broker(test)
 
 
-def test_a_wallet_is_not_handed_to_who_has_gone() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        visitor.leave()
-        await broker.core.settle()
-        put = WalletPutExport(b"wallet", ID, True)
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
-
-    with_broker(test)
+async def test_a_wallet_is_not_handed_to_who_has_gone(broker: Broker) -> None:
+    client = await broker.client()
+    visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+    visitor.leave()
+    await broker.core.settle()
+    put = WalletPutExport(b"wallet", ID, True)
+    assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
 
 
-def test_a_wallet_is_handed_over_at_a_rendezvous() -> None:
-    async def test(broker: Broker) -> None:
-        client = await broker.client()
-        put = WalletPutExport(b"wallet", ID, True)
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        assert visitor.said == []
-        assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
-        await visitor.settle()
-        (response,) = visitor.said
-        assert response.content == ExportedWallet(b"wallet")
-
-    with_broker(test)
+async def test_a_wallet_is_handed_over_at_a_rendezvous(broker: Broker) -> None:
+    client = await broker.client()
+    put = WalletPutExport(b"wallet", ID, True)
+    assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
+    visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+    assert visitor.said == []
+    assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
+    await visitor.settle()
+    (response,) = visitor.said
+    assert response.content == ExportedWallet(b"wallet")
 
 
-def test_nobody_waits_for_a_wallet_for_ever() -> None:
-    async def test(broker: Broker) -> None:
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        broker.core.clock.advance(NEXTGRAPH_WALLET_SECONDS)
-        await visitor.settle()
-        (response,) = visitor.said
-        assert response.result == ResultCode.EXPORT_WALLET_TIME_OUT
-
-    with_broker(test)
+async def test_nobody_waits_for_a_wallet_for_ever(broker: Broker) -> None:
+    visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+    broker.core.clock.advance(NEXTGRAPH_WALLET_SECONDS)
+    await visitor.settle()
+    (response,) = visitor.said
+    assert response.result == ResultCode.EXPORT_WALLET_TIME_OUT
 
 
-def test_who_waits_for_a_wallet_keeps_no_broker_from_stopping() -> None:
-    async def test(broker: Broker) -> None:
-        visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
-        for cell in tuple(broker.context.connections):
-            broker.core.system.post(cell, Drain())
-        await visitor.settle()
-        assert visitor.said == []
-        assert visitor.wire.closed == (1_001, "the node is stopping")
-
-    with_broker(test)
+async def test_who_waits_for_a_wallet_keeps_no_broker_from_stopping(broker: Broker) -> None:
+    visitor = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+    for cell in tuple(broker.context.connections):
+        broker.core.system.post(cell, Drain())
+    await visitor.settle()
+    assert visitor.said == []
+    assert visitor.wire.closed == (1_001, "the node is stopping")

@@ -64,50 +64,45 @@ def test_a_consumer_that_fails_once_delivers_all_and_saves_its_index(name: str, 
     ("actor_class", "kind"),
     [(IndexService, AskPosition), (IndexService, SaveIndex), (IndexService, LoadIndex)],
 )
-def test_a_consumer_asks_again_for_an_index_that_its_service_has_failed_at(
-    actor_class: type[IndexService], kind: type, when: When
+async def test_a_consumer_asks_again_for_an_index_that_its_service_has_failed_at(
+    core: Core, actor_class: type[IndexService], kind: type, when: When
 ) -> None:
-    async def test(core: Core) -> None:
-        peer = friend(core)
-        await create(peer, "s")
-        with fail(actor_class, kind, when=when) as fault:
-            await subscribe(peer, "s")
-            await push(peer, "s", item((peer.link, local("me")), b"first"))
-            for _ in range(3):
-                core.clock.advance(LOOK_SECONDS)
-                await core.settle()
-        assert fault.hits == 1
-        await push(peer, "s", item((peer.link, local("me")), b"last"))
+    peer = friend(core)
+    await create(peer, "s")
+    with fail(actor_class, kind, when=when) as fault:
+        await subscribe(peer, "s")
+        await push(peer, "s", item((peer.link, local("me")), b"first"))
         for _ in range(3):
             core.clock.advance(LOOK_SECONDS)
             await core.settle()
-        assert await saved(peer, "s") == 2
-
-    with_hub(test)
+    assert fault.hits == 1
+    await push(peer, "s", item((peer.link, local("me")), b"last"))
+    for _ in range(3):
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+    assert await saved(peer, "s") == 2
 
 
 @at_both_times
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_publisher_that_fails_is_gone_and_made_anew_when_asked_for(name: str, when: When) -> None:
+async def test_a_publisher_that_fails_is_gone_and_made_anew_when_asked_for(
+    core: Core, name: str, when: When
+) -> None:
     (kind,) = (one for one in message_types(PublisherActor) or () if one.__name__ == name)
-
-    async def test(core: Core) -> None:
-        peer = friend(core)
-        await create(peer, "to", "back")
-        (address,) = await publishers(peer, "to", "back")
-        with fail(PublisherActor, kind, when=when) as fault:
-            peer.send((address, local("there")), b"perhaps")
-            await core.settle()
-            core.clock.advance(LOOK_SECONDS)
-            await core.settle()
-        (again,) = await publishers(peer, "to", "back")
-        assert (again == address) == (fault.hits == 0)
-        peer.send((again, local("there")), b"surely")
+    peer = friend(core)
+    await create(peer, "to", "back")
+    (address,) = await publishers(peer, "to", "back")
+    with fail(PublisherActor, kind, when=when) as fault:
+        peer.send((address, local("there")), b"perhaps")
         await core.settle()
-        assert any(b"surely" in entry for entry in await entries(peer, "to"))
-        assert peer.origin.reserved_bytes == 0
-
-    with_hub(test)
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+    (again,) = await publishers(peer, "to", "back")
+    assert (again == address) == (fault.hits == 0)
+    peer.send((again, local("there")), b"surely")
+    await core.settle()
+    assert any(b"surely" in entry for entry in await entries(peer, "to"))
+    assert peer.origin.reserved_bytes == 0
 
 
 @at_both_times
@@ -137,38 +132,32 @@ def test_the_service_serves_the_next_and_counts_nobody_who_has_ended(
     with_hub(test)
 
 
-def test_consumers_are_not_kept_for_ever() -> None:
-    async def test(core: Core) -> None:
-        peer = friend(core)
-        await create(peer, "s")
-        await subscribe(peer, "s")
-        (look,) = (one for one in message_types(ConsumerActor) or () if one.__name__ == "_Look")
-        with fail(ConsumerActor, look) as fault:
-            core.clock.advance(LOOK_SECONDS)
-            await core.settle()
-        assert fault.hits == 1
-        await peer.close()
-        for _ in range(3 + int(STREAM_SUBSCRIBER_AWAY_SECONDS_MAX // LOOK_SECONDS)):
-            core.clock.advance(LOOK_SECONDS)
-            await core.settle()
-        assert not [one for one in core.router.table if one.startswith(b"STB_C_")]
-
-    with_hub(test)
+async def test_consumers_are_not_kept_for_ever(core: Core) -> None:
+    peer = friend(core)
+    await create(peer, "s")
+    await subscribe(peer, "s")
+    (look,) = (one for one in message_types(ConsumerActor) or () if one.__name__ == "_Look")
+    with fail(ConsumerActor, look) as fault:
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+    assert fault.hits == 1
+    await peer.close()
+    for _ in range(3 + int(STREAM_SUBSCRIBER_AWAY_SECONDS_MAX // LOOK_SECONDS)):
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+    assert not [one for one in core.router.table if one.startswith(b"STB_C_")]
 
 
-def test_answers_go_on_after_the_end_of_their_publisher() -> None:
-    async def test(core: Core) -> None:
-        peer = friend(core)
-        await create(peer, "s", "back")
-        await subscribe(peer, "s")
-        with fail(PublisherActor, Delivery) as ended:
-            await push(peer, "s", item((local("echo"),), b"first"))
-            await core.settle()
-        assert ended.hits == 1
-        for number in range(3):
-            await push(peer, "s", item((local("echo"),), b"later %d" % number))
-            core.clock.advance(LOOK_SECONDS)
-            await core.settle()
-        assert any(b"later 2" in entry for entry in await entries(peer, "back"))
-
-    with_hub(test)
+async def test_answers_go_on_after_the_end_of_their_publisher(core: Core) -> None:
+    peer = friend(core)
+    await create(peer, "s", "back")
+    await subscribe(peer, "s")
+    with fail(PublisherActor, Delivery) as ended:
+        await push(peer, "s", item((local("echo"),), b"first"))
+        await core.settle()
+    assert ended.hits == 1
+    for number in range(3):
+        await push(peer, "s", item((local("echo"),), b"later %d" % number))
+        core.clock.advance(LOOK_SECONDS)
+        await core.settle()
+    assert any(b"later 2" in entry for entry in await entries(peer, "back"))

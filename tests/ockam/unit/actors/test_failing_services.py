@@ -34,21 +34,19 @@ at_each_service = pytest.mark.parametrize("service", SERVICES)
 
 @at_both_times
 @at_each_service
-def test_a_service_that_fails_at_a_request_serves_the_next(service: str, when: When) -> None:
+async def test_a_service_that_fails_at_a_request_serves_the_next(
+    core: Core, service: str, when: When
+) -> None:
     actor_class, request = SERVICES[service]
-
-    async def test(core: Core) -> None:
-        device = HubPeer(core, DEVICE)
-        with fail(actor_class, when=when) as fault:
-            answers = await device.ask(service, request)
-        assert fault.hits == 1
-        assert len(answers) == (when == "after")
-        (answer,) = await device.ask(service, request)
-        assert answer.payload == request
-        await device.close()
-        assert list(remembered(core.system)) == []
-
-    with_hub(test)
+    device = HubPeer(core, DEVICE)
+    with fail(actor_class, when=when) as fault:
+        answers = await device.ask(service, request)
+    assert fault.hits == 1
+    assert len(answers) == (when == "after")
+    (answer,) = await device.ask(service, request)
+    assert answer.payload == request
+    await device.close()
+    assert list(remembered(core.system)) == []
 
 
 @at_both_times
@@ -80,41 +78,39 @@ def test_an_alias_that_fails_at_a_message_hands_on_the_next(
 
 
 @at_both_times
-def test_senders_are_let_go_on_by_a_forwarder_that_fails_while_it_holds_them(when: When) -> None:
-    async def test(core: Core) -> None:
-        device, sender = HubPeer(core, DEVICE), HubPeer(core)
-        (answer,) = await device.ask("forwarding", b"hello")
-        link = slow(device)
+async def test_senders_are_let_go_on_by_a_forwarder_that_fails_while_it_holds_them(
+    core: Core, when: When
+) -> None:
+    device, sender = HubPeer(core, DEVICE), HubPeer(core)
+    (answer,) = await device.ask("forwarding", b"hello")
+    link = slow(device)
+    sender.send(answer.return_route[0], bytes(1_000))
+    await core.settle()
+    assert sender.origin.reserved_bytes == 1_000
+    with fail(Forwarder, when=when) as fault:
         sender.send(answer.return_route[0], bytes(1_000))
         await core.settle()
-        assert sender.origin.reserved_bytes == 1_000
-        with fail(Forwarder, when=when) as fault:
-            sender.send(answer.return_route[0], bytes(1_000))
-            await core.settle()
-        assert fault.hits == 1
-        link.buffered_bytes = 0
-        core.clock.advance(1.0)
-        await core.settle()
-        assert sender.origin.reserved_bytes == 0
-        assert list(remembered(core.system)) == []
-
-    with_hub(test)
+    assert fault.hits == 1
+    link.buffered_bytes = 0
+    core.clock.advance(1.0)
+    await core.settle()
+    assert sender.origin.reserved_bytes == 0
+    assert list(remembered(core.system)) == []
 
 
 @at_both_times
-def test_a_name_is_free_after_its_time_though_the_service_failed_at_its_end(when: When) -> None:
-    async def test(core: Core) -> None:
-        device, stranger = HubPeer(core, DEVICE), HubPeer(core, STRANGER)
-        request = SERVICES["static_forwarding"][1]
-        await device.ask("static_forwarding", request)
-        await device.close()
-        types = message_types(StaticForwardingService) or ()
-        (release,) = (one for one in types if one.__name__ == "_Release")
-        with fail(StaticForwardingService, release, when=when) as fault:
-            core.clock.advance(ALIAS_KEPT_SECONDS)
-            await core.settle()
-        assert fault.hits == 1
-        (answer,) = await stranger.ask("static_forwarding", request)
-        assert answer.payload == request
-
-    with_hub(test)
+async def test_a_name_is_free_after_its_time_though_the_service_failed_at_its_end(
+    core: Core, when: When
+) -> None:
+    device, stranger = HubPeer(core, DEVICE), HubPeer(core, STRANGER)
+    request = SERVICES["static_forwarding"][1]
+    await device.ask("static_forwarding", request)
+    await device.close()
+    types = message_types(StaticForwardingService) or ()
+    (release,) = (one for one in types if one.__name__ == "_Release")
+    with fail(StaticForwardingService, release, when=when) as fault:
+        core.clock.advance(ALIAS_KEPT_SECONDS)
+        await core.settle()
+    assert fault.hits == 1
+    (answer,) = await stranger.ask("static_forwarding", request)
+    assert answer.payload == request

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from coroutines import handed_by
 from rillnode.codecs import native
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, HandshakeError, RequestError, TransportError
@@ -92,41 +93,37 @@ def run(test: Callable[[Listener], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+listener = handed_by(run)
+
+
 @pytest.mark.parametrize("level", ["elixir-2021", "rust-2021", "2022"])
-def test_questions_are_answered_through_the_channel(level: ChannelLevel) -> None:
-    async def test(listener: Listener) -> None:
-        async with await listener.open(level, NODE.public_hex) as channel:
-            assert channel.remote_key == NODE.public_hex
-            answers = await asyncio.gather(
-                *(channel.ask("a => b", b"%d" % number) for number in range(20))
-            )
-            assert [answer.payload for answer in answers] == [b"%d" % n for n in range(20)]
-            assert answers[0].return_route == (local("worker"),)
-        assert listener.remote_key == CLIENT.public
-        assert listener.inner[0].onward_route == (local("a"), local("b"))
-
-    run(test)
-
-
-def test_a_message_without_a_way_back_may_be_sent_and_one_with() -> None:
-    async def test(listener: Listener) -> None:
-        channel = await listener.open()
-        await channel.send((local("a"),), b"one")
-        await channel.send("a", b"two", return_address=b"me")
-        assert [inner.return_route for inner in listener.inner] == [(), (local("me"),)]
-
-    run(test)
+async def test_questions_are_answered_through_the_channel(
+    listener: Listener, level: ChannelLevel
+) -> None:
+    async with await listener.open(level, NODE.public_hex) as channel:
+        assert channel.remote_key == NODE.public_hex
+        answers = await asyncio.gather(
+            *(channel.ask("a => b", b"%d" % number) for number in range(20))
+        )
+        assert [answer.payload for answer in answers] == [b"%d" % n for n in range(20)]
+        assert answers[0].return_route == (local("worker"),)
+    assert listener.remote_key == CLIENT.public
+    assert listener.inner[0].onward_route == (local("a"), local("b"))
 
 
-def test_an_unexpected_key_learns_nothing_of_the_client() -> None:
-    async def test(listener: Listener) -> None:
-        with pytest.raises(HandshakeError) as caught:
-            await listener.open(remote_key=CLIENT.public_hex)
-        assert caught.value.code == "channel.wrong_key"
-        assert NODE.public_hex in caught.value.text
-        assert len(listener.payloads) == 1
+async def test_a_message_without_a_way_back_may_be_sent_and_one_with(listener: Listener) -> None:
+    channel = await listener.open()
+    await channel.send((local("a"),), b"one")
+    await channel.send("a", b"two", return_address=b"me")
+    assert [inner.return_route for inner in listener.inner] == [(), (local("me"),)]
 
-    run(test)
+
+async def test_an_unexpected_key_learns_nothing_of_the_client(listener: Listener) -> None:
+    with pytest.raises(HandshakeError) as caught:
+        await listener.open(remote_key=CLIENT.public_hex)
+    assert caught.value.code == "channel.wrong_key"
+    assert NODE.public_hex in caught.value.text
+    assert len(listener.payloads) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,69 +131,58 @@ def test_an_unexpected_key_learns_nothing_of_the_client() -> None:
     [(b"", "channel.answer"), (b"\5hello", "channel.answer"), (bytes(200), "channel.answer"),
      (b"\x70" + bytes(112), "noise.handshake")],
 )  # fmt: skip
-def test_an_answer_of_another_kind_opens_no_channel(message_2: bytes, code: str) -> None:
-    async def test(listener: Listener) -> None:
-        listener.message_2 = message_2
-        with pytest.raises(HandshakeError) as caught:
-            await listener.open()
-        assert caught.value.code == code
-
-    run(test)
-
-
-def test_what_does_not_open_is_dropped_and_the_answer_still_counts() -> None:
-    async def test(listener: Listener) -> None:
-        channel = await listener.open()
-
-        def answer(session: ChannelSession, inner: WireMessage) -> list[bytes]:
-            right = sealed(session, inner.return_route, b"right")
-            flipped = right[:-1] + bytes((right[-1] ^ 1,))
-            return [b"", b"junk", flipped, session.seal(b"no message"), right, right]
-
-        listener.answer = answer
-        assert (await channel.ask("a", b"x")).payload == b"right"
-
-    run(test)
+async def test_an_answer_of_another_kind_opens_no_channel(
+    listener: Listener, message_2: bytes, code: str
+) -> None:
+    listener.message_2 = message_2
+    with pytest.raises(HandshakeError) as caught:
+        await listener.open()
+    assert caught.value.code == code
 
 
-def test_a_node_s_word_that_the_channel_is_gone_ends_it() -> None:
-    async def test(listener: Listener) -> None:
-        channel = await listener.open()
-        failure = native.encode(native.Failure(0, "address.unknown", "No such address"))
-        listener.answer = lambda session, inner: [failure]
-        for _ in range(2):
-            with pytest.raises(RequestError) as caught:
-                await channel.ask("a", b"x")
-            assert caught.value.code == "address.unknown"
+async def test_what_does_not_open_is_dropped_and_the_answer_still_counts(
+    listener: Listener,
+) -> None:
+    channel = await listener.open()
 
-    run(test)
+    def answer(session: ChannelSession, inner: WireMessage) -> list[bytes]:
+        right = sealed(session, inner.return_route, b"right")
+        flipped = right[:-1] + bytes((right[-1] ^ 1,))
+        return [b"", b"junk", flipped, session.seal(b"no message"), right, right]
 
-
-def test_silence_is_told_in_time() -> None:
-    async def test(listener: Listener) -> None:
-        channel = await listener.open()
-        listener.answer = silent
-        with pytest.raises(ActorError) as caught:
-            await channel.ask("a", b"x", timeout_seconds=0.01)
-        assert caught.value.code == "message.timeout"
-
-    run(test)
+    listener.answer = answer
+    assert (await channel.ask("a", b"x")).payload == b"right"
 
 
-def test_closing_fails_what_is_open() -> None:
-    async def test(listener: Listener) -> None:
-        channel = await listener.open()
-        listener.answer = silent
-        asked = asyncio.ensure_future(channel.ask("a", b"x"))
-        await asyncio.sleep(0)
-        await channel.close()
-        await channel.close()
-        for late in (asked, channel.ask("a", b"x"), channel.send("a", b"x")):
-            with pytest.raises(TransportError) as caught:
-                await late
-            assert caught.value.code == "channel.closed"
+async def test_a_node_s_word_that_the_channel_is_gone_ends_it(listener: Listener) -> None:
+    channel = await listener.open()
+    failure = native.encode(native.Failure(0, "address.unknown", "No such address"))
+    listener.answer = lambda session, inner: [failure]
+    for _ in range(2):
+        with pytest.raises(RequestError) as caught:
+            await channel.ask("a", b"x")
+        assert caught.value.code == "address.unknown"
 
-    run(test)
+
+async def test_silence_is_told_in_time(listener: Listener) -> None:
+    channel = await listener.open()
+    listener.answer = silent
+    with pytest.raises(ActorError) as caught:
+        await channel.ask("a", b"x", timeout_seconds=0.01)
+    assert caught.value.code == "message.timeout"
+
+
+async def test_closing_fails_what_is_open(listener: Listener) -> None:
+    channel = await listener.open()
+    listener.answer = silent
+    asked = asyncio.ensure_future(channel.ask("a", b"x"))
+    await asyncio.sleep(0)
+    await channel.close()
+    await channel.close()
+    for late in (asked, channel.ask("a", b"x"), channel.send("a", b"x")):
+        with pytest.raises(TransportError) as caught:
+            await late
+        assert caught.value.code == "channel.closed"
 
 
 def test_the_last_nonce_ends_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:

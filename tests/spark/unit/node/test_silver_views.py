@@ -154,6 +154,22 @@ def filled(directory: Path) -> Lake:
     return lake
 
 
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Silver and its views, of which no test changes anything."""
+    return filled(tmp_path_factory.mktemp("followed"))
+
+
+@pytest.fixture(scope="module")
+def erased(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Silver and its views, after rows of silver were deleted."""
+    lake = filled(tmp_path_factory.mktemp("erased"))
+    gone = "stream = 'it''s' or (partition = 0 and index in (5, 6))"
+    for table in (lake.bronze.table, Path(lake.silver)):
+        DeltaTable(table).delete(gone.replace("index", '"index"'))
+    return lake
+
+
 def test_what_has_landed_and_is_not_decoded_is_not_counted(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     assert not lake.query("minutes").step()
@@ -170,8 +186,8 @@ def test_what_has_landed_and_is_not_decoded_is_not_counted(tmp_path: Path) -> No
     assert (row["messages"], row["duplicates"]) == (2, 2)
 
 
-def test_gold_counts_what_happened(tmp_path: Path) -> None:
-    lake = filled(tmp_path)
+def test_gold_counts_what_happened(followed: Lake) -> None:
+    lake = followed
     counts = {
         (row["stream"], (row["minute"].timestamp() * 1_000 - AT) // MINUTE): (
             row["messages"], row["duplicates"], row["malformed"], row["publishers"],
@@ -198,20 +214,17 @@ def test_gold_counts_what_happened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(tmp_path: Path, name: str) -> None:
-    lake = filled(tmp_path)
+def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(followed: Lake, name: str) -> None:
+    lake = followed
     run(lake.query(name, "again"))
     assert lake.rows(name) == lake.rows(name, "again")
     if name == "minutes":
-        assert wrong_answers(str(tmp_path / "views" / name)) == []
+        assert wrong_answers(str(lake.directory / "views" / name)) == []
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_slots_that_were_erased_from_are_calculated_again(tmp_path: Path, name: str) -> None:
-    lake = filled(tmp_path)
-    gone = "stream = 'it''s' or (partition = 0 and index in (5, 6))"
-    for table in (lake.bronze.table, Path(lake.silver)):
-        DeltaTable(table).delete(gone.replace("index", '"index"'))
+def test_slots_that_were_erased_from_are_calculated_again(erased: Lake, name: str) -> None:
+    lake = erased
     times = pa.array([1_000 * AT, 1_000 * (AT + MINUTE)], pa.int64()).cast(
         pa.timestamp("us", tz="UTC")
     )

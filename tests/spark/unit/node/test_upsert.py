@@ -94,7 +94,7 @@ def test_replaced_files_are_removed_after_some_hours(
 
 
 def test_an_old_table_gets_the_new_columns(tmp_path: Path) -> None:
-    old = GoldTable("publishers", PUBLISHERS.slot, pa.schema(list(PUBLISHERS.schema)[:4]))
+    old = GoldTable("publishers", PUBLISHERS.slot, PUBLISHERS.columns[:4])
     rows = publishers(("a", "p", 0, 1), ("b", "p", 5, 2))
     narrow = pa.Table.from_batches(
         [

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from coroutines import run_with
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.streamr import publishing, resend
 from rillnode.actors.streamr.outlet import Outlet
@@ -49,60 +50,47 @@ ANSWERED = [
 
 
 @pytest.mark.parametrize(("request_", "answers"), ANSWERED, ids=lambda value: str(value)[:40])
-def test_each_request_is_answered_in_its_version_with_its_id(
-    request_: list[object], answers: list[list[object]]
+async def test_each_request_is_answered_in_its_version_with_its_id(
+    node: StreamrCore, request_: list[object], answers: list[list[object]]
 ) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        version = request_[0]
-        client = node.client(1, 31) if version == 1 else node.client()
-        assert await client.ask(request_) == answers
-
-    with_streamr(test)
+    await node.stream()
+    version = request_[0]
+    client = node.client(1, 31) if version == 1 else node.client()
+    assert await client.ask(request_) == answers
 
 
 @pytest.mark.parametrize(
     "frame",
     [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b"[2,9,5,1]"],
 )
-def test_what_is_no_request_gets_an_error_without_an_id_and_the_connection_lives(
-    frame: bytes,
+async def test_what_is_no_request_gets_an_error_without_an_id_and_the_connection_lives(
+    node: StreamrCore, frame: bytes
 ) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        (error,) = await client.ask(frame)
-        assert (error[:3], error[4]) == ([2, 7, ""], "INVALID_REQUEST")
-        await client.subscribe()
-
-    with_streamr(test)
+    await node.stream()
+    client = node.client()
+    (error,) = await client.ask(frame)
+    assert (error[:3], error[4]) == ([2, 7, ""], "INVALID_REQUEST")
+    await client.subscribe()
 
 
-def test_a_response_is_no_request() -> None:
-    async def test(node: StreamrCore) -> None:
-        client = node.client()
-        (error,) = await client.ask([2, 2, "mine", STREAM, 0])
-        assert (error[:3], error[4]) == ([2, 7, "mine"], "INVALID_REQUEST")
-
-    with_streamr(test)
+async def test_a_response_is_no_request(node: StreamrCore) -> None:
+    client = node.client()
+    (error,) = await client.ask([2, 2, "mine", STREAM, 0])
+    assert (error[:3], error[4]) == ([2, 7, "mine"], "INVALID_REQUEST")
 
 
-def test_unsubscribing_from_what_one_is_not_subscribed_to_is_an_error() -> None:
-    async def test(node: StreamrCore) -> None:
-        (error,) = await node.client().ask([2, 10, "u", STREAM, 0])
-        text = f"Not subscribed to stream {STREAM} partition 0!"
-        assert error == [2, 7, "u", text, "INVALID_REQUEST"]
+async def test_unsubscribing_from_what_one_is_not_subscribed_to_is_an_error(
+    node: StreamrCore,
+) -> None:
+    (error,) = await node.client().ask([2, 10, "u", STREAM, 0])
+    text = f"Not subscribed to stream {STREAM} partition 0!"
+    assert error == [2, 7, "u", text, "INVALID_REQUEST"]
 
-    with_streamr(test)
 
-
-def test_publishing_has_no_answer() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        assert await node.client().ask(publish(message(1_000))) == []
-        assert await node.client(1, 31).ask([1, 8, array(message(2_000), 31), None]) == []
-
-    with_streamr(test)
+async def test_publishing_has_no_answer(node: StreamrCore) -> None:
+    await node.stream()
+    assert await node.client().ask(publish(message(1_000))) == []
+    assert await node.client(1, 31).ask([1, 8, array(message(2_000), 31), None]) == []
 
 
 def test_a_message_without_a_positive_answer_is_refused_with_a_reason() -> None:
@@ -137,19 +125,16 @@ def test_a_message_without_a_positive_answer_is_refused_with_a_reason() -> None:
     with_streamr(test)
 
 
-def test_a_signed_message_is_its_signers_whatever_the_token() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        node.core.access.revoke("anonymous")
-        node.grant(ALICE, "push", "subscribe", streams=STREAM)
-        client = node.client()
-        assert await client.ask(publish(message(1_000), token="nonsense")) == []
-        (error,) = await client.ask(publish(message(1_000, key=BOB)))
-        assert error[4] == "PERMISSION_DENIED"
-        (error,) = await client.ask(publish(message(1_000, key=None)))
-        assert error[4] == "PERMISSION_DENIED"
-
-    with_streamr(test)
+async def test_a_signed_message_is_its_signers_whatever_the_token(node: StreamrCore) -> None:
+    await node.stream()
+    node.core.access.revoke("anonymous")
+    node.grant(ALICE, "push", "subscribe", streams=STREAM)
+    client = node.client()
+    assert await client.ask(publish(message(1_000), token="nonsense")) == []
+    (error,) = await client.ask(publish(message(1_000, key=BOB)))
+    assert error[4] == "PERMISSION_DENIED"
+    (error,) = await client.ask(publish(message(1_000, key=None)))
+    assert error[4] == "PERMISSION_DENIED"
 
 
 @pytest.mark.parametrize(
@@ -162,28 +147,22 @@ def test_a_signed_message_is_its_signers_whatever_the_token() -> None:
         ("somebody", "PERMISSION_DENIED"),
     ],
 )
-def test_an_unsigned_message_is_in_the_name_of_who_has_logged_in(
-    named: str, code: str | None
+async def test_an_unsigned_message_is_in_the_name_of_who_has_logged_in(
+    node: StreamrCore, named: str, code: str | None
 ) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        token = log_in(node, ALICE)
-        made = message(1_000, key=None, publisher=named)
-        answers = await node.client().ask(publish(made, token=token))
-        assert [answer[4] for answer in answers] == ([] if code is None else [code])
-        # Whoever has not proved to be anybody chooses a name.
-        assert await node.client().ask(publish(made)) == []
-
-    with_streamr(test)
+    await node.stream()
+    token = log_in(node, ALICE)
+    made = message(1_000, key=None, publisher=named)
+    answers = await node.client().ask(publish(made, token=token))
+    assert [answer[4] for answer in answers] == ([] if code is None else [code])
+    # Whoever has not proved to be anybody chooses a name.
+    assert await node.client().ask(publish(made)) == []
 
 
-def test_a_signed_message_may_be_passed_on_by_anybody() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        token = log_in(node, ALICE)
-        assert await node.client().ask(publish(message(1_000, key=BOB), token=token)) == []
-
-    with_streamr(test)
+async def test_a_signed_message_may_be_passed_on_by_anybody(node: StreamrCore) -> None:
+    await node.stream()
+    token = log_in(node, ALICE)
+    assert await node.client().ask(publish(message(1_000, key=BOB), token=token)) == []
 
 
 def log_in(node: StreamrCore, key: EthereumKey) -> str:
@@ -193,150 +172,126 @@ def log_in(node: StreamrCore, key: EthereumKey) -> str:
 
 
 @pytest.mark.parametrize("stream", [STREAM, "there is no such stream"])
-def test_who_may_do_nothing_cannot_tell_whether_there_is_a_stream(stream: str) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        node.core.access.revoke("anonymous")
-        client = node.client()
-        requests = [
-            [2, 9, "1", stream, 0, None],
-            [2, 11, "2", stream, 0, 5, None],
-            publish(message(1_000, stream=stream), "3"),
-        ]
-        errors = [(await client.ask(request))[0] for request in requests]
-        assert [(error[2], error[4]) for error in errors] == [
-            (number, "PERMISSION_DENIED") for number in "123"
-        ]
-
-    with_streamr(test)
-
-
-def test_tokens_are_asked_for_with_each_request() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        for request in ([2, 9, "1", STREAM, 0, "bad"], [2, 11, "1", STREAM, 0, 5, "bad"]):
-            (error,) = await node.client().ask(request)
-            assert (error[:3], error[4]) == ([2, 7, "1"], "AUTHENTICATION_FAILED")
-
-    with_streamr(test)
+async def test_who_may_do_nothing_cannot_tell_whether_there_is_a_stream(
+    node: StreamrCore, stream: str
+) -> None:
+    await node.stream()
+    node.core.access.revoke("anonymous")
+    client = node.client()
+    requests = [
+        [2, 9, "1", stream, 0, None],
+        [2, 11, "2", stream, 0, 5, None],
+        publish(message(1_000, stream=stream), "3"),
+    ]
+    errors = [(await client.ask(request))[0] for request in requests]
+    assert [(error[2], error[4]) for error in errors] == [
+        (number, "PERMISSION_DENIED") for number in "123"
+    ]
 
 
-def test_messages_are_sent_in_the_version_that_the_connection_asked_for() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        made = message(1_000)
-        clients = {version: node.client(2, version) for version in (30, 31, 32)}
-        for client in clients.values():
-            await client.subscribe()
-        await node.client().ask(publish(made))
-        for version, client in clients.items():
-            assert await client.heard() == [[2, 0, "", array(made, version)]]
-
-    with_streamr(test)
+async def test_tokens_are_asked_for_with_each_request(node: StreamrCore) -> None:
+    await node.stream()
+    for request in ([2, 9, "1", STREAM, 0, "bad"], [2, 11, "1", STREAM, 0, 5, "bad"]):
+        (error,) = await node.client().ask(request)
+        assert (error[:3], error[4]) == ([2, 7, "1"], "AUTHENTICATION_FAILED")
 
 
-def test_what_a_version_cannot_express_is_left_out_without_an_error() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        old, new = node.client(1, 30), node.client()
-        await old.subscribe()
-        await new.subscribe()
-        secret = message(1_000, encryption_type=2, group_key_id="k", content="00" * 17)
-        heard = await new.ask(publish(secret))
-        assert [one[3] for one in heard] == [array(secret)]
-        assert await old.heard() == []
-        assert await old.ask([1, 11, STREAM, 0, "0", 5, None]) == [[1, 6, STREAM, 0, "0"]]
-
-    with_streamr(test)
-
-
-def test_a_specification_s_client_is_answered_in_its_form() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client(1, 30)
-        flat = [30, STREAM, 0, 1_000, 0, "me", None, None, 600, 27, '{"a":1}', 0, None]
-        assert await client.ask([1, 9, STREAM, 0, None, None]) == [[1, 2, STREAM, 0]]
-        now = node.core.clock.now_ms()
-        flat[3] = now
-        assert await client.ask([1, 8, flat, None, None]) == [[1, 0, flat]]
-        asked = [1, 11, STREAM, 0, "x", None, None, 0, 0]
-        resending, unicast, resent = await client.ask(asked)
-        assert (resending, resent) == ([1, 4, STREAM, 0], [1, 5, STREAM, 0, "x"])
-        assert unicast[:3] == [1, 1, "x"]
-        assert unicast[3][:4] == [30, STREAM, 0, now]
-
-    with_streamr(test)
-
-
-def test_the_node_s_own_messages_are_not_taken_in_again() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
+async def test_messages_are_sent_in_the_version_that_the_connection_asked_for(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    made = message(1_000)
+    clients = {version: node.client(2, version) for version in (30, 31, 32)}
+    for client in clients.values():
         await client.subscribe()
-        assert await client.ask(publish(message(1_000, key=NODE_KEY))) == []
-        assert node.context.counters["own"] == 1
-
-    with_streamr(test)
-
-
-def test_a_quota_refuses_what_is_too_much() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        errors = await client.ask(*(publish(message(1_000 + n), f"{n}") for n in range(3)))
-        errors += await client.ask(publish(message(5_000), "more"))
-        assert [(error[2], error[4]) for error in errors] == [("more", "REQUEST_FAILED")]
-
-    with_streamr(test, quotas=[Quota(who="eth:*", push_bytes_per_second=600)])
+    await node.client().ask(publish(made))
+    for version, client in clients.items():
+        assert await client.heard() == [[2, 0, "", array(made, version)]]
 
 
-def test_requests_are_taken_in_their_order_however_many() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        count = STREAMR_PUBLISHING_MESSAGES_MAX + 500
-        requests = [publish(message(n + 1, key=None)) for n in range(count)]
-        answers = await client.ask(*requests, [2, 11, "r", STREAM, 0, 10_000, None])
-        assert len(answers) == count + 2
-        assert [one[3][1][2] for one in answers[1:-1]] == list(range(1, count + 1))
-        assert not client.link.paused
-
-    with_streamr(test)
-
-
-def test_a_client_that_does_not_read_is_not_read_from() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        client.link.buffered_bytes = 3_000_000
-        assert await client.ask([2, 9, "s", STREAM, 0, None]) == []
-        assert client.link.paused
-        client.link.buffered_bytes = 0
-        node.core.clock.advance(0.1)
-        assert await client.heard() == [[2, 2, "s", STREAM, 0]]
-        assert not client.link.paused
-
-    with_streamr(test)
+async def test_what_a_version_cannot_express_is_left_out_without_an_error(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    old, new = node.client(1, 30), node.client()
+    await old.subscribe()
+    await new.subscribe()
+    secret = message(1_000, encryption_type=2, group_key_id="k", content="00" * 17)
+    heard = await new.ask(publish(secret))
+    assert [one[3] for one in heard] == [array(secret)]
+    assert await old.heard() == []
+    assert await old.ask([1, 11, STREAM, 0, "0", 5, None]) == [[1, 6, STREAM, 0, "0"]]
 
 
-def test_an_api_key_in_a_request_logs_in() -> None:
-    async def test(node: StreamrCore) -> None:
-        (error,) = await node.client(1, 30).ask([1, 9, STREAM, 0, "wrong key", None])
-        assert error[:2] == [1, 7]
+async def test_a_specification_s_client_is_answered_in_its_form(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client(1, 30)
+    flat = [30, STREAM, 0, 1_000, 0, "me", None, None, 600, 27, '{"a":1}', 0, None]
+    assert await client.ask([1, 9, STREAM, 0, None, None]) == [[1, 2, STREAM, 0]]
+    now = node.core.clock.now_ms()
+    flat[3] = now
+    assert await client.ask([1, 8, flat, None, None]) == [[1, 0, flat]]
+    asked = [1, 11, STREAM, 0, "x", None, None, 0, 0]
+    resending, unicast, resent = await client.ask(asked)
+    assert (resending, resent) == ([1, 4, STREAM, 0], [1, 5, STREAM, 0, "x"])
+    assert unicast[:3] == [1, 1, "x"]
+    assert unicast[3][:4] == [30, STREAM, 0, now]
 
-    with_streamr(test)
+
+async def test_the_node_s_own_messages_are_not_taken_in_again(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    assert await client.ask(publish(message(1_000, key=NODE_KEY))) == []
+    assert node.context.counters["own"] == 1
 
 
-def test_an_api_key_in_a_request_logs_in_again_when_its_session_is_over() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client(1, 30)
-        subscribe = [1, 9, STREAM, 0, API_KEY, None]
-        assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
-        node.core.clock.advance(2 * SessionSettings(b"").token_seconds)
-        assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
+@run_with(quotas=[Quota(who="eth:*", push_bytes_per_second=600)])
+async def test_a_quota_refuses_what_is_too_much(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    errors = await client.ask(*(publish(message(1_000 + n), f"{n}") for n in range(3)))
+    errors += await client.ask(publish(message(5_000), "more"))
+    assert [(error[2], error[4]) for error in errors] == [("more", "REQUEST_FAILED")]
 
-    with_streamr(test)
+
+async def test_requests_are_taken_in_their_order_however_many(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    count = STREAMR_PUBLISHING_MESSAGES_MAX + 500
+    requests = [publish(message(n + 1, key=None)) for n in range(count)]
+    answers = await client.ask(*requests, [2, 11, "r", STREAM, 0, 10_000, None])
+    assert len(answers) == count + 2
+    assert [one[3][1][2] for one in answers[1:-1]] == list(range(1, count + 1))
+    assert not client.link.paused
+
+
+async def test_a_client_that_does_not_read_is_not_read_from(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    client.link.buffered_bytes = 3_000_000
+    assert await client.ask([2, 9, "s", STREAM, 0, None]) == []
+    assert client.link.paused
+    client.link.buffered_bytes = 0
+    node.core.clock.advance(0.1)
+    assert await client.heard() == [[2, 2, "s", STREAM, 0]]
+    assert not client.link.paused
+
+
+async def test_an_api_key_in_a_request_logs_in(node: StreamrCore) -> None:
+    (error,) = await node.client(1, 30).ask([1, 9, STREAM, 0, "wrong key", None])
+    assert error[:2] == [1, 7]
+
+
+async def test_an_api_key_in_a_request_logs_in_again_when_its_session_is_over(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    client = node.client(1, 30)
+    subscribe = [1, 9, STREAM, 0, API_KEY, None]
+    assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
+    node.core.clock.advance(2 * SessionSettings(b"").token_seconds)
+    assert await client.ask(subscribe) == [[1, 2, STREAM, 0]]
 
 
 def flat(timestamp: int, key: EthereumKey | None = None) -> list[object]:
@@ -355,26 +310,24 @@ PROOFS: dict[str, Callable[[], list[object]]] = {
 
 
 @pytest.mark.parametrize("proof", PROOFS)
-def test_a_combined_resend_is_by_whom_the_connection_has_proved_to_be(proof: str) -> None:
+async def test_a_combined_resend_is_by_whom_the_connection_has_proved_to_be(
+    node: StreamrCore, proof: str
+) -> None:
     everything = [1, 11, STREAM, 0, "r", True, None, None, None]
-
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        node.core.access.revoke("anonymous")
-        node.grant("apikey:tests", "push", "pull", "subscribe", streams=STREAM)
-        node.grant(BOB, "push", streams=STREAM)
-        client, other = node.client(1, 30), node.client(1, 30)
-        assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
-        assert [one[1] for one in await client.ask(PROOFS[proof]())] in ([], [2])
-        assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
-        # A key that is none proves nothing, and takes nothing back.
-        await client.ask([1, 9, STREAM, 0, "wrong key", None])
-        assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
-        assert [one[:2] for one in await other.ask(everything)] == [[1, 7]]
-        node.core.access.revoke("apikey:tests")
-        assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
-
-    with_streamr(test)
+    await node.stream()
+    node.core.access.revoke("anonymous")
+    node.grant("apikey:tests", "push", "pull", "subscribe", streams=STREAM)
+    node.grant(BOB, "push", streams=STREAM)
+    client, other = node.client(1, 30), node.client(1, 30)
+    assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
+    assert [one[1] for one in await client.ask(PROOFS[proof]())] in ([], [2])
+    assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
+    # A key that is none proves nothing, and takes nothing back.
+    await client.ask([1, 9, STREAM, 0, "wrong key", None])
+    assert [one[1] for one in await client.ask(everything)] in ([6], [4, 1, 5])
+    assert [one[:2] for one in await other.ask(everything)] == [[1, 7]]
+    node.core.access.revoke("apikey:tests")
+    assert [one[:2] for one in await client.ask(everything)] == [[1, 7]]
 
 
 AES: dict[str, Any] = {"encryption_type": 2, "group_key_id": "k", "content": "00" * 17}
@@ -390,32 +343,26 @@ UNREADABLE: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_what_no_key_can_decrypt_is_refused(what: str) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        version, fields = UNREADABLE[what]
-        made = array(message(1_000, version=version, **fields), version)
-        (error,) = await node.client().ask([2, 8, "p", made, None])
-        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
-        assert ("hexadecimal" if "digits" in what or "half" in what else "") in error[3]
-
-    with_streamr(test)
+async def test_what_no_key_can_decrypt_is_refused(node: StreamrCore, what: str) -> None:
+    await node.stream()
+    version, fields = UNREADABLE[what]
+    made = array(message(1_000, version=version, **fields), version)
+    (error,) = await node.client().ask([2, 8, "p", made, None])
+    assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+    assert ("hexadecimal" if "digits" in what or "half" in what else "") in error[3]
 
 
-def test_what_a_key_can_decrypt_is_taken() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        assert await client.ask(publish(message(1_000, **AES))) == []
-        # Before version 32 there is no place for a key's name.
-        keyless: dict[str, Any] = {**AES, "group_key_id": None, "content": "AbCd" * 10}
-        old = array(message(2_000, version=31, **keyless), 31)
-        assert await client.ask([2, 8, "p", old, None]) == []
-        # Released clients 4 leave it empty.
-        fourth = node.client(names_keys=False)
-        assert await fourth.ask(publish(message(3_000, **keyless))) == []
-
-    with_streamr(test)
+async def test_what_a_key_can_decrypt_is_taken(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    assert await client.ask(publish(message(1_000, **AES))) == []
+    # Before version 32 there is no place for a key's name.
+    keyless: dict[str, Any] = {**AES, "group_key_id": None, "content": "AbCd" * 10}
+    old = array(message(2_000, version=31, **keyless), 31)
+    assert await client.ask([2, 8, "p", old, None]) == []
+    # Released clients 4 leave it empty.
+    fourth = node.client(names_keys=False)
+    assert await fourth.ask(publish(message(3_000, **keyless))) == []
 
 
 def test_a_failing_relay_refuses_what_it_was_sent_and_goes_on(
@@ -458,55 +405,50 @@ def test_a_failing_resend_is_told_to_whoever_waits_for_its_end(
     with_streamr(test)
 
 
-def test_a_closed_connection_leaves_nothing_behind() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        await client.subscribe()
-        assert len(node.context.open) == 1
-        client.send(dump([2, 11, "r", STREAM, 0, 5, None]))
-        client.close()
-        await node.core.settle()
-        assert not node.context.open
-        stats = node.core.system.stats()
-        gone = [kind for kind in stats if kind.endswith(("StreamrConnection", "ResendActor"))]
-        assert all(stats[kind].cells == 0 for kind in gone)
-
-    with_streamr(test)
+async def test_a_closed_connection_leaves_nothing_behind(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    assert len(node.context.open) == 1
+    client.send(dump([2, 11, "r", STREAM, 0, 5, None]))
+    client.close()
+    await node.core.settle()
+    assert not node.context.open
+    stats = node.core.system.stats()
+    gone = [kind for kind in stats if kind.endswith(("StreamrConnection", "ResendActor"))]
+    assert all(stats[kind].cells == 0 for kind in gone)
 
 
-def test_a_late_failure_of_an_earlier_request_leaves_the_subscription_to_be_revoked() -> None:
-    async def test(node: StreamrCore) -> None:
-        client = node.client()
-        await client.ask([2, 9, "too early", STREAM, 0, None])
-        (connection,) = node.context.open
-        await node.stream()
-        await client.subscribe()
-        earlier = Subscribe(Outlet(client.link, 2, 32), STREAM, 0, "too early")
-        node.core.system.post(connection, SubscribeFailed(earlier))
-        await node.core.settle()
-        node.core.access.revoke("anonymous")
+async def test_a_late_failure_of_an_earlier_request_leaves_the_subscription_to_be_revoked(
+    node: StreamrCore,
+) -> None:
+    client = node.client()
+    await client.ask([2, 9, "too early", STREAM, 0, None])
+    (connection,) = node.context.open
+    await node.stream()
+    await client.subscribe()
+    earlier = Subscribe(Outlet(client.link, 2, 32), STREAM, 0, "too early")
+    node.core.system.post(connection, SubscribeFailed(earlier))
+    await node.core.settle()
+    node.core.access.revoke("anonymous")
+    (error,) = await client.heard()
+    assert (error[2], error[4]) == ("sub", "PERMISSION_DENIED")
+
+
+async def test_a_loss_at_one_stream_ends_what_goes_on_there_and_nothing_else(
+    node: StreamrCore,
+) -> None:
+    node.core.access.revoke("anonymous")
+    client = node.client()
+    for name in ("a", "b"):
+        node.core.access.set_stream(name, {"anonymous": ["subscribe"]})
+        await node.stream(name)
+        await client.subscribe(name)
+    for name, left in (("a", ["b"]), ("b", [])):
+        node.core.access.set_stream(name, {})
         (error,) = await client.heard()
-        assert (error[2], error[4]) == ("sub", "PERMISSION_DENIED")
-
-    with_streamr(test)
-
-
-def test_a_loss_at_one_stream_ends_what_goes_on_there_and_nothing_else() -> None:
-    async def test(node: StreamrCore) -> None:
-        node.core.access.revoke("anonymous")
-        client = node.client()
-        for name in ("a", "b"):
-            node.core.access.set_stream(name, {"anonymous": ["subscribe"]})
-            await node.stream(name)
-            await client.subscribe(name)
-        for name, left in (("a", ["b"]), ("b", [])):
-            node.core.access.set_stream(name, {})
-            (error,) = await client.heard()
-            assert error[4] == "PERMISSION_DENIED"
-            assert name in error[3]
-            for other in left:
-                assert (await client.ask([2, 10, "u", other, 0]))[0][1] == 3
-                await client.subscribe(other)
-
-    with_streamr(test)
+        assert error[4] == "PERMISSION_DENIED"
+        assert name in error[3]
+        for other in left:
+            assert (await client.ask([2, 10, "u", other, 0]))[0][1] == 3
+            await client.subscribe(other)

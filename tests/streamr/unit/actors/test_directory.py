@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from core_support import Core, with_core
+from core_support import Core
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.log import (
     FindStream,
@@ -45,36 +45,30 @@ def put(core: Core, record: StreamRecord) -> None:
     core.store.submit(PutStream(record=record, reply_to=core.streams))
 
 
-def test_a_task_gets_its_question_back_completed() -> None:
-    async def test(core: Core) -> None:
-        parts = Parts(core)
-        put(core, StreamRecord(name="a", partitions=2))
-        await core.settle()
-        question = FindStream(name="a")
-        found: Any = await parts.ask(question)
-        assert id(found) == id(question)
-        assert found.record == StreamRecord(name="a", partitions=2, id=found.record.id)
-        assert (await parts.ask(FindStream(name="b"))).record is None
-        assert [one.name for one in (await parts.ask(ListStreams())).records] == ["a"]
-
-    with_core(test)
+async def test_a_task_gets_its_question_back_completed(core: Core) -> None:
+    parts = Parts(core)
+    put(core, StreamRecord(name="a", partitions=2))
+    await core.settle()
+    question = FindStream(name="a")
+    found: Any = await parts.ask(question)
+    assert id(found) == id(question)
+    assert found.record == StreamRecord(name="a", partitions=2, id=found.record.id)
+    assert (await parts.ask(FindStream(name="b"))).record is None
+    assert [one.name for one in (await parts.ask(ListStreams())).records] == ["a"]
 
 
-def test_streams_and_their_grants_are_known_after_loading() -> None:
-    async def test(core: Core) -> None:
-        for number in range(2_500):
-            grants: dict[str, tuple[str, ...]] = {"eth:0x" + "aa" * 20: ("push",)}
-            attributes = {"name": f"called {number}"}
-            put(core, StreamRecord(name=f"s{number:04}", grants=grants, attributes=attributes))
-        await core.settle()
-        parts = Parts(core)
-        assert not core.access.allows("eth:0x" + "aa" * 20, "push", "s2499")
-        assert await parts.ask(LoadDirectory()) == Done()
-        assert core.access.allows("eth:0x" + "aa" * 20, "push", "s2499")
-        assert len(core.access.granted("eth:0x" + "aa" * 20)) == 2_500
-        assert parts.catalogue.named("called 7") == {"s0007", "called 7"}
-
-    with_core(test)
+async def test_streams_and_their_grants_are_known_after_loading(core: Core) -> None:
+    for number in range(2_500):
+        grants: dict[str, tuple[str, ...]] = {"eth:0x" + "aa" * 20: ("push",)}
+        attributes = {"name": f"called {number}"}
+        put(core, StreamRecord(name=f"s{number:04}", grants=grants, attributes=attributes))
+    await core.settle()
+    parts = Parts(core)
+    assert not core.access.allows("eth:0x" + "aa" * 20, "push", "s2499")
+    assert await parts.ask(LoadDirectory()) == Done()
+    assert core.access.allows("eth:0x" + "aa" * 20, "push", "s2499")
+    assert len(core.access.granted("eth:0x" + "aa" * 20)) == 2_500
+    assert parts.catalogue.named("called 7") == {"s0007", "called 7"}
 
 
 def logged_out(parts: Parts) -> str:
@@ -92,74 +86,59 @@ def refused(parts: Parts, token: str) -> bool:
     return False
 
 
-def test_a_logout_is_known_after_a_restart() -> None:
-    async def test(core: Core) -> None:
-        parts = Parts(core)
-        token = logged_out(parts)
+async def test_a_logout_is_known_after_a_restart(core: Core) -> None:
+    parts = Parts(core)
+    token = logged_out(parts)
+    assert await parts.ask(StoreRevocations()) == Done()
+    again = Parts(core)
+    assert not refused(again, token)
+    assert await again.ask(LoadDirectory()) == Done()
+    assert refused(again, token)
+
+
+async def test_logouts_of_another_node_on_the_store_are_not_overwritten(core: Core) -> None:
+    one, other = Parts(core), Parts(core)
+    tokens = [logged_out(one), logged_out(other), logged_out(one)]
+    for parts in (one, other, one):
         assert await parts.ask(StoreRevocations()) == Done()
-        again = Parts(core)
-        assert not refused(again, token)
-        assert await again.ask(LoadDirectory()) == Done()
-        assert refused(again, token)
-
-    with_core(test)
+    again = Parts(core)
+    assert await again.ask(LoadDirectory()) == Done()
+    assert all(refused(again, token) for token in tokens)
 
 
-def test_logouts_of_another_node_on_the_store_are_not_overwritten() -> None:
-    async def test(core: Core) -> None:
-        one, other = Parts(core), Parts(core)
-        tokens = [logged_out(one), logged_out(other), logged_out(one)]
-        for parts in (one, other, one):
-            assert await parts.ask(StoreRevocations()) == Done()
-        again = Parts(core)
-        assert await again.ask(LoadDirectory()) == Done()
-        assert all(refused(again, token) for token in tokens)
-
-    with_core(test)
-
-
-def test_many_logouts_of_an_earlier_version_are_written_anew_page_by_page() -> None:
-    async def test(core: Core) -> None:
-        ends = core.clock.now_ms() + 10**6
-        tokens = [(n.to_bytes(8, "big"), 1, ends) for n in range(1_200)]
-        whole = PutRecord(key=WHOLE_LIST, reply_to=core.streams)
-        whole.value = msgspec.msgpack.encode((0, tokens))
-        core.store.submit(whole)
-        await core.settle()
-        first, again = Parts(core), Parts(core)
-        for parts in (first, again):
-            assert await parts.ask(LoadDirectory()) == Done()
-            assert len(parts.sessions.revocations) == 1_200
-        old = GetRecord(key=WHOLE_LIST, value=b"?", reply_to=core.streams)
-        core.store.read(old)
-        await core.settle()
-        assert old.value is None
-
-    with_core(test)
+async def test_many_logouts_of_an_earlier_version_are_written_anew_page_by_page(core: Core) -> None:
+    ends = core.clock.now_ms() + 10**6
+    tokens = [(n.to_bytes(8, "big"), 1, ends) for n in range(1_200)]
+    whole = PutRecord(key=WHOLE_LIST, reply_to=core.streams)
+    whole.value = msgspec.msgpack.encode((0, tokens))
+    core.store.submit(whole)
+    await core.settle()
+    first, again = Parts(core), Parts(core)
+    for parts in (first, again):
+        assert await parts.ask(LoadDirectory()) == Done()
+        assert len(parts.sessions.revocations) == 1_200
+    old = GetRecord(key=WHOLE_LIST, value=b"?", reply_to=core.streams)
+    core.store.read(old)
+    await core.settle()
+    assert old.value is None
 
 
-def test_a_damaged_list_is_told() -> None:
-    async def test(core: Core) -> None:
-        core.store.submit(PutRecord(key=WHOLE_LIST, value=b"?", reply_to=core.streams))
-        await core.settle()
-        assert (await Parts(core).ask(LoadDirectory())).error.code == "store.corrupt"
-
-    with_core(test)
+async def test_a_damaged_list_is_told(core: Core) -> None:
+    core.store.submit(PutRecord(key=WHOLE_LIST, value=b"?", reply_to=core.streams))
+    await core.settle()
+    assert (await Parts(core).ask(LoadDirectory())).error.code == "store.corrupt"
 
 
-def test_a_store_that_fails_is_told() -> None:
-    async def test(core: Core) -> None:
-        parts = Parts(core)
-        token = logged_out(parts)
-        core.store.faults.failing_syncs = 1
-        done = await parts.ask(StoreRevocations())
-        assert done.error.code == "store.failed"
-        core.clock.advance(1)
-        await core.settle()
-        # The next logout stores it, too.
-        assert await parts.ask(StoreRevocations()) == Done()
-        again = Parts(core)
-        assert await again.ask(LoadDirectory()) == Done()
-        assert refused(again, token)
-
-    with_core(test)
+async def test_a_store_that_fails_is_told(core: Core) -> None:
+    parts = Parts(core)
+    token = logged_out(parts)
+    core.store.faults.failing_syncs = 1
+    done = await parts.ask(StoreRevocations())
+    assert done.error.code == "store.failed"
+    core.clock.advance(1)
+    await core.settle()
+    # The next logout stores it, too.
+    assert await parts.ask(StoreRevocations()) == Done()
+    again = Parts(core)
+    assert await again.ask(LoadDirectory()) == Done()
+    assert refused(again, token)

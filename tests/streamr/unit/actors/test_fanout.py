@@ -15,7 +15,6 @@ from streamr_support import (
     array,
     message,
     publish,
-    with_streamr,
 )
 from turn_support import counted_by_turn
 
@@ -24,148 +23,131 @@ SLOW = 100
 MESSAGES = 20
 
 
-def test_slow_subscribers_hold_nobody_up() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        clients = [node.client() for _ in range(SUBSCRIBERS)]
-        for client in clients[:SLOW]:
-            client.link.is_slow = True
-        request = [2, 9, "s", "0x01/weather", 0, None]
-        for client in clients:
-            client.send(request)
-        for _ in range(10):
-            await node.core.settle()
-        assert all(len(client.link.taken) == 1 for client in clients)
-        sent = [message(number + 1, key=None) for number in range(MESSAGES)]
-        node.client().send(*map(publish, sent))
-        for _ in range(10):
-            await node.core.settle()
-        wanted = [[2, 0, "", array(made)] for made in sent]
-        for client in clients[SLOW:]:
-            assert len(client.link.taken) == 1 + MESSAGES
-        assert (await clients[-1].heard())[1:] == wanted
-        # One frame for each message, whatever the number of subscribers.
-        assert sum(client.link.framed for client in clients) == MESSAGES
-
-    with_streamr(test)
+async def test_slow_subscribers_hold_nobody_up(node: StreamrCore) -> None:
+    await node.stream()
+    clients = [node.client() for _ in range(SUBSCRIBERS)]
+    for client in clients[:SLOW]:
+        client.link.is_slow = True
+    request = [2, 9, "s", "0x01/weather", 0, None]
+    for client in clients:
+        client.send(request)
+    for _ in range(10):
+        await node.core.settle()
+    assert all(len(client.link.taken) == 1 for client in clients)
+    sent = [message(number + 1, key=None) for number in range(MESSAGES)]
+    node.client().send(*map(publish, sent))
+    for _ in range(10):
+        await node.core.settle()
+    wanted = [[2, 0, "", array(made)] for made in sent]
+    for client in clients[SLOW:]:
+        assert len(client.link.taken) == 1 + MESSAGES
+    assert (await clients[-1].heard())[1:] == wanted
+    # One frame for each message, whatever the number of subscribers.
+    assert sum(client.link.framed for client in clients) == MESSAGES
 
 
-def test_what_comes_waits_for_the_fastest_subscriber() -> None:
+async def test_what_comes_waits_for_the_fastest_subscriber(node: StreamrCore) -> None:
     """Of many partitions over one link, each is slower than its publishers: that is no failure."""
     sent = [message(number + 1, key=None) for number in range(MESSAGES)]
     over = STREAMR_BACKLOG_HIGH_BYTES + 1
-
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        slow, slower = node.client(), node.client()
-        for client in (slow, slower):
-            await client.subscribe()
-            client.link.buffered_bytes = over
-        node.client().send(*map(publish, sent))
-        for client in (slow, slower):
-            assert await client.heard() == []
-        slow.link.buffered_bytes = 0
-        node.core.clock.advance(0.1)
-        wanted = [[2, 0, "", array(made)] for made in sent]
-        assert await slow.heard() == wanted
-        assert await slower.heard() == wanted  # whose limits close it, should it be far behind
-        # It goes on without those for whom it has waited.
-        slow.link.buffered_bytes = over
-        node.client().send(publish(message(MESSAGES + 1, key=None)))
-        await node.core.settle()
-        slow.close()
-        slower.close()
-        other = node.client()
-        await other.subscribe()
-        node.core.clock.advance(0.1)
-        answers = await other.ask(publish(message(MESSAGES + 2, key=None)))
-        assert [answer[3][1][2] for answer in answers] == [MESSAGES + 2]
-
-    with_streamr(test)
-
-
-def test_a_subscriber_whose_link_was_closed_is_let_go() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        slow, other = node.client(), node.client()
-        await slow.subscribe()
-        await other.subscribe()
-        slow.link.close("the peer reads too slowly")
-        slow.close()
-        assert len(await other.ask(publish(message(1_000)))) == 1
-        assert not slow.link.taken
-
-    with_streamr(test)
-
-
-def test_a_broadcast_is_written_to_a_slice_of_the_clients_in_each_turn() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        clients = [node.client() for _ in range(SUBSCRIBERS)]
-        for client in clients:
-            client.send([2, 9, "s", STREAM, 0, None])
-        await settled(node)
-        with counted_by_turn(ClientLink, "send_framed") as written:
-            node.client().send(*(publish(message(number + 1)) for number in range(3)))
-            await settled(node)
-        assert {len(client.link.taken) for client in clients} == {1 + 3}
-        assert written.total <= 3 * SUBSCRIBERS
-        assert written.most <= SLICE_CLIENTS
-
-    with_streamr(test)
-
-
-def test_who_leaves_or_comes_during_a_broadcast_gets_what_belongs_to_a_subscriber() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        fanout = Fanout(node.context.counters, STREAM, 0)
-        links = [ClientLink() for _ in range(SLICE_CLIENTS + 3)]
-        outlets = [Outlet(link, 2, 32, (Layout.RELEASED,)) for link in links]
-        late = ClientLink()
-        for outlet in outlets:
-            fanout.add(outlet)
-        fanout.broadcast([message(1_000)])
-        assert fanout.is_behind
-        fanout.remove(outlets[-1])
-        fanout.add(outlets[-2])  # subscribed once more
-        fanout.add(Outlet(late, 2, 32, (Layout.RELEASED,)))
-        while fanout.is_behind:
-            fanout.go_on()
-        assert [len(link.taken) for link in links] == [1] * (SLICE_CLIENTS + 2) + [0]
-        assert late.taken == []
-        fanout.broadcast([message(2_000)])
-        while fanout.is_behind:
-            fanout.go_on()
-        assert len(late.taken) == 1
-        for outlet in [*fanout._dialects]:  # pyright: ignore[reportPrivateUsage]
-            fanout.broadcast([message(3_000)])
-            fanout.remove(outlet)
-        assert not fanout.is_behind
-
-    with_streamr(test)
-
-
-def test_what_others_push_is_signed_in_slices_and_sent_together() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
+    await node.stream()
+    slow, slower = node.client(), node.client()
+    for client in (slow, slower):
         await client.subscribe()
-        count = 3 * SLICE_SIGNED + 1
-        with (
-            counted_by_turn(stored, "sign_message") as signed,
-            counted_by_turn(ClientLink, "send_framed") as written,
-        ):
-            native_peer = node.core.peer()
-            native_peer.send(
-                f"ST_S_0_{STREAM}", *(encode(PushRequest(1, b"{}")) for _ in range(count))
-            )
-            heard = await client.heard()
-        assert [one[3][1][3] for one in heard] == list(range(count))
-        assert signed.total == count
-        assert signed.most <= SLICE_SIGNED
-        assert written.total == 1
+        client.link.buffered_bytes = over
+    node.client().send(*map(publish, sent))
+    for client in (slow, slower):
+        assert await client.heard() == []
+    slow.link.buffered_bytes = 0
+    node.core.clock.advance(0.1)
+    wanted = [[2, 0, "", array(made)] for made in sent]
+    assert await slow.heard() == wanted
+    assert await slower.heard() == wanted  # whose limits close it, should it be far behind
+    # It goes on without those for whom it has waited.
+    slow.link.buffered_bytes = over
+    node.client().send(publish(message(MESSAGES + 1, key=None)))
+    await node.core.settle()
+    slow.close()
+    slower.close()
+    other = node.client()
+    await other.subscribe()
+    node.core.clock.advance(0.1)
+    answers = await other.ask(publish(message(MESSAGES + 2, key=None)))
+    assert [answer[3][1][2] for answer in answers] == [MESSAGES + 2]
 
-    with_streamr(test)
+
+async def test_a_subscriber_whose_link_was_closed_is_let_go(node: StreamrCore) -> None:
+    await node.stream()
+    slow, other = node.client(), node.client()
+    await slow.subscribe()
+    await other.subscribe()
+    slow.link.close("the peer reads too slowly")
+    slow.close()
+    assert len(await other.ask(publish(message(1_000)))) == 1
+    assert not slow.link.taken
+
+
+async def test_a_broadcast_is_written_to_a_slice_of_the_clients_in_each_turn(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    clients = [node.client() for _ in range(SUBSCRIBERS)]
+    for client in clients:
+        client.send([2, 9, "s", STREAM, 0, None])
+    await settled(node)
+    with counted_by_turn(ClientLink, "send_framed") as written:
+        node.client().send(*(publish(message(number + 1)) for number in range(3)))
+        await settled(node)
+    assert {len(client.link.taken) for client in clients} == {1 + 3}
+    assert written.total <= 3 * SUBSCRIBERS
+    assert written.most <= SLICE_CLIENTS
+
+
+async def test_who_leaves_or_comes_during_a_broadcast_gets_what_belongs_to_a_subscriber(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    fanout = Fanout(node.context.counters, STREAM, 0)
+    links = [ClientLink() for _ in range(SLICE_CLIENTS + 3)]
+    outlets = [Outlet(link, 2, 32, (Layout.RELEASED,)) for link in links]
+    late = ClientLink()
+    for outlet in outlets:
+        fanout.add(outlet)
+    fanout.broadcast([message(1_000)])
+    assert fanout.is_behind
+    fanout.remove(outlets[-1])
+    fanout.add(outlets[-2])  # subscribed once more
+    fanout.add(Outlet(late, 2, 32, (Layout.RELEASED,)))
+    while fanout.is_behind:
+        fanout.go_on()
+    assert [len(link.taken) for link in links] == [1] * (SLICE_CLIENTS + 2) + [0]
+    assert late.taken == []
+    fanout.broadcast([message(2_000)])
+    while fanout.is_behind:
+        fanout.go_on()
+    assert len(late.taken) == 1
+    for outlet in [*fanout._dialects]:  # pyright: ignore[reportPrivateUsage]
+        fanout.broadcast([message(3_000)])
+        fanout.remove(outlet)
+    assert not fanout.is_behind
+
+
+async def test_what_others_push_is_signed_in_slices_and_sent_together(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    count = 3 * SLICE_SIGNED + 1
+    with (
+        counted_by_turn(stored, "sign_message") as signed,
+        counted_by_turn(ClientLink, "send_framed") as written,
+    ):
+        native_peer = node.core.peer()
+        native_peer.send(f"ST_S_0_{STREAM}", *(encode(PushRequest(1, b"{}")) for _ in range(count)))
+        heard = await client.heard()
+    assert [one[3][1][3] for one in heard] == list(range(count))
+    assert signed.total == count
+    assert signed.most <= SLICE_SIGNED
+    assert written.total == 1
 
 
 async def settled(node: StreamrCore) -> None:

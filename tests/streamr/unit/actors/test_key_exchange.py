@@ -10,7 +10,7 @@ from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import key_stream_of
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.testing import fail
-from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish, with_streamr
+from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish
 
 CAROL = EthereumKey(b"\x03" * 32)
 REQUEST = '["id","0x01/weather","pem",["k1"]]'
@@ -60,60 +60,56 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("made", ALLOWED, ids=lambda made: f"{made.message_type}")
-def test_a_key_message_reaches_who_is_subscribed_and_is_not_stored(made: StreamMessage) -> None:
-    async def test(node: StreamrCore) -> None:
-        await granted(node)
-        subscriber, publisher = node.client(), node.client()
-        await subscriber.subscribe(made.id.stream_id)
-        assert await publisher.ask(publish(made)) == []
-        assert await subscriber.heard() == [[2, 0, "", array(made)]]
-        resend = [2, 11, "r", made.id.stream_id, 0, 10, None]
-        assert await subscriber.ask(resend) == [[2, 6, "r", made.id.stream_id, 0]]
-        leave = [2, 10, "u", made.id.stream_id, 0]
-        assert await subscriber.ask(leave) == [[2, 3, "u", made.id.stream_id, 0]]
-        await publisher.ask(publish(made))
-        assert await subscriber.heard() == []
-
-    with_streamr(test)
+async def test_a_key_message_reaches_who_is_subscribed_and_is_not_stored(
+    node: StreamrCore, made: StreamMessage
+) -> None:
+    await granted(node)
+    subscriber, publisher = node.client(), node.client()
+    await subscriber.subscribe(made.id.stream_id)
+    assert await publisher.ask(publish(made)) == []
+    assert await subscriber.heard() == [[2, 0, "", array(made)]]
+    resend = [2, 11, "r", made.id.stream_id, 0, 10, None]
+    assert await subscriber.ask(resend) == [[2, 6, "r", made.id.stream_id, 0]]
+    leave = [2, 10, "u", made.id.stream_id, 0]
+    assert await subscriber.ask(leave) == [[2, 3, "u", made.id.stream_id, 0]]
+    await publisher.ask(publish(made))
+    assert await subscriber.heard() == []
 
 
 @pytest.mark.parametrize(("made", "code"), REFUSED)
-def test_a_key_message_that_nobody_may_send_is_refused(made: StreamMessage, code: str) -> None:
-    async def test(node: StreamrCore) -> None:
-        await granted(node)
-        subscriber, publisher = node.client(), node.client()
-        await subscriber.subscribe(key_stream_of(ALICE.address))
+async def test_a_key_message_that_nobody_may_send_is_refused(
+    node: StreamrCore, made: StreamMessage, code: str
+) -> None:
+    await granted(node)
+    subscriber, publisher = node.client(), node.client()
+    await subscriber.subscribe(key_stream_of(ALICE.address))
+    (error,) = await publisher.ask(publish(made))
+    assert (error[:3], error[4]) == ([2, 7, "p"], code)
+    assert await subscriber.heard() == []
+
+
+async def test_key_streams_have_one_partition_and_leave_with_their_last_client(
+    node: StreamrCore,
+) -> None:
+    client = node.client()
+    stream = key_stream_of(ALICE.address)
+    (error,) = await client.ask([2, 9, "s", stream, 1, None])
+    assert error[4] == "REQUEST_FAILED"
+    await client.subscribe(stream)
+    client.close()
+    await node.core.settle()
+    assert await node.client().ask(publish(key_message(28, REQUEST))) == []
+
+
+async def test_who_follows_a_key_stream_hears_on_though_a_key_message_fails(
+    node: StreamrCore,
+) -> None:
+    await granted(node)
+    subscriber, publisher = node.client(), node.client()
+    made = key_message(28, REQUEST)
+    await subscriber.subscribe(made.id.stream_id)
+    with fail(KeyExchangeActor, Publish):
         (error,) = await publisher.ask(publish(made))
-        assert (error[:3], error[4]) == ([2, 7, "p"], code)
-        assert await subscriber.heard() == []
-
-    with_streamr(test)
-
-
-def test_key_streams_have_one_partition_and_leave_with_their_last_client() -> None:
-    async def test(node: StreamrCore) -> None:
-        client = node.client()
-        stream = key_stream_of(ALICE.address)
-        (error,) = await client.ask([2, 9, "s", stream, 1, None])
-        assert error[4] == "REQUEST_FAILED"
-        await client.subscribe(stream)
-        client.close()
-        await node.core.settle()
-        assert await node.client().ask(publish(key_message(28, REQUEST))) == []
-
-    with_streamr(test)
-
-
-def test_who_follows_a_key_stream_hears_on_though_a_key_message_fails() -> None:
-    async def test(node: StreamrCore) -> None:
-        await granted(node)
-        subscriber, publisher = node.client(), node.client()
-        made = key_message(28, REQUEST)
-        await subscriber.subscribe(made.id.stream_id)
-        with fail(KeyExchangeActor, Publish):
-            (error,) = await publisher.ask(publish(made))
-        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
-        assert await publisher.ask(publish(made)) == []
-        assert await subscriber.heard() == [[2, 0, "", array(made)]]
-
-    with_streamr(test)
+    assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+    assert await publisher.ask(publish(made)) == []
+    assert await subscriber.heard() == [[2, 0, "", array(made)]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamr_support import STREAM, StreamrCore, array, dump, message, publish, with_streamr
+from streamr_support import STREAM, StreamrCore, array, dump, message, publish
 
 BAD: list[Any] = [
     None,
@@ -53,30 +53,28 @@ def changed(request: list[Any], place: tuple[int, ...], to: object) -> list[Any]
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_whatever_is_wrong_with_a_request_its_answer_has_its_id(name: str) -> None:
+async def test_whatever_is_wrong_with_a_request_its_answer_has_its_id(
+    node: StreamrCore, name: str
+) -> None:
     request = REQUESTS[name]
-
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        for place in places(request, 3):
-            for to in BAD:
-                frame = changed(request, place, to)
-                answers = [one for one in await client.ask(frame) if one[1] != 0]
-                assert all(answer[2] == "r" for answer in answers), (frame, answers)
-                codes = [answer[4] for answer in answers if answer[1] == 7]
-                assert len(codes) <= 1
-                assert answers or name.startswith("publish"), frame
-        # With elements missing, and with what is no JSON at all from some place on.
-        for end in range(3, len(request)):
-            answers = [one for one in await client.ask(request[:end]) if one[1] != 0]
-            assert all(answer[2] == "r" for answer in answers), (end, answers)
-        text = dump(request)
-        for cut in range(text.index(b'"r"') + 3, len(text)):
-            (error,) = await client.ask(text[:cut])
-            assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
-
-    with_streamr(test)
+    await node.stream()
+    client = node.client()
+    for place in places(request, 3):
+        for to in BAD:
+            frame = changed(request, place, to)
+            answers = [one for one in await client.ask(frame) if one[1] != 0]
+            assert all(answer[2] == "r" for answer in answers), (frame, answers)
+            codes = [answer[4] for answer in answers if answer[1] == 7]
+            assert len(codes) <= 1
+            assert answers or name.startswith("publish"), frame
+    # With elements missing, and with what is no JSON at all from some place on.
+    for end in range(3, len(request)):
+        answers = [one for one in await client.ask(request[:end]) if one[1] != 0]
+        assert all(answer[2] == "r" for answer in answers), (end, answers)
+    text = dump(request)
+    for cut in range(text.index(b'"r"') + 3, len(text)):
+        (error,) = await client.ask(text[:cut])
+        assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
 
 
 def wrong(at: int, value: object) -> list[Any]:
@@ -117,14 +115,13 @@ INVALID: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("request_", INVALID, ids=str)
-def test_an_invalid_request_is_refused_with_its_id(request_: list[Any]) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        (error,) = await node.client().ask(request_)
-        assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
-        assert error[3]
-
-    with_streamr(test)
+async def test_an_invalid_request_is_refused_with_its_id(
+    node: StreamrCore, request_: list[Any]
+) -> None:
+    await node.stream()
+    (error,) = await node.client().ask(request_)
+    assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
+    assert error[3]
 
 
 @pytest.mark.parametrize(
@@ -137,12 +134,9 @@ def test_an_invalid_request_is_refused_with_its_id(request_: list[Any]) -> None:
     ],
     ids=str,
 )
-def test_version_1_has_its_ids_elsewhere(request_: list[Any]) -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        (error,) = await node.client().ask(request_)
-        assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
-        (error,) = await node.client(1, 31).ask(request_)
-        assert error[:2] == [1, 7]
-
-    with_streamr(test)
+async def test_version_1_has_its_ids_elsewhere(node: StreamrCore, request_: list[Any]) -> None:
+    await node.stream()
+    (error,) = await node.client().ask(request_)
+    assert (error[:3], error[4]) == ([2, 7, "r"], "INVALID_REQUEST")
+    (error,) = await node.client(1, 31).ask(request_)
+    assert error[:2] == [1, 7]

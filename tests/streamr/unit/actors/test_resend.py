@@ -84,53 +84,46 @@ def named(answers: list[Any]) -> list[tuple[int, int, str]]:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("rule", "asked", "found"), RULES, ids=[rule[0] for rule in RULES])
-def test_rule(rule: str, asked: list[Any], found: list[Any], version: int) -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        client = node.client(version, 31 if version == 1 else 32)
-        answers = await client.ask(request_of(asked[0], asked[1:], version))
-        end = [STREAM, 0, "r"] if version == 1 else ["r", STREAM, 0]
-        if not found:
-            assert answers == [[version, 6, *end]]
-            return
-        assert (answers[0], answers[-1]) == ([version, 4, *end], [version, 5, *end])
-        assert named(answers[1:-1]) == found
-
-    with_streamr(test)
-
-
-def test_positions_in_the_log_are_the_specification_s_way_to_ask() -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        client = node.client(1, 31)
-        cases: list[tuple[list[Any], list[int]]] = [
-            ([True, None, None, None], list(range(7))),
-            ([None, 2, None, None], [5, 6]),
-            ([None, None, 5, None], [5, 6]),
-            ([None, None, 2, 3], [2, 3]),
-            ([None, None, 7, None], []),
-            ([None, None, 0, 10_000], list(range(7))),
-        ]
-        for asked, indexes in cases:
-            answers = await client.ask([1, 11, STREAM, 0, "r", *asked])
-            ids = [made.id for made in MESSAGES]
-            wanted = [[ids[index].timestamp, ids[index].sequence] for index in indexes]
-            if asked[1] is not None:
-                wanted = [[*one[:2]] for one in BY_TIME[-asked[1] :]]
-            assert [answer[3][1][2:4] for answer in answers[1:-1]] == wanted
-
-    with_streamr(test)
+async def test_rule(
+    node: StreamrCore, rule: str, asked: list[Any], found: list[Any], version: int
+) -> None:
+    await filled(node)
+    client = node.client(version, 31 if version == 1 else 32)
+    answers = await client.ask(request_of(asked[0], asked[1:], version))
+    end = [STREAM, 0, "r"] if version == 1 else ["r", STREAM, 0]
+    if not found:
+        assert answers == [[version, 6, *end]]
+        return
+    assert (answers[0], answers[-1]) == ([version, 4, *end], [version, 5, *end])
+    assert named(answers[1:-1]) == found
 
 
-def test_a_resend_sees_what_was_published_before_it() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        made = message(1_000)
-        answers = await client.ask(publish(made), [2, 11, "r", STREAM, 0, 1, None])
-        assert answers[1] == [2, 1, "r", array(made)]
+async def test_positions_in_the_log_are_the_specification_s_way_to_ask(node: StreamrCore) -> None:
+    await filled(node)
+    client = node.client(1, 31)
+    cases: list[tuple[list[Any], list[int]]] = [
+        ([True, None, None, None], list(range(7))),
+        ([None, 2, None, None], [5, 6]),
+        ([None, None, 5, None], [5, 6]),
+        ([None, None, 2, 3], [2, 3]),
+        ([None, None, 7, None], []),
+        ([None, None, 0, 10_000], list(range(7))),
+    ]
+    for asked, indexes in cases:
+        answers = await client.ask([1, 11, STREAM, 0, "r", *asked])
+        ids = [made.id for made in MESSAGES]
+        wanted = [[ids[index].timestamp, ids[index].sequence] for index in indexes]
+        if asked[1] is not None:
+            wanted = [[*one[:2]] for one in BY_TIME[-asked[1] :]]
+        assert [answer[3][1][2:4] for answer in answers[1:-1]] == wanted
 
-    with_streamr(test)
+
+async def test_a_resend_sees_what_was_published_before_it(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client()
+    made = message(1_000)
+    answers = await client.ask(publish(made), [2, 11, "r", STREAM, 0, 1, None])
+    assert answers[1] == [2, 1, "r", array(made)]
 
 
 def test_a_resend_ends_where_the_log_did(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,16 +147,13 @@ def test_a_resend_ends_where_the_log_did(monkeypatch: pytest.MonkeyPatch) -> Non
     with_streamr(test)
 
 
-def test_what_was_trimmed_is_left_out() -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        trim = Trim(reply_to=node.core.streams, token=None, log=log_id(1, 0), before=4)
-        node.core.store.submit(trim)
-        node.core.store.flush()
-        answers = await node.client().ask([2, 11, "r", STREAM, 0, 10, None])
-        assert named(answers[1:-1]) == [BY_TIME[1], BY_TIME[4], BY_TIME[6]]
-
-    with_streamr(test)
+async def test_what_was_trimmed_is_left_out(node: StreamrCore) -> None:
+    await filled(node)
+    trim = Trim(reply_to=node.core.streams, token=None, log=log_id(1, 0), before=4)
+    node.core.store.submit(trim)
+    node.core.store.flush()
+    answers = await node.client().ask([2, 11, "r", STREAM, 0, 10, None])
+    assert named(answers[1:-1]) == [BY_TIME[1], BY_TIME[4], BY_TIME[6]]
 
 
 @pytest.mark.parametrize(
@@ -207,46 +197,40 @@ def test_what_a_removal_cuts_off_is_not_taken_for_whole(
     with_streamr(test)
 
 
-def test_what_has_lived_for_its_time_is_left_out() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client(1, 31)
-        now = node.core.clock.now_ms()
-        for seconds in (10, 20):
-            old = [29, STREAM, 0, now, seconds, None, None, 27, '{"a":1}', 0, None, None]
-            await client.ask([1, 8, old, None])
-        asked = [1, 11, STREAM, 0, "r", 10, None]
-        assert len(await client.ask(asked)) == 4
-        node.core.clock.advance(15.0)
-        assert len(await client.ask(asked)) == 3
-        node.core.clock.advance(15.0)
-        assert await client.ask(asked) == [[1, 6, STREAM, 0, "r"]]
-
-    with_streamr(test)
+async def test_what_has_lived_for_its_time_is_left_out(node: StreamrCore) -> None:
+    await node.stream()
+    client = node.client(1, 31)
+    now = node.core.clock.now_ms()
+    for seconds in (10, 20):
+        old = [29, STREAM, 0, now, seconds, None, None, 27, '{"a":1}', 0, None, None]
+        await client.ask([1, 8, old, None])
+    asked = [1, 11, STREAM, 0, "r", 10, None]
+    assert len(await client.ask(asked)) == 4
+    node.core.clock.advance(15.0)
+    assert len(await client.ask(asked)) == 3
+    node.core.clock.advance(15.0)
+    assert await client.ask(asked) == [[1, 6, STREAM, 0, "r"]]
 
 
 QUERY = ResendQuery(stream_id=STREAM, partition=0, principal="anonymous")
 
 
-def test_a_resend_waits_for_its_client_and_goes_on() -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        sink = Sink()
-        sink.buffered_bytes = 2_097_153
-        spawn_resend(node.context, QUERY, sink)
-        await node.core.settle()
-        sink.buffered_bytes = 1_500_000
-        node.core.clock.advance(0.1)
-        await node.core.settle()
-        assert not sink.messages
-        assert not sink.end
-        sink.buffered_bytes = 1_000_000
-        node.core.clock.advance(0.1)
-        await node.core.settle()
-        assert len(sink.messages) == len(MESSAGES)
-        assert sink.end == [None]
-
-    with_streamr(test)
+async def test_a_resend_waits_for_its_client_and_goes_on(node: StreamrCore) -> None:
+    await filled(node)
+    sink = Sink()
+    sink.buffered_bytes = 2_097_153
+    spawn_resend(node.context, QUERY, sink)
+    await node.core.settle()
+    sink.buffered_bytes = 1_500_000
+    node.core.clock.advance(0.1)
+    await node.core.settle()
+    assert not sink.messages
+    assert not sink.end
+    sink.buffered_bytes = 1_000_000
+    node.core.clock.advance(0.1)
+    await node.core.settle()
+    assert len(sink.messages) == len(MESSAGES)
+    assert sink.end == [None]
 
 
 def test_the_resends_of_one_client_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,72 +303,64 @@ def test_a_resend_that_is_ended_takes_no_room(monkeypatch: pytest.MonkeyPatch) -
         (ResendQuery(stream_id="nextgraph/a", partition=0, principal="anonymous"), "NOT_FOUND"),
     ],
 )
-def test_what_cannot_be_resent_is_told(query: ResendQuery, code: str) -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
+async def test_what_cannot_be_resent_is_told(
+    node: StreamrCore, query: ResendQuery, code: str
+) -> None:
+    await filled(node)
+    sink = Sink()
+    spawn_resend(node.context, query, sink)
+    await node.core.settle()
+    assert [error and error.code for error in sink.end] == [code]
+
+
+async def test_pull_and_subscribe_both_let_one_read_what_is_stored(node: StreamrCore) -> None:
+    await filled(node)
+    node.core.access.revoke("anonymous")
+    rules: list[tuple[Verb, int]] = [("push", 1), ("pull", 3), ("subscribe", 3)]
+    for verb, answers in rules:
+        node.grant("anonymous", verb)
+        assert len(await node.client().ask([2, 11, "r", STREAM, 0, 1, None])) == answers
+        node.core.access.revoke("anonymous")
+
+
+async def test_more_resends_than_a_client_may_have_at_once_are_all_answered(
+    node: StreamrCore,
+) -> None:
+    await filled(node)
+    count = 3 * STREAMR_RESENDS_PER_LINK_MAX
+    asked = [[2, 11, f"{number}", STREAM, 0, 2, None] for number in range(count)]
+    answers = await node.client().ask(*asked)
+    ended = [answer[2] for answer in answers if answer[1] == 5]
+    assert sorted(ended, key=int) == [f"{number}" for number in range(count)]
+
+
+async def test_pages_and_blocks_do_not_show(node: StreamrCore) -> None:
+    await node.stream()
+    numbers = random.Random(7)
+    # Unsigned messages of chains of one each: in any order, with many of one millisecond.
+    stamps = [(numbers.randrange(200), number) for number in range(2_500)]
+    client = node.client()
+    await client.ask(*(publish(message(at, n, key=None, chain=f"{n}")) for at, n in stamps))
+    await node.core.settle()
+    stamps.sort()
+    for query, wanted in (
+        (QUERY, stamps),
+        (ResendQuery(stream_id=STREAM, partition=0, principal="", last=1_800), stamps[-1_800:]),
+        (
+            ResendQuery(
+                stream_id=STREAM,
+                partition=0,
+                principal="",
+                from_ref=MessageRef(20, None),
+                to_ref=MessageRef(180, None),
+                publisher_id="SOMEBODY",
+            ),
+            [stamp for stamp in stamps if 20 <= stamp[0] <= 180],
+        ),
+    ):
         sink = Sink()
         spawn_resend(node.context, query, sink)
-        await node.core.settle()
-        assert [error and error.code for error in sink.end] == [code]
-
-    with_streamr(test)
-
-
-def test_pull_and_subscribe_both_let_one_read_what_is_stored() -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        node.core.access.revoke("anonymous")
-        rules: list[tuple[Verb, int]] = [("push", 1), ("pull", 3), ("subscribe", 3)]
-        for verb, answers in rules:
-            node.grant("anonymous", verb)
-            assert len(await node.client().ask([2, 11, "r", STREAM, 0, 1, None])) == answers
-            node.core.access.revoke("anonymous")
-
-    with_streamr(test)
-
-
-def test_more_resends_than_a_client_may_have_at_once_are_all_answered() -> None:
-    async def test(node: StreamrCore) -> None:
-        await filled(node)
-        count = 3 * STREAMR_RESENDS_PER_LINK_MAX
-        asked = [[2, 11, f"{number}", STREAM, 0, 2, None] for number in range(count)]
-        answers = await node.client().ask(*asked)
-        ended = [answer[2] for answer in answers if answer[1] == 5]
-        assert sorted(ended, key=int) == [f"{number}" for number in range(count)]
-
-    with_streamr(test)
-
-
-def test_pages_and_blocks_do_not_show() -> None:
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        numbers = random.Random(7)
-        # Unsigned messages of chains of one each: in any order, with many of one millisecond.
-        stamps = [(numbers.randrange(200), number) for number in range(2_500)]
-        client = node.client()
-        await client.ask(*(publish(message(at, n, key=None, chain=f"{n}")) for at, n in stamps))
-        await node.core.settle()
-        stamps.sort()
-        for query, wanted in (
-            (QUERY, stamps),
-            (ResendQuery(stream_id=STREAM, partition=0, principal="", last=1_800), stamps[-1_800:]),
-            (
-                ResendQuery(
-                    stream_id=STREAM,
-                    partition=0,
-                    principal="",
-                    from_ref=MessageRef(20, None),
-                    to_ref=MessageRef(180, None),
-                    publisher_id="SOMEBODY",
-                ),
-                [stamp for stamp in stamps if 20 <= stamp[0] <= 180],
-            ),
-        ):
-            sink = Sink()
-            spawn_resend(node.context, query, sink)
-            for _ in range(40):
-                await node.core.settle()
-            assert [(made.id.timestamp, made.id.sequence) for made in sink.messages] == wanted
-            assert sink.end == [None]
-
-    with_streamr(test)
+        for _ in range(40):
+            await node.core.settle()
+        assert [(made.id.timestamp, made.id.sequence) for made in sink.messages] == wanted
+        assert sink.end == [None]

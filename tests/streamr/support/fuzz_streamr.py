@@ -117,3 +117,5 @@ TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
     "streamr_body_stream": rest_bodies.read_stream,
     "streamr_body_content": rest_bodies.read_content,
 }
+
+SLOW: Final[tuple[str, ...]] = ()

@@ -290,7 +290,7 @@ def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     return Planted(name, patch, rules, clients=NEXTGRAPH, **more)
 
 
-PLANTED_NEXTGRAPH = (
+PLANTED = (
     _planted(event_confirmed_when_queued, "confirm-lost", "pull-short", faults=DISK),
     _planted(sync_without_the_newest, "pull-short", faults=QUIET),
     _planted(sync_turned_round, "event-order", faults=QUIET),

@@ -150,7 +150,7 @@ def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, rules, clients=STREAMR, **more)
 
 
-PLANTED_STREAMR = (
+PLANTED = (
     _planted(broadcast_before_commit, "broadcast-lost", faults=("disk_failing", "kill")),
     _planted(resend_without_last, "resend-gap"),
     _planted(fan_out_to_first, "no-progress", "subscription-gap"),

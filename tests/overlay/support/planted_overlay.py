@@ -274,7 +274,7 @@ def few_chains_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Intake, "__init__", forgetful)
 
 
-PLANTED_OVERLAY = (
+PLANTED = (
     PlantedOverlay(forwarded_to_the_source, ("overlay-copies",)),
     PlantedOverlay(forwarded_to_one, ("overlay-spread", "no-progress")),
     PlantedOverlay(few_chains_known, ("overlay-duplicate",)),

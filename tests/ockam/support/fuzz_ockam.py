@@ -134,3 +134,6 @@ TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
     "ockam_channel_opening": channel_opening,
     "ockam_channel_message": channel_message,
 }
+
+SLOW: Final = ("ockam_channel_opening",)
+"""Those that shake hands or check signatures for each input."""

@@ -127,3 +127,9 @@ TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
     "nextgraph_id": text_id,
     "nextgraph_bloom": known_digests,
 }
+
+SLOW: Final = (
+    "nextgraph_first_frame", "nextgraph_first_answer", "nextgraph_proof", "nextgraph_from_client",
+    "nextgraph_from_broker", "nextgraph_event", "nextgraph_letter",
+)  # fmt: skip
+"""Those that shake hands or check signatures for each input."""

@@ -1,18 +1,22 @@
-"""More of the load on simulated nodes: a sink, whose job is a program there."""
+"""A sink, whose job is a program, in the load on simulated nodes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from contract_load import NODE, Round
+import pytest
+
+from contract_load import NODE, Part, Round
 from rillnode.actors.core.threads import Threads
+from rillnode.actors.spark import sink_job
 from rillnode.codecs import native
 from rillnode.codecs.entries import entries_of
 from rillnode.node.client.session import Session
-from rillnode.node.config import Config
+from rillnode.node.config import Config, PlugInTable
 from rillnode.node.keys.files import read_key
 from rillnode.node.simulation.application import PROGRAM
+from rillnode.node.spark import process
 from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.sinks import Sinks
 
@@ -21,6 +25,8 @@ STREAM: Final = "landed"
 SINKS: Final = SinkTables(
     files=(FilesSink(name=SINK, streams=(STREAM,), directory=Path("unused")),)
 )
+KEY_SECONDS: Final = 20.0
+"""How long a sink's job has a key, instead of an hour."""
 STARTED_SECONDS: Final = 3.0
 """Virtual time in which a job is started again that has ended once, or that is to run again."""
 
@@ -156,4 +162,18 @@ class Sink(Round):
             self.saved(await client.get_index(f"sink/{SINK}", STREAM) or 0)
 
 
-ROUNDS: Final = (Sink,)
+class SparkPart(Part):
+    """A sink, and its job; nodes have none unless somebody has to do with that."""
+
+    rounds = (Sink,)
+
+    def tables(self, node: str, rounds: Sequence[type[Round]]) -> Sequence[PlugInTable]:
+        kinds = {one.__name__ for one in rounds}
+        return (SINKS,) if kinds & {"Sink", "Stopped"} else ()
+
+    def quicken(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(process, "launcher", launcher)
+        patch.setattr(sink_job, "KEY_SECONDS", KEY_SECONDS)
+
+
+PART: Final = SparkPart()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-SCRIPTS: Final = Path(__file__).parents[1] / "nextgraph" / "integration" / "nextgraph_clients"
+SCRIPTS: Final = Path(__file__).parents[1] / "integration" / "nextgraph_clients"
 PYPI_CLIENT: Final = "nextgraphpy==0.1a1.dev4"
 PYPI_PYTHON: Final = "3.10"
 """What its wheels are built for."""
