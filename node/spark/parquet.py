@@ -28,6 +28,8 @@ HELD_BYTES_MAX: Final = 134_217_728
 """Bytes of rows that are held in memory until they are parted."""
 _READ_ROWS: Final = 4_096
 _SHORT_TEXTS: Final = ("stream", "kind")
+_SAMPLE: Final = 1_000
+"""Values of a column that tell whether its values repeat."""
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -258,13 +260,8 @@ class _OpenFile:
         self._root, self._depth = root, len(below.split("/")) if below else 0
         system.create_dir(self._path.rpartition("/")[0], recursive=True)
         self._stream = system.open_output_stream(self._path)
-        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
-        short: list[str] | bool = [name for name in _SHORT_TEXTS if name in schema.names]
-        if is_typed(schema):
-            short = True
-        self._writer = pq.ParquetWriter(
-            self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
-        )
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
         self._figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
 
     @property
@@ -274,13 +271,16 @@ class _OpenFile:
     def write(self, batches: list[pa.RecordBatch]) -> None:
         """Write one row group."""
         rows = pa.Table.from_batches(batches)
+        if self._writer is None:
+            self._writer = self._begun(batches[0])
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._figures.add(rows)
 
     def discard(self) -> None:
         """Remove what is written: on a full disk it would take the room that is made."""
         with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         with suppress(OSError):
             self._stream.close()
         with suppress(OSError):
@@ -288,7 +288,8 @@ class _OpenFile:
 
     def finish(self) -> TableFile:
         """Close the file and make it durable."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         size = self.written_bytes
         self._stream.close()
         if isinstance(self._system, fs.LocalFileSystem):
@@ -296,6 +297,45 @@ class _OpenFile:
             # The directories that it is in may be new, too.
             sync_files([path, *list(path.parents)[: self._depth]])
         return self._figures.file(self._name, size)
+
+    def _begun(self, rows: pa.RecordBatch) -> pq.ParquetWriter:
+        """The writer of rows like these."""
+        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
+        short: list[str] | bool = [name for name in _SHORT_TEXTS if name in self._schema.names]
+        repeating = short
+        if is_typed(self._schema):
+            short, repeating = True, list(_repeating(rows))
+        return pq.ParquetWriter(
+            self._stream,
+            self._schema,
+            compression="zstd",
+            use_dictionary=repeating,
+            write_statistics=short,
+        )
+
+
+def _repeating(rows: pa.RecordBatch) -> Iterator[str]:
+    """The columns whose values repeat, for which alone a dictionary is worth its time."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for path, values in _leaves(name, column):
+            sample = values.slice(0, _SAMPLE)
+            if 2 * len(pc.unique(sample)) <= len(sample):
+                yield path
+
+
+def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The columns of a file that one of rows becomes, by their paths in it."""
+    match values:
+        case pa.StructArray():
+            for at, one in enumerate(values.type):
+                yield from _leaves(f"{path}.{one.name}", values.field(at))
+        case pa.MapArray():
+            yield from _leaves(f"{path}.key_value.key", values.keys)
+            yield from _leaves(f"{path}.key_value.value", values.items)
+        case pa.ListArray():
+            yield from _leaves(f"{path}.list.element", values.values)
+        case _:
+            yield path, values
 
 
 class _Figures:
