@@ -5,7 +5,6 @@ with the position that it reached. The table's own log is its checkpoint: whatev
 was made or was not. `docs/explanation/architecture.md` tells of the other tables of a sink.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +15,7 @@ from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.bronze import share_files
-from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, mark, saved_position
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns
@@ -129,7 +128,7 @@ class TypedQuery:
         is_due = saved.version < self._bronze.erased_at <= end.version
         is_due = is_due or end.version - saved.version >= EMPTY_VERSIONS_MAX
         if written or rejected or counts or is_due:
-            until = [*end.transactions(), _source(end.table)]
+            until = [*end.transactions(), mark(_SOURCE, end.table)]
             unexpected = summed([one.unexpected for one in outcomes])
             before, after = self._totals(table, unexpected, counts)
             self._pairs.commit(
@@ -195,7 +194,7 @@ class TypedQuery:
             ConfigError: it has rows of another bronze table, and would have some of them twice.
         """
         known = None if table is None else table.transaction_version(_SOURCE)
-        if known is not None and known != _source(source).version:
+        if known is not None and known != mark(_SOURCE, source).version:
             raise ConfigError(
                 "table.source",
                 f"bronze was made anew, and has entries again that {self._table.name} has: remove "
@@ -312,12 +311,6 @@ class TypedQuery:
         for one in outcomes:
             self._table.remove([file["name"] for file in one.files])
             self._rejects.remove([file["name"] for file in one.rejects])
-
-
-def _source(table: str) -> Transaction:
-    """Of which bronze table another is made, as its transactions say it: with a number."""
-    digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
-    return Transaction(_SOURCE, int.from_bytes(digest))
 
 
 def _sizes(table: OpenTable | None) -> dict[str, int]:
