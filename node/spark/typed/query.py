@@ -179,7 +179,7 @@ class TypedQuery:
         return {one.name for one in self.config.expect if one.action == "warn"}
 
     def _totals(
-        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
+        self, table: "OpenTable | None", unexpected: Unexpected, counts: Mapping[str, int]
     ) -> tuple[list[Transaction], list[Transaction]]:
         """The totals before and after some rows, of those that change."""
         before = totals(table, list(unexpected))
@@ -187,7 +187,7 @@ class TypedQuery:
         was, now = counted(table, counts)
         return [*positions(before), *was], [*positions(after), *now]
 
-    def _saved(self, table: OpenTable | None, source: str) -> Position:
+    def _saved(self, table: "OpenTable | None", source: str) -> Position:
         """How far the table has come in bronze.
 
         Raises:
@@ -313,7 +313,7 @@ class TypedQuery:
             self._rejects.remove([file["name"] for file in one.rejects])
 
 
-def _sizes(table: OpenTable | None) -> dict[str, int]:
+def _sizes(table: "OpenTable | None") -> dict[str, int]:
     """A table's files and bytes, and when it was committed to last, in ms since 1970."""
     if table is None:
         return {}
@@ -326,5 +326,5 @@ def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
     return sum((Counter(one.counts) for one in outcomes), Counter[str]())
 
 
-def _count(table: OpenTable | None) -> int:
+def _count(table: "OpenTable | None") -> int:
     return 0 if table is None else table.count()
