@@ -20,8 +20,9 @@ from typing import Any, Final
 from rillnode.actors.core.access import VERBS
 from rillnode.node.config import Config, GrantTable, HttpListener, Location, NoiseListener
 from rillnode.node.runtime import Node
-from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink, TypedTable
+from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink
 from rillnode.node.spark.process import session_members
+from rillnode.node.spark.table_config import TypedTable
 
 _ENTRIES: Final = 20
 _LANDED_SECONDS: Final = 600.0

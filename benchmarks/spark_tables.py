@@ -52,14 +52,15 @@ from rillnode.node.config import Config, GrantTable, HttpListener, Location, Noi
 from rillnode.node.keys.files import read_or_make_key
 from rillnode.node.runtime import Node
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink, TypedTable
+from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import live_files, open_table
+from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.process import session_members
 from rillnode.node.spark.session import open_session
 from rillnode.node.spark.silver import start_silver
-from rillnode.node.spark.structs import BRONZE_STRUCT
+from rillnode.node.spark.table_config import TypedTable
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 DUPLICATE_SECONDS: Final = 600.0

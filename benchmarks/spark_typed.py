@@ -58,13 +58,13 @@ from rillnode.codecs.entries import Block
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import TableLog
+from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.job_config import PythonJobConfig, TypedConfig
 from rillnode.node.spark.maintenance import Maintenance, live_files
 from rillnode.node.spark.parquet import write_files
 from rillnode.node.spark.python_job import Landing
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.session import on_spark, open_session
-from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import SchemaSource

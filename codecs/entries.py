@@ -27,7 +27,7 @@ from enum import IntEnum
 from importlib import import_module
 from itertools import accumulate, pairwise, repeat
 from operator import add, sub
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -52,8 +52,14 @@ _COLUMNS: Final = (FLAG_META, FLAG_KEYS, FLAG_HEADERS)
 _FLAGS_MAX: Final = sum(_COLUMNS)
 
 
+OWN_KINDS: Final = range(128, 256)
+"""Numbers of the kinds of other packages' plug-ins."""
+
+
 class EntryKind(IntEnum):
     """The protocol that an entry's bytes belong to.
+
+    `EntryKind(128)` and so on are kinds of other packages' plug-ins, which have no name here.
 
     Attributes:
         BYTES: of none: bytes of rillnode's own clients, HTTP and Ockam.
@@ -65,8 +71,17 @@ class EntryKind(IntEnum):
     STREAMR = 1
     NEXTGRAPH = 2
 
+    @classmethod
+    def _missing_(cls, value: object) -> "EntryKind | None":
+        if not isinstance(value, int) or value not in OWN_KINDS:
+            return None
+        made = int.__new__(cls, value)
+        made._name_, made._value_ = f"KIND_{value}", value
+        # There is only one of each, which `is` can tell.
+        return cast("EntryKind", cls._value2member_map_.setdefault(value, made))
 
-_KINDS = {int(kind): kind for kind in EntryKind}
+
+_KINDS = {int(kind): kind for kind in (*EntryKind, *map(EntryKind, OWN_KINDS))}
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +118,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         what a NextGraph client has, its topic in hexadecimal. They are read out of the data when
         they are asked for. What an Ockam client has pushed has none.
         """
-        if self.pushed_key is not None or self.kind is EntryKind.BYTES:
+        if self.pushed_key is not None or self.kind is EntryKind.BYTES or self.kind in OWN_KINDS:
             return self.pushed_key
         # A kind's room tells, found by its name: it is another's, and few ask.
         room = import_module(f"rillnode.codecs.{self.kind.name.lower()}.entry_key")

@@ -5,9 +5,16 @@ from typing import Final
 
 from rillnode.node.spark import planning, writing
 from rillnode.node.spark.erasure import ERASURE_COLUMNS
-from rillnode.node.spark.gold_tables import CHAINS, GOLD, LAG, MINUTES, PUBLISHERS
-from rillnode.node.spark.silver_table import SILVER_COLUMNS
-from rillnode.node.spark.tables import BRONZE_COLUMNS, Column
+from rillnode.node.spark.tables import (
+    BRONZE_COLUMNS,
+    CHAINS,
+    GOLD,
+    LAG,
+    MINUTES,
+    PUBLISHERS,
+    SILVER_COLUMNS,
+    Column,
+)
 from rillnode.node.spark.typed.arrays import PLACE_COLUMNS, REJECT_COLUMNS
 
 _INTRO: Final = """# Tables, and the Spark format

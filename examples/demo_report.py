@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rillnode.node.spark.charts import bar_table
 from rillnode.node.spark.reports import (
+    bar_table,
     events_per_hour,
     events_per_key,
     json_number,

@@ -40,6 +40,9 @@ PLACES: Final = "rillnode.places"
 ENGINES: Final = "rillnode.engines"
 """Engines of shared logs, by `[store] engine`: functions of that table that give log and blobs."""
 
+ENTRIES: Final = "rillnode.entries"
+"""What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
+
 DOCTOR: Final = "rillnode.doctor"
 """What `rillnode doctor` looks at: functions of configuration and environment, to findings."""
 

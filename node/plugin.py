@@ -9,6 +9,9 @@ so that a node finds them without importing what its configuration does not ask 
     [project.entry-points."rillnode.tables"]
     syslog = "rillnode_syslog.config:SyslogTable"     # the type of the table [syslog]
 
+A plug-in whose entries are of a kind of its own says, in the group `rillnode.entries`, how they are
+read for tables, which no node makes: `EntryReader` of `rillnode.node.entries`.
+
 The kernel calls it in this order, all on the loop's thread: `__init__`, `start`, `serve`; then
 `changed`, `on_health`, `reload` and what tells of it as often as needed; at last `finish` and
 `close`, which also come where a start has failed half-way. What raises in `__init__`, `start` or

@@ -26,6 +26,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, Running
+from rillnode.actors.spark.sink_job import CONFIGURATION_CODE
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import job
 from rillnode.node.spark.job_config import (
@@ -35,8 +36,13 @@ from rillnode.node.spark.job_config import (
     JobConfig,
     read_config,
 )
-from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.spark.jobs import (
+    DRAIN_SECONDS,
+    quiet_stderr,
+    run_job,
+    say,
+    watch_stdin,
+)
 from rillnode.node.spark.session import is_running, open_session, use_here
 
 _END_SECONDS: Final = DRAIN_SECONDS + 5.0
@@ -46,30 +52,26 @@ _SETTINGS: Final = {"spark.scheduler.mode": "FAIR"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run jobs until standard input ends; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rillnode.node.spark.application",
-        description="Run the jobs of several sinks in one Spark application.",
-    )
-    parser.add_argument("config", type=Path, help="the application's configuration, JSON")
-    parser.add_argument(
-        "--report-to", type=int, required=True, metavar="FD", help="where ends of jobs are told"
-    )
-    options = parser.parse_args(arguments)
-    stop = threading.Event()
-    stop_on_signals(stop)
+    text = "Run the jobs of several sinks in one Spark application."
+    return run_job("rillnode.node.spark.application", text, _run, arguments, _add_options)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    text = "where ends of jobs are told"
+    parser.add_argument("--report-to", type=int, required=True, metavar="FD", help=text)
+
+
+def _run(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
     try:
         config = read_config(options.config, ApplicationConfig)
     except ConfigError as error:
-        print(f"{FAILURE_PREFIX}{error}", file=sys.stderr, flush=True)
-        return 2
+        return str(error), CONFIGURATION_CODE
     with quiet_stderr():
         application = Application(config, options.report_to, stop)
         watch_stdin(stop, application.take)
         stop.wait()
         application.end()
-    if application.failure:
-        print(f"{FAILURE_PREFIX}{application.failure}", file=sys.stderr, flush=True)
-    return 1 if application.failure else 0
+    return application.failure, 1 if application.failure else 0
 
 
 class Application:
@@ -124,7 +126,7 @@ class Application:
         finally:
             del self._stops[number]
             if text:
-                print(f"{config.parent.name}: {text}", file=sys.stderr, flush=True)
+                say(f"{config.parent.name}: {text}")
             if self._session is not None and not is_running(self._session):
                 self.failure = self.failure or text
                 self._stop.set()

@@ -7,7 +7,7 @@ kind) is held once per block and repeated by Arrow and numpy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,21 @@ from rillnode.codecs.entries import (
 )
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import decode_headers
-from rillnode.node.spark.metadata import NO_METADATA, metadata_arrays, read_metadata
-from rillnode.node.spark.tables import BRONZE_COLUMNS, BRONZE_SCHEMA, GAP_KIND, KIND_NAMES
+from rillnode.node.entries import (
+    NO_METADATA,
+    TIME_MS_MAX,
+    TIME_MS_MIN,
+    Metadata,
+    name_of,
+    reader_of,
+)
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 _Int64s = npt.NDArray[np.int64]
-_KINDS = pa.array(KIND_NAMES)
-_WITHOUT_METADATA = frozenset({int(EntryKind.BYTES), GAP_KIND})
+_GAP: Final = -1
+"""In place of a kind's number: no entry, but a range that was lost."""
+_WITHOUT_METADATA: Final = frozenset({int(EntryKind.BYTES), _GAP})
+_TIMES: Final = frozenset({"ts", "prev_ts"})
 
 
 @dataclass(slots=True)
@@ -121,13 +130,18 @@ class BatchBuilder:
         """
         self._gaps.append((self.rows, until if until > start else 0))
         self._data.append(_Part(self.rows, np.zeros(1, np.uint32), memoryview(b""), None))
-        self._add_piece(stream, partition, created_at, start, 1, 0, GAP_KIND)
+        self._add_piece(stream, partition, created_at, start, 1, 0, _GAP)
 
     def finish(self) -> pa.RecordBatch:
         """The batch of what was collected; the builder is done with."""
         pieces: _Int64s = np.array(self._pieces, np.int64).reshape(-1, 7)
         names, partitions, created_at, firsts, counts, received_at, kinds = pieces.T
+        # The clock of a node, or of another one with the same log, may have been anywhere.
+        created_at = np.clip(created_at, 0, TIME_MS_MAX)
+        received_at = np.clip(received_at, TIME_MS_MIN, TIME_MS_MAX)
         total = self.rows
+        numbers, named = np.unique(kinds, return_inverse=True)
+        names_of_kinds = pa.array([_kind_name(one) for one in numbers.tolist()])
         before: _Int64s = np.cumsum(counts) - counts
         lengths = np.concatenate([np.zeros(0, np.uint32), *(part.lengths for part in self._data)])
         gap_rows, gap_untils = np.array(self._gaps, np.int64).reshape(-1, 2).T
@@ -142,7 +156,7 @@ class BatchBuilder:
             "received_at": pa.array(np.repeat(received_at * 1000, counts), mask=is_gap).cast(
                 BRONZE_SCHEMA.field("received_at").type
             ),
-            "kind": _KINDS.take(pa.array(np.repeat(kinds, counts))),
+            "kind": names_of_kinds.take(pa.array(np.repeat(named, counts))),
             "data": _binary(lengths, [part.data for part in self._data], is_gap),
         }
         if created_at.any():
@@ -166,8 +180,8 @@ class BatchBuilder:
             arrays["gap_until"] = pa.array(untils, mask=untils == 0)
         return pa.RecordBatch.from_arrays(
             [
-                arrays[column.name] if column.name in arrays else pa.nulls(total, column.arrow)
-                for column in BRONZE_COLUMNS
+                arrays[column.name] if column.name in arrays else pa.nulls(total, column.type)
+                for column in BRONZE_SCHEMA
             ],
             schema=BRONZE_SCHEMA,
         )
@@ -209,10 +223,31 @@ class _Part(NamedTuple):
 def _metadata(kinds: _Int64s, data: pa.Array) -> Mapping[str, pa.Array]:
     """The columns that the entries' protocols fill."""
     items: list[bytes | None] = data.to_pylist()
-    return metadata_arrays(
-        NO_METADATA if item is None else read_metadata(kind, item)
+    rows = [
+        NO_METADATA if item is None else _metadata_of(kind, item)
         for kind, item in zip(kinds.tolist(), items, strict=True)
-    )
+    ]
+    arrays: dict[str, pa.Array] = {}
+    for name, values in zip(Metadata._fields, zip(*rows, strict=True), strict=True):
+        type_ = BRONZE_SCHEMA.field(name).type
+        if name in _TIMES:
+            micros = [None if value is None else value * 1000 for value in values]
+            arrays[name] = pa.array(micros, pa.int64()).cast(type_)
+        else:
+            arrays[name] = pa.array(values, type_)
+    return arrays
+
+
+def _metadata_of(kind: int, data: bytes) -> Metadata:
+    """The metadata of one entry; none where it does not have its protocol's form."""
+    try:
+        return reader_of(name_of(kind)).metadata(data)
+    except CodecError:
+        return NO_METADATA
+
+
+def _kind_name(kind: int) -> str:
+    return "gap" if kind == _GAP else name_of(kind)
 
 
 def _binary(

@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
+from rillnode.node.spark.parquet import filesystem
 
 _LOCK: Final = "job.lock"
 
@@ -70,10 +71,7 @@ def sync_commits(location: str) -> None:
 
 def forget(location: str) -> None:
     """Remove a checkpoint; the id that tells that it is to be removed goes last."""
-    local = local_path(location)
-    system, root = (
-        fs.FileSystem.from_uri(location) if local is None else (fs.LocalFileSystem(), str(local))
-    )
+    system, root = filesystem(location)
     for info in system.get_file_info(fs.FileSelector(root)):
         if info.type == fs.FileType.Directory:
             system.delete_dir(info.path)
@@ -96,9 +94,6 @@ def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[N
 
 
 def _read(location: str, name: str) -> bytes:
-    local = local_path(location)
-    if local is not None:
-        return (local / name).read_bytes()
-    system, path = fs.FileSystem.from_uri(location)
-    with system.open_input_stream(f"{path}/{name}") as stream:
+    system, root = filesystem(location)
+    with system.open_input_stream(f"{root}/{name}") as stream:
         return bytes(stream.read())

@@ -6,21 +6,21 @@ because the node may trim entries after that.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
-from rillnode.node.spark.parquet import TableFile, filesystem, partition_text, read_statistics
+from rillnode.node.spark.parquet import TableFile, described_file, file_rows, read_statistics
 from rillnode.node.spark.schema_upgrade import upgrade_table
 from rillnode.node.spark.statistics import (
+    added_files,
     arrow_schema_of,
     file_schema_of,
     names_its_statistics,
@@ -31,7 +31,7 @@ from rillnode.node.spark.statistics import (
 COMMIT_SECONDS_MAX: Final = 60.0
 _DESCRIBED_AT_ONCE: Final = 256
 """Files of one transaction that gives files new statistics."""
-_READ_ROWS: Final = 8_192
+_Action = AddAction | RemoveAction
 _LOG_PROPERTIES: Final = {
     # A commit per trigger makes thousands of log files a day; readers need few of them.
     "delta.checkpointInterval": "100",
@@ -117,24 +117,21 @@ def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any
     table is left out: it would be in it again.
     """
     schema = file_schema_of(table)
-    found: dict[str, str] = {}
+    found: dict[str, AddAction] = {}
     for file in files:
+        one = described_file(file)
         with suppress(FileNotFoundError):  # who reads the table is told so, too
-            found[file["path"]] = read_statistics(location, unquote(file["path"]), schema)
-    while True:
-        paths = found.keys() & {file["path"] for file in undescribed_files(table)}
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(
-                unquote(file["path"]),
-                file["size_bytes"],
-                {name: partition_text(one) for name, one in file.get("partition", {}).items()},
+            found[one.name] = AddAction(
+                one.name,
+                one.size,
+                dict(one.partition),
                 file["modification_time"],
                 data_change=False,
-                stats=found[file["path"]],
+                stats=read_statistics(location, one.name, schema),
             )
-            for file in files
-            if file["path"] in paths
-        ]
+    while True:
+        paths = found.keys() & {file["path"] for file in undescribed_files(table)}
+        actions: list[_Action] = [found[one] for one in sorted(paths)]
         if not actions or commit_unless_changed(location, table, actions):
             return len(actions)
 
@@ -142,7 +139,7 @@ def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any
 def commit_unless_changed(
     location: str,
     table: DeltaTable,
-    actions: list[AddAction | RemoveAction],
+    actions: list[_Action],
     positions: Sequence[Transaction] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> bool:
@@ -159,24 +156,49 @@ def commit_unless_changed(
     """
     before = table.version()
     try:
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=list(positions),
-                custom_metadata=None if metadata is None else dict(metadata),
-                max_commit_retries=0,
-            ),
-        )
+        commit(location, table, actions, positions, metadata, retries=0)
     except CommitFailedError:
         table.update_incremental()
         if table.version() == before:
             raise
         return False
+    return True
+
+
+def commit(
+    location: str,
+    table: DeltaTable,
+    actions: list[_Action],
+    numbers: Sequence[Transaction] = (),
+    noted: Mapping[str, Any] | None = None,
+    *,
+    schema: Schema | None = None,
+    retries: int | None = None,
+) -> None:
+    """Commit a transaction; it is durable when this returns, and `table` as of now.
+
+    Args:
+        location: where the table lies.
+        table: the table.
+        actions: files that come and go.
+        numbers: what the transaction leaves for good.
+        noted: what the table's history tells of it.
+        schema: the table's columns from now on, where all of its rows are replaced.
+        retries: how often Delta may let it follow those of others; None for as often as it likes.
+    """
+    before = table.version()
+    table.create_write_transaction(
+        actions,
+        "append" if schema is None else "overwrite",
+        schema or table.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=list(numbers),
+            custom_metadata=dict(noted) if noted else None,
+            max_commit_retries=retries,
+        ),
+    )
     table.update_incremental()
     sync_log(location, before, table.version())
-    return True
 
 
 def holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
@@ -196,7 +218,7 @@ def committing(location: str) -> AbstractContextManager[None]:
     return locked_directory(location, "_commit.lock", seconds=COMMIT_SECONDS_MAX)
 
 
-def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAction | RemoveAction]:
+def add_actions(files: Iterable[TableFile], *, data_change: bool) -> list[_Action]:
     """What a transaction says of written files."""
     now_ms = time.time_ns() // 1_000_000
     return [
@@ -210,6 +232,12 @@ def add_actions(files: Sequence[TableFile], *, data_change: bool) -> list[AddAct
         )
         for file in files
     ]
+
+
+def remove_actions(paths: Iterable[str], *, data_change: bool = True) -> list[_Action]:
+    """What a transaction says of files that go."""
+    now_ms = time.time_ns() // 1_000_000
+    return [RemoveAction(one, data_change=data_change, deletion_timestamp=now_ms) for one in paths]
 
 
 def sync_log(location: str, before: int, after: int) -> None:
@@ -244,19 +272,13 @@ def read_rows(
         columns: the columns that are needed; None for all. Files lack those that came later.
     """
     schema = arrow_schema_of(table)
-    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    system, root = filesystem(location)
-    for file in files:
-        with pq.ParquetFile(f"{root}/{unquote(file['path'])}", filesystem=system) as parquet:
-            present = [
-                name for name in parquet.schema_arrow.names if columns is None or name in columns
-            ]
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS, columns=present):
-                for name, value in file.get("partition", {}).items():
-                    if columns is None or name in columns:
-                        same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
-                        rows = rows.append_column(name, same)
-                yield rows
+    for file in added_files(table):
+        for rows in file_rows(location, file["path"], columns):
+            for name, value in file.get("partition", {}).items():
+                if columns is None or name in columns:
+                    same = pa.repeat(pa.scalar(value, schema.field(name).type), rows.num_rows)
+                    rows = rows.append_column(name, same)
+            yield rows
 
 
 def summary(app_id: str, batch_id: int, files: Sequence[TableFile]) -> dict[str, object]:

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
-import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.statistics import added_files
 
 TIME_COLUMN: Final = "received_at"
 """The column whose range in a file lets readers skip it."""
@@ -120,16 +120,16 @@ class Version(NamedTuple):
         time_ms: when it was committed, ms since 1970.
         operation: what it is called in the table's history.
         is_rewrite: it may have changed rows that were in the table before.
-        changed: paths of all files that rows have come in or gone with.
-        removes: whether rows have gone, or others have come in their place.
+        come: paths of all files that rows have come in, or in which they were left.
+        gone: paths of files that rows have gone with, or that others have come in the place of.
     """
 
     files: list[LogFile]
     time_ms: int
     operation: str
     is_rewrite: bool
-    changed: list[str]
-    removes: bool
+    come: list[str]
+    gone: list[str]
 
 
 def mark(name: str, text: str) -> Transaction:
@@ -156,7 +156,7 @@ def saved_position(target: Numbered | None, table: str) -> Position:
 
 def sizes(table: DeltaTable) -> dict[str, int]:
     """A table's files and bytes, and when it was committed to last, in ms since 1970."""
-    found: list[int] = pa.table(table.get_add_actions()).column("size_bytes").to_pylist()
+    found: list[int] = [file["size_bytes"] for file in added_files(table)]
     committed_ms = int(table.history(1)[0].get("timestamp", 0))
     return {"files": len(found), "bytes": sum(found), "committed_at": committed_ms}
 
@@ -177,6 +177,48 @@ def open_table(location: str) -> DeltaTable | None:
     return table
 
 
+class LiveTable:
+    """A table that is kept open, so that a look at it takes no more than what is new in its log.
+
+    Args:
+        location: the table's directory or URI.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._commit: tuple[int, int] | None = None
+
+    def open(self) -> DeltaTable | None:
+        """The table as of now, the same object as long as it is the same table; None without one.
+
+        Raises:
+            ConfigError: the table needs more of its reader than a list of files.
+        """
+        # Whatever fails now, the next look begins anew.
+        table, self._table = self._table, None
+        if table is not None:
+            noted, after = self._commits(self._version, table.version() + 1)
+            if noted is None or noted != self._commit:
+                table = None  # it was removed, or made anew, or its log was shortened
+            elif after is not None:
+                table.update_incremental()
+        if table is None:
+            table = open_table(self._location)
+        if table is not None:
+            self._version = table.version()
+            (self._commit,) = self._commits(self._version)
+        self._table = table
+        return table
+
+    def _commits(self, *versions: int) -> list[tuple[int, int] | None]:
+        """When the commits of some versions were written, and their sizes; None where none is."""
+        system, root = filesystem(self._location)
+        infos = system.get_file_info([f"{root}/_delta_log/{one:020}.json" for one in versions])
+        return [(one.mtime_ns or 0, one.size) if one.is_file else None for one in infos]
+
+
 class TableLog:
     """A table that another one is made of.
 
@@ -194,21 +236,16 @@ class TableLog:
         self.location = location
         self.erased_at = -1
         self._takes_rewrites = takes_rewrites
+        self._live = LiveTable(location)
         self._table: DeltaTable | None = None
         self._base: tuple[int, list[LogFile]] | None = None
 
     def open(self) -> DeltaTable | None:
         """The table as of now; None before its first commit."""
-        if self._table is None:
-            self._table = open_table(self.location)
-        else:
-            try:
-                self._table.update_incremental()
-            except DeltaError:
-                # It may have been removed: the next look begins anew.
-                self._table = self._base = None
-                raise
-        return self._table
+        table = self._live.open()
+        if table is not self._table:
+            self._table, self._base = table, None
+        return table
 
     def plan(
         self, start: Position, rows_max: int | None, version_max: int | None = None
@@ -286,9 +323,7 @@ class TableLog:
         table = self.open()
         if table is None:
             return list(files), []
-        paths = {
-            unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()
-        }
+        paths = {file["path"] for file in added_files(table)}
         gone = [file for file in files if file.path not in paths]
         live = live_files(table) if gone else []
         return gone, [one for one in live if any(_may_share(one, file) for file in gone)]
@@ -345,10 +380,10 @@ class TableLog:
                 erases = ERASURE in action["commitInfo"]
         if erases:
             self.erased_at = max(self.erased_at, version)
-        changed = [*(one.path for one in files), *removed]
+        come = [one.path for one in files]
         if removed and (erases or operation == _DELETE):
-            return Version([], time_ms, operation, False, changed, True)
-        return Version(files, time_ms, operation, bool(files and removed), changed, bool(removed))
+            return Version([], time_ms, operation, False, come, removed)
+        return Version(files, time_ms, operation, bool(files and removed), come, removed)
 
     def uris(self, files: Sequence[LogFile]) -> list[str]:
         """Where files lie, for Spark or pyarrow."""
@@ -381,11 +416,11 @@ class TableLog:
 
 def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFile]:
     """The files of a version in the order in which they were added."""
-    rows: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    rows = added_files(table)
     rows.sort(key=lambda row: (row["modification_time"], row["path"]))
     return [
         LogFile(
-            unquote(row["path"]),
+            row["path"],
             row.get("num_records") or 0,
             _bound(row, "min", time_column),
             _bound(row, "max", time_column),

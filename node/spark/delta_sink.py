@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -23,11 +23,11 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.checkpoint import query_id, sync_batch
 from rillnode.node.spark.delta import (
     add_actions,
+    commit,
     committing,
     holds,
     open_to_write,
     summary,
-    sync_log,
 )
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 
@@ -137,21 +137,9 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             return
         files = self.allowed(files)
         sync_batch(self._checkpoint, batch_id)
-        table.create_write_transaction(
-            add_actions(files, data_change=True),
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(app_id, batch_id),
-                    *self.positions(batch_id, table, files),
-                ],
-                custom_metadata={"batch": summary(app_id, batch_id, files)},
-            ),
-        )
-        before = table.version()
-        table.update_incremental()
-        sync_log(self._table, before, table.version())
+        numbers = [Transaction(app_id, batch_id), *self.positions(batch_id, table, files)]
+        told = {"batch": summary(app_id, batch_id, files)}
+        commit(self._table, table, add_actions(files, data_change=True), numbers, told)
 
     def _open(self) -> DeltaTable:
         return open_to_write(self._table, Schema.from_json(self._schema_json))

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file, streams_in
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -30,17 +30,16 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
-from rillnode.node.spark.gold_tables import DERIVED, GOLD
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
 from rillnode.node.spark.parquet import filesystem, remove_files
 from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
 from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.pairs import Pairs
-from rillnode.node.spark.typed.stores import stores_of
+from rillnode.node.spark.typed.pairs import Pairs, stores_of
 from rillnode.node.spark.typed.tables import of_stream
 
 SWEEP_SECONDS: Final = 20.0
@@ -214,7 +213,7 @@ class _Lenient:
             case "json":
                 value = f"{json}::VARCHAR"
             case "timestamp_ms":
-                value = f"to_timestamp(try_cast({text} AS DOUBLE) / 1000)"
+                value = f"try(to_timestamp(try_cast({text} AS DOUBLE) / 1000))"
             case "int":
                 # A cast would round.
                 value = f"try_cast(nullif(regexp_extract({text}, '^-?[0-9]+$'), '') AS BIGINT)"
@@ -365,7 +364,7 @@ def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:
     source = str(bronze.metadata().id)
     makes = (lake.silver, *lake.gold(followers=True))
     followers: dict[str, Numbered | None] = {one: open_table(one) for one in makes if one}
-    for config in lake.typed_of(_streams_of(log)):
+    for config in lake.typed_of(sorted(streams_in(bronze.file_uris()))):
         store, _ = stores_of(config)
         followers[store.name] = store.open()
     for place, table in followers.items():
@@ -376,16 +375,6 @@ def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:
                 # Gold counts what bronze had where silver is.
                 files += log.files_at(position)
             yield place, files
-
-
-def _streams_of(log: TableLog) -> list[str]:
-    """The streams that bronze has entries of."""
-    table = log.open()
-    names: set[str] = set()
-    for uri in table.file_uris() if table is not None else ():
-        for rows in read_file(uri, ["stream"]):
-            names.update(pc.unique(rows.column("stream")).to_pylist())
-    return sorted(names)
 
 
 def _old_files(place: str, table: DeltaTable) -> dict[str, int]:

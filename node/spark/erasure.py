@@ -15,20 +15,17 @@ import getpass
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, cast
-from urllib.parse import unquote
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, Transaction
-from deltalake.transaction import AddAction, RemoveAction
 
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark.delta import (
@@ -36,29 +33,27 @@ from rillnode.node.spark.delta import (
     commit_unless_changed,
     committing,
     open_to_write,
+    remove_actions,
 )
 from rillnode.node.spark.delta_log import ERASURE, Numbered, open_table
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import (
     TableFile,
-    filesystem,
+    described_file,
+    file_rows,
     partition_directory,
-    partition_text,
     remove_files,
     write_files,
 )
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import file_schema_of
+from rillnode.node.spark.statistics import added_files, file_schema_of
 from rillnode.node.spark.tables import Column, arrow_schema
 
-_READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 100
 _MERGED_AT: Final = 20
 """Erasures after which their files are merged: every commit reads them."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_MINUTE_US: Final = 60_000_000
-_UNKNOWN: Final = -1
-"""In place of a time that is not known, in microseconds since 1970."""
+_FIRST_INDEX, _LAST_INDEX = 0, 2**63 - 1
 
 PLACES: Final = pa.schema(
     [
@@ -104,29 +99,35 @@ GROUP BY stream, "partition", created_at, minute, island
 ORDER BY stream, "partition", created_at, "start"
 """
 
+_IS_AT: Final = """
+SELECT DISTINCT number FROM places p JOIN erased e USING (stream, "partition")
+WHERE e."start" <= p."index" AND p."index" < e.until AND CASE
+    WHEN p.created_at IS NULL OR e.created_at IS NULL
+    THEN p.received_at BETWEEN e.first_at AND e.last_at
+    ELSE p.created_at = e.created_at
+END
+"""
+_MAY_BE_IN: Final = """
+SELECT count(*) FROM erased
+WHERE stream BETWEEN $first AND $last AND until > $low AND "start" <= $high
+"""
+
 Flags = npt.NDArray[np.bool_]
-_Numbers = npt.NDArray[np.int64]
+
+
+def _asked(name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
+    """A database of its own that can be asked about a table."""
+    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    database.execute("SET TimeZone = 'UTC'")
+    database.register(name, table)
+    return database
 
 
 def ranges_of(places: Iterable[pa.RecordBatch]) -> pa.Table:
     """Places as ranges of indexes, each of one minute; what is named twice counts once."""
-    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    database.execute("SET TimeZone = 'UTC'")
-    database.register("places", pa.Table.from_batches([*places], schema=PLACES))
+    database = _asked("places", pa.Table.from_batches([*places], schema=PLACES))
     found: Any = database.sql(_TO_RANGES)
     return cast("pa.Table", found.to_arrow_table()).cast(_RANGES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The ranges of one partition of one stream, in order, none of which meets another."""
-
-    partition: int
-    created_at: int
-    starts: _Numbers
-    untils: _Numbers
-    first_at: _Numbers
-    last_at: _Numbers
 
 
 class Span(NamedTuple):
@@ -155,96 +156,95 @@ class Erased:
 
     Attributes:
         number: of the newest erasure; 0 where there is none.
+        streams: those that entries were erased of.
     """
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
-        numbers = cast("list[int]", rows.column("erasure").to_pylist())
-        self.number = max(numbers, default=0)
-        grouped: dict[tuple[str, int, int], list[tuple[int, int, int, int]]] = {}
-        values = [_listed(rows, name) for name in _RANGES.names]
-        for stream, partition, created_at, *span in zip(*values, strict=True):
-            grouped.setdefault((stream, partition, created_at), []).append(tuple(span))
-        self._groups: dict[str, list[_Group]] = {}
-        for (stream, partition, created_at), spans in grouped.items():
-            columns = np.array(_merged(spans), np.int64).T
-            self._groups.setdefault(stream, []).append(_Group(partition, created_at, *columns))
+        self.number: int = pc.max(rows.column("erasure")).as_py() or 0
+        self.streams = sorted(cast("list[str]", pc.unique(rows.column("stream")).to_pylist()))
+
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        # Where nothing was erased, as nearly everywhere, none is made.
+        return _asked("erased", self._rows)
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self.streams)
 
     def mark(self) -> Transaction:
         """What a table's transaction says when all of this is no longer in it."""
         return _applied(self.number)
 
-    @property
-    def streams(self) -> list[str]:
-        """The streams that entries were erased of."""
-        return sorted(self._groups)
-
-    def spans(self, stream: str) -> Iterator["Span"]:
-        """The ranges of places of one stream."""
-        for one in self._groups.get(stream, ()):
-            created_ms = one.created_at // 1_000 if one.created_at >= 0 else _UNKNOWN
-            for start, until, last_at in zip(
-                one.starts.tolist(), one.untils.tolist(), one.last_at.tolist(), strict=True
-            ):
-                yield Span(one.partition, created_ms, start, until, last_at // 1_000)
+    def spans(self, stream: str) -> Iterator[Span]:
+        """The ranges of places of one stream, none of which meets another."""
+        mine = self._rows.filter(pc.equal(self._rows.column("stream"), stream))
+        columns = ("partition", "created_at", "start", "until", "last_at")
+        values = [mine.column(name).cast(pa.int64()).to_pylist() for name in columns]
+        last: Span | None = None
+        for partition, created, start, until, at in sorted(
+            zip(*values, strict=True), key=lambda one: (one[0], one[1] or 0, *one[2:])
+        ):
+            created_ms = -1 if created is None else created // 1_000
+            one = Span(partition, created_ms, start, until, at // 1_000)
+            if last is not None and last[:2] == one[:2] and start < last.until:
+                one = Span(
+                    *one[:2], last.start, max(until, last.until), max(one.last_ms, last.last_ms)
+                )
+            elif last is not None:
+                yield last
+            last = one
+        if last is not None:
+            yield last
 
     def slots(self, after: int) -> pa.Table:
         """The partitions' minutes that entries were erased of since the erasure `after`."""
         newer = self._rows.filter(pc.greater(self._rows.column("erasure"), after))
-        first = newer.column("first_at").cast(pa.int64()).to_pylist()
-        minutes = pa.array([one // _MINUTE_US * _MINUTE_US for one in first], pa.int64())
-        slots = pa.table(
-            {
-                "stream": newer.column("stream"),
-                "partition": newer.column("partition"),
-                "minute": minutes.cast(_TIME),
-            }
-        )
+        minutes = pc.floor_temporal(newer.column("first_at"), unit="minute")
+        slots = newer.select(["stream", "partition"]).append_column("minute", minutes)
         return slots.group_by(slots.column_names).aggregate([])
 
     def mask(self, rows: pa.RecordBatch) -> Flags:
         """Which rows of any of the tables stand at erased places."""
         found = np.zeros(rows.num_rows, np.bool_)
-        prefix = _prefix(rows.schema)
-        knows_times = f"{prefix}received_at" in rows.schema.names
-        # delta-rs writes texts in a form of its own, which pyarrow compares with nothing.
-        streams = rows.column(f"{prefix}stream").cast(pa.string())
-        names = cast("list[str]", pc.unique(streams).to_pylist())
-        if not any(name in self._groups for name in names):
-            return found
-        partitions, indexes, received, created = (
-            _numbers(rows, f"{prefix}{name}")
-            for name in ("partition", "index", "received_at", "created_at")
-        )
-        for name in names:
-            mine = np.asarray(pc.equal(streams, name).to_pylist(), np.bool_)
-            for group in self._groups.get(name, ()):
-                at = np.flatnonzero(mine & (partitions == group.partition))
-                found[at] |= _within(group, indexes[at], received[at], created[at])
-        # A row without a time is no entry: it stands for entries that were lost.
-        return found & (received != _UNKNOWN) if knows_times else found
+        prefix, height = _prefix(rows.schema), rows.num_rows
+        arrays: list[pa.Array] = []
+        for one in PLACES:
+            name = f"{prefix}{one.name}"
+            if name in rows.schema.names:
+                # delta-rs writes texts in a form of its own, which pyarrow compares with nothing.
+                arrays.append(rows.column(name).cast(one.type))
+            else:
+                arrays.append(pa.nulls(height, one.type))
+        places = pa.table([*arrays, pa.array(range(height), pa.int64())], [*PLACES.names, "number"])
+        if f"{prefix}received_at" in rows.schema.names:
+            # A row without a time is no entry: it stands for entries that were lost.
+            places = places.filter(pc.is_valid(places.column("received_at")))
+        names = cast("list[str]", pc.unique(places.column("stream")).to_pylist())
+        if not set(names).isdisjoint(self.streams):
+            self._database.register("places", places)
+            found[self._database.execute(_IS_AT).fetchnumpy()["number"].astype(np.int64)] = True
+        return found
 
-    def may_have(self, stats: Mapping[str, Any]) -> bool:
-        """Whether a file with these statistics may hold rows at erased places."""
-        low: dict[str, Any] = stats.get("minValues") or {}
-        high: dict[str, Any] = stats.get("maxValues") or {}
+    def may_have(self, file: Mapping[str, Any]) -> bool:
+        """Whether a file may hold rows at erased places, by its `min` and `max`."""
+        low: dict[str, Any] = file.get("min") or {}
+        high: dict[str, Any] = file.get("max") or {}
         prefix = "_" if "_index" in low else ""
-        first, last = low.get(f"{prefix}stream"), high.get(f"{prefix}stream")
-        if first is None or last is None:
+        ends = [one.get(f"{prefix}stream") for one in (low, high)]
+        bounds = [one.get(f"{prefix}index") for one in (low, high)]
+        if not self:
+            return False
+        if None in ends:
             return True
-        low_index, high_index = (one.get(f"{prefix}index") for one in (low, high))
-        for stream, groups in self._groups.items():
-            if first <= stream <= last:
-                if low_index is None or high_index is None:
-                    return True
-                for one in groups:
-                    at = int(np.searchsorted(one.untils, int(low_index), "right"))
-                    if at < len(one.starts) and one.starts[at] <= high_index:
-                        return True
-        return False
+        asked = {
+            "first": ends[0],
+            "last": ends[1],
+            "low": _FIRST_INDEX if bounds[0] is None else bounds[0],
+            "high": _LAST_INDEX if bounds[1] is None else bounds[1],
+        }
+        ((count,),) = self._database.execute(_MAY_BE_IN, asked).fetchall()
+        return bool(count)
 
 
 class Erasures:
@@ -311,13 +311,12 @@ class Erasures:
             return list(files)
         kept: list[TableFile] = []
         for file in files:
-            fresh = None
-            if erased.may_have(json.loads(file.stats)):
-                fresh = _without(location, file.name, file.partition, erased)
-            if fresh is None:
-                kept.append(file)
-            else:
-                kept += fresh.files
+            stats = json.loads(file.stats)
+            fresh, removed = [file], 0
+            if erased.may_have({"min": stats.get("minValues"), "max": stats.get("maxValues")}):
+                fresh, removed = _without(location, file, erased)
+            kept += fresh
+            if removed:
                 remove_files(location, [file.name])
         return kept
 
@@ -339,22 +338,6 @@ def of_ranges(ranges: pa.Table) -> Erased:
     return Erased(ranges.append_column("erasure", numbers))
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """What a table's log says of a file."""
-
-    stats: dict[str, Any]
-    partition: dict[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fresh:
-    """What a file becomes without its rows at erased places."""
-
-    files: list[TableFile]
-    removed: int
-
-
 def applied(table: Numbered | None) -> int:
     """Up to which erasure a table was swept."""
     return 0 if table is None else table.transaction_version(ERASURE) or 0
@@ -363,14 +346,8 @@ def applied(table: Numbered | None) -> int:
 def counted(location: str, erased: Erased) -> int:
     """How many rows of a table stand at erased places."""
     table = open_table(location)
-    if table is None:
-        return 0
-    return sum(
-        int(erased.mask(rows).sum())
-        for path, file in _files(table).items()
-        if erased.may_have(file.stats)
-        for rows in _place_rows(location, path)
-    )
+    files = added_files(table) if table is not None else []
+    return sum(_count(location, one["path"], erased) for one in files if erased.may_have(one))
 
 
 Lock = Callable[[], AbstractContextManager[None]]
@@ -398,14 +375,14 @@ def sweep(location: str, erased: Erased, lock: Lock | None = None) -> int:
     removed = 0
     for _ in range(_ATTEMPTS):
         table.update_incremental()
-        for path, file in _files(table).items():
-            if path not in looked_at and erased.may_have(file.stats):
-                removed += _rewrite(location, held, table, path, file, erased)
-            looked_at.add(path)
+        for file in added_files(table):
+            if file["path"] not in looked_at and erased.may_have(file):
+                removed += _rewrite(location, held, table, file, erased)
+            looked_at.add(file["path"])
         with held():
             table.update_incremental()
             # Others may have merged files meanwhile, and not yet have looked for erasures.
-            if set(_files(table)) <= looked_at and commit_unless_changed(
+            if _paths(table) <= looked_at and commit_unless_changed(
                 location, table, [], [erased.mark()], {ERASURE: erased.number}
             ):
                 return removed
@@ -413,84 +390,60 @@ def sweep(location: str, erased: Erased, lock: Lock | None = None) -> int:
 
 
 def _rewrite(
-    location: str, lock: Lock, table: DeltaTable, path: str, file: _File, erased: Erased
+    location: str, lock: Lock, table: DeltaTable, file: Mapping[str, Any], erased: Erased
 ) -> int:
     """Put a file without its rows at erased places in its place, unless it is gone by then."""
-    fresh = _without(location, path, file.partition, erased, file_schema_of(table))
-    if fresh is None:
+    old = described_file(file)
+    fresh, removed = _without(location, old, erased, file_schema_of(table))
+    if not removed:
         return 0
-    now_ms = int(datetime.now(UTC).timestamp() * 1_000)
-    actions: list[AddAction | RemoveAction] = [
-        RemoveAction(path, data_change=True, deletion_timestamp=now_ms)
-    ]
-    actions += add_actions(fresh.files, data_change=True)
+    actions = [*remove_actions([old.name]), *add_actions(fresh, data_change=True)]
     with lock():
         table.update_incremental()
         for _ in range(_ATTEMPTS):
-            if path not in _files(table):
+            if old.name not in _paths(table):
                 break
             if commit_unless_changed(location, table, actions, (), {ERASURE: erased.number}):
-                return fresh.removed
-    remove_files(location, [one.name for one in fresh.files])
+                return removed
+    remove_files(location, [one.name for one in fresh])
     return 0
 
 
 def _without(
-    location: str,
-    name: str,
-    partition: Mapping[str, str | None],
-    erased: Erased,
-    schema: pa.Schema | None = None,
-) -> _Fresh | None:
-    """A file's rows at other places, in files of their own; None where there are no others.
+    location: str, file: TableFile, erased: Erased, schema: pa.Schema | None = None
+) -> tuple[list[TableFile], int]:
+    """A file without its rows at erased places, written anew if it has any, and how many it had.
 
     Args:
         location: the table's directory or URI.
-        name: the file.
-        partition: of which the file is.
+        file: the file.
         erased: the places.
-        schema: the columns of the files of their own; None for those of the file.
+        schema: the columns of the file that is written; None for those of the file.
     """
-    removed = sum(int(erased.mask(rows).sum()) for rows in _place_rows(location, name))
+    removed = _count(location, file.name, erased)
     if not removed:
-        return None
-    system, root = filesystem(location)
-    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
-        kept = (
-            rows.filter(pa.array(~erased.mask(rows)))
-            for read in parquet.iter_batches(batch_size=_READ_ROWS)
-            for rows in [read if schema is None else conform(read, schema)]
-        )
-        files = write_files(location, kept, below=partition_directory(partition))
-        return _Fresh([replace(one, partition=partition) for one in files], removed)
+        return [file], 0
+    kept = (
+        rows.filter(pa.array(~erased.mask(rows)))
+        for read in file_rows(location, file.name)
+        for rows in [read if schema is None else conform(read, schema)]
+    )
+    files = write_files(location, kept, below=partition_directory(file.partition))
+    return [replace(one, partition=file.partition) for one in files], removed
 
 
-def _place_rows(location: str, name: str) -> Iterator[pa.RecordBatch]:
-    system, root = filesystem(location)
-    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
-        prefix = _prefix(parquet.schema_arrow)
-        wanted = [f"{prefix}{one}" for one in PLACES.names]
-        present = [one for one in wanted if one in parquet.schema_arrow.names]
-        yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present)
+def _count(location: str, name: str, erased: Erased) -> int:
+    """How many rows of a file stand at erased places."""
+    columns = [f"{prefix}{one}" for one in PLACES.names for prefix in ("", "_")]
+    return sum(int(erased.mask(rows).sum()) for rows in file_rows(location, name, columns))
 
 
-def _files(table: DeltaTable) -> dict[str, _File]:
-    """A table's files."""
-    return {
-        unquote(one["path"]): _File(
-            {"minValues": one.get("min"), "maxValues": one.get("max")},
-            {name: partition_text(value) for name, value in one.get("partition", {}).items()},
-        )
-        for one in pa.table(table.get_add_actions()).to_pylist()
-    }
+def _paths(table: DeltaTable) -> set[str]:
+    return {one["path"] for one in added_files(table)}
 
 
 def _rows_of(location: str, table: DeltaTable) -> pa.Table:
-    batches: list[pa.RecordBatch] = []
-    system, root = filesystem(location)
-    for path in _files(table):
-        with pq.ParquetFile(f"{root}/{path}", filesystem=system) as parquet:
-            batches += parquet.iter_batches()
+    batches = [rows for path in sorted(_paths(table)) for rows in file_rows(location, path)]
     return pa.Table.from_batches(batches, schema=ERASURES)
 
 
@@ -500,44 +453,6 @@ def _applied(number: int) -> Transaction:
 
 def _prefix(schema: pa.Schema) -> str:
     return "_" if "_index" in schema.names else ""
-
-
-def _listed(rows: pa.Table, name: str) -> list[Any]:
-    column = rows.column(name)
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64()).fill_null(_UNKNOWN).to_pylist()
-    return column.to_pylist()
-
-
-def _numbers(rows: pa.RecordBatch, name: str) -> _Numbers:
-    """A column as numbers, times in microseconds; none of it is known where it is not there."""
-    if name not in rows.schema.names:
-        return np.full(rows.num_rows, _UNKNOWN, np.int64)
-    column = rows.column(name)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(_TIME)
-    values = column.cast(pa.int64()).fill_null(_UNKNOWN)
-    return np.asarray(values.to_pylist(), np.int64)
-
-
-def _within(group: _Group, indexes: _Numbers, received: _Numbers, created: _Numbers) -> Flags:
-    """Which places are in one of the ranges."""
-    at = np.maximum(np.searchsorted(group.starts, indexes, "right") - 1, 0)
-    inside = (group.starts[at] <= indexes) & (indexes < group.untils[at])
-    during = (group.first_at[at] <= received) & (received <= group.last_at[at])
-    both_known = (created != _UNKNOWN) & (group.created_at != _UNKNOWN)
-    return inside & np.where(both_known, created == group.created_at, during)
-
-
-def _merged(spans: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    merged: list[tuple[int, int, int, int]] = []
-    for start, until, first_at, last_at in sorted(spans):
-        if merged and start < merged[-1][1]:
-            first, end, low, high = merged[-1]
-            merged[-1] = (first, max(end, until), min(low, first_at), max(high, last_at))
-        else:
-            merged.append((start, until, first_at, last_at))
-    return merged
 
 
 def _user() -> str:

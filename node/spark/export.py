@@ -17,86 +17,37 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
-from rillnode.node.spark.fetching import fetch_ranges
 from rillnode.node.spark.files import locked, replace_file
-from rillnode.node.spark.job_config import read_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.job_stop import stop_on_signals, watch_stdin
-from rillnode.node.spark.offset import Offset, of_streams
-from rillnode.node.spark.offsets import Range, check_ends, ranges_between
+from rillnode.node.spark.job_config import ExportConfig, read_config
+from rillnode.node.spark.jobs import add_stdin, run_job
+from rillnode.node.spark.offsets import Offset, Range, check_ends, of_streams, ranges_between
 from rillnode.node.spark.range_files import list_files, write_range
-from rillnode.node.spark.ranges import ClientOptions, ask
+from rillnode.node.spark.ranges import ask, fetch_ranges
 
 FILE_BYTES_MAX: Final = 16_777_216
 """About the size of a file: what the job holds in memory of it. Own choice."""
 LOCK_SECONDS: Final = 60.0
 
 
-class ExportConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An export's configuration.
-
-    Attributes:
-        sink: name of the node's sink.
-        url: the node's Noise listener, `noise://host:port`.
-        node_identity: the node's Ed25519 identity, hex.
-        key_file: path of the job's own key.
-        directory: where the files go.
-        bytes_max: as many bytes of files may lie there.
-        work_dir: local directory for the job itself.
-        trigger_seconds: how often new entries are looked for.
-        client: `module:function` that connects to the node; empty for rillnode's own.
-    """
-
-    sink: str
-    url: str
-    node_identity: str
-    key_file: str
-    directory: str
-    bytes_max: Annotated[int, msgspec.Meta(gt=0)]
-    work_dir: str
-    trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    client: str = ""
-
-    @property
-    def client_options(self) -> ClientOptions:
-        """How to reach the node's sink."""
-        return ClientOptions(
-            url=self.url,
-            node_identity=self.node_identity,
-            key_file=self.key_file,
-            sink=self.sink,
-            client=self.client,
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the export until it is told to stop; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rillnode.node.spark.export",
-        description="Write a node's streams to files for a cluster that cannot reach it.",
-    )
-    parser.add_argument("config", type=Path, help="the export's configuration, JSON")
-    parser.add_argument("--watch-stdin", action="store_true", help="stop when standard input ends")
-    options = parser.parse_args(arguments)
-    stop = threading.Event()
-    if options.watch_stdin:
-        watch_stdin(stop)
-    stop_on_signals(stop)
+    text = "Write a node's streams to files for a cluster that cannot reach it."
+    return run_job("rillnode.node.spark.export", text, _run, arguments, add_stdin)
+
+
+def _run(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
     try:
         config = read_config(options.config, ExportConfig)
         with locked(Path(config.work_dir) / "job.lock", seconds=LOCK_SECONDS):
             Export(config).run(stop)
     except (RillnodeError, OSError) as error:
-        print(f"{FAILURE_PREFIX}{error}", file=sys.stderr, flush=True)
-        return _exit_code(error)
-    return 0
+        return str(error), _exit_code(error)
+    return "", 0
 
 
 class Export:

@@ -5,17 +5,20 @@ no part of PySpark; there its tasks read with pyarrow, as all our formats do.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA
+
+BRONZE_STRUCT: Final = from_arrow_schema(BRONZE_SCHEMA)
+SILVER_STRUCT: Final = from_arrow_schema(SILVER_SCHEMA)
 
 
 def frame_of(session: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
@@ -37,9 +40,7 @@ def _reader(
     def read(names: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in names:
             for uri in cast("list[str]", batch.column("uri").to_pylist()):
-                system, path = filesystem(uri)
-                with pq.ParquetFile(path, filesystem=system) as parquet:
-                    for rows in parquet.iter_batches():
-                        yield conform(rows, schema)
+                for rows in file_rows(uri):
+                    yield conform(rows, schema)
 
     return read

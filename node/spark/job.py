@@ -2,11 +2,8 @@
 
     python -m rillnode.node.spark.job CONFIG.json [--available-now] [--watch-stdin]
 
-SIGTERM and SIGINT let the running batch finish and end the job with exit code 0; so does the end
-of standard input with `--watch-stdin`, which is how the job notices that its node is gone.
-Errors end it with one line on standard error and exit code 2 (configuration), 3 (what passes: the
-node or the store of the tables is not reached, or the machine is too busy to start Spark's
-processes) or 1. The same file runs under `spark-submit` with `"master": null`.
+`jobs.py` says how it is stopped and how it ends. The same file runs under `spark-submit` with
+`"master": null`.
 """
 
 import argparse
@@ -16,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Protocol
 
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -24,25 +21,30 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.spark import bronze, landing
 from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
-from rillnode.node.spark.derived import Derived
+from rillnode.node.spark.derived import LAG_SECONDS, Derived
 from rillnode.node.spark.erasing import Lake, Sweeps
+from rillnode.node.spark.explaining import check_places, explain_end
 from rillnode.node.spark.files import absolute
 from rillnode.node.spark.function_query import function_tables
-from rillnode.node.spark.job_config import JobConfig, load_job_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX, quiet_stderr
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
-from rillnode.node.spark.lag import LAG_SECONDS
+from rillnode.node.spark.job_config import JobConfig, read_config
+from rillnode.node.spark.jobs import (
+    DRAIN_SECONDS,
+    add_bounds,
+    quiet_stderr,
+    run_job,
+    say,
+    stop_on_signals,
+)
 from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
 from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.places import check_places, explain_end
 from rillnode.node.spark.planning import save
 from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
 from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
-from rillnode.node.spark.views.running import Duties, typed_views
+from rillnode.node.spark.views.running import typed_views
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = (0.25, 1.0)
@@ -53,36 +55,22 @@ _PROGRESS_SECONDS: Final = 5.0
 text where there are many streams, most of which say nothing for most of the time."""
 
 
-class _Made(NamedTuple):
-    """The tables that the job makes of bronze."""
+class _Made(Protocol):
+    """Tables that the job makes of bronze."""
 
-    derived: Derived | None
-    typed: TypedTables | None
-    views: Duties | None
-    functions: Duties | None
-
-    def report(self) -> dict[str, dict[str, object]]:
-        """The state of every table."""
-        parts = [one.report() for one in self if one is not None]
-        return {name: part for one in parts for name, part in one.items()}
+    def start(self) -> None: ...
+    def run_once(self) -> None: ...
+    def finish(self, deadline: float) -> None: ...
+    def report(self) -> dict[str, dict[str, object]]: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job until it is told to stop; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rillnode.node.spark.job",
-        description="Land a node's streams in a Delta table.",
-    )
-    parser.add_argument("config", type=Path, help="the job's configuration, JSON")
-    parser.add_argument(
-        "--available-now", action="store_true", help="run until the present ends and stop"
-    )
-    parser.add_argument("--watch-stdin", action="store_true", help="stop when standard input ends")
-    options = parser.parse_args(arguments)
-    stop = threading.Event()
-    if options.watch_stdin:
-        watch_stdin(stop)
-    stop_on_signals(stop)
+    text = "Land a node's streams in a Delta table."
+    return run_job("rillnode.node.spark.job", text, _run_alone, arguments, add_bounds)
+
+
+def _run_alone(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
     with quiet_stderr(), ExitStack() as opened:
 
         def spark(config: JobConfig) -> SparkSession:
@@ -96,10 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
             return session
 
-        text, code = run(options.config, stop, spark, available_now=options.available_now)
-    if text:
-        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
-    return code
+        return run(options.config, stop, spark, available_now=options.available_now)
 
 
 def run(
@@ -122,7 +107,7 @@ def run(
     """
     places: tuple[str, ...] = ()
     try:
-        config = load_job_config(config_file)
+        config = read_config(config_file, JobConfig)
         places = config.places
         check_places(places)
         with own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS):
@@ -149,10 +134,11 @@ def _run(
     drain_file.parent.mkdir(parents=True, exist_ok=True)
     drain_file.unlink(missing_ok=True)
     for text in check_stores(config.locations):
-        print(text, file=sys.stderr, flush=True)
+        say(text)
     upgrade_tables([config.table_dir])
-    if done := leave_overtaken(absolute(config.table_dir), absolute(config.checkpoint_dir)):
-        print(done, file=sys.stderr, flush=True)
+    bronze_dir = absolute(config.table_dir)
+    if done := leave_overtaken(bronze_dir, absolute(config.checkpoint_dir)):
+        say(done)
     session = spark(config)
     try:
         if not stop.is_set():
@@ -161,22 +147,21 @@ def _run(
             derived = None if tables is None else Derived(session, tables, drain_file)
             typed = TypedTables(
                 config.typed,
-                absolute(config.table_dir),
+                bronze_dir,
                 on_spark(session),
                 tasks_max=session.sparkContext.defaultParallelism,
                 trigger_seconds=config.trigger_seconds,
             )
-            views = typed_views(config.views, config.typed)
-            functions = function_tables(session, config)
-            made = _Made(derived, typed, views, functions)
-            _follow(query, config, stop, drain_file, None if available_now else made)
-            if available_now and not stop.is_set():
+            others = (typed_views(config.views, config.typed), function_tables(session, config))
+            made: list[_Made] = [*([derived] if derived else []), typed, *others]
+            if not available_now:
+                _follow(query, config, stop, drain_file, made, derived, typed)
+                return
+            _follow(query, config, stop, drain_file, [], None, None)
+            if not stop.is_set():
                 drain_file.unlink(missing_ok=True)  # it has ended bronze's query
-                if derived:
-                    derived.run_once()
-                typed.run_once()
-                views.run_once()
-                functions.run_once()
+                for one in made:
+                    one.run_once()
     finally:
         drain_file.unlink(missing_ok=True)
 
@@ -212,52 +197,36 @@ def _follow(
     config: JobConfig,
     stop: threading.Event,
     drain_file: Path,
-    made: _Made | None,
+    made: Sequence[_Made],
+    derived: Derived | None,
+    typed: TypedTables | None,
 ) -> None:
     """Report on the query until it ends; when told to stop, let it finish its batch."""
-    derived = None if made is None else made.derived
-    reporter = _Reporter(query, config, made or _Made(None, None, None, None))
-    maintenance = Maintenance(absolute(config.table_dir), config.compact_commits)
-    sweeps = Sweeps(
-        Lake(bronze=absolute(config.table_dir), derived=config.derived, typed=config.typed)
-    )
-    if derived is not None:
-        derived.start()
-    if made is not None and made.typed is not None:
-        made.typed.start()
-    others = () if made is None else (made.views, made.functions)
-    for one in others:
-        if one is not None:
-            one.start()
+    reporter = _Reporter(query, config, made, derived)
+    bronze_dir = absolute(config.table_dir)
+    maintenance = Maintenance(bronze_dir, config.compact_commits)
+    sweeps = Sweeps(Lake(bronze=bronze_dir, derived=config.derived, typed=config.typed))
+    for one in made:
+        one.start()
     least, most = _POLL_SECONDS
     poll = min(most, max(least, config.trigger_seconds / 5))
     while query.isActive and not stop.wait(poll):
         present = reporter.table.open()
-        if reporter.look(present) and made is not None and made.typed is not None:
-            made.typed.tell()
-        done = maintenance.step(present) if present is not None else None
-        if done:
-            _say(done)
-        sweeps.step(time.monotonic(), _say)
+        if reporter.look(present) and typed is not None:
+            typed.tell()
+        if present is not None and (done := maintenance.step(present)):
+            say(done)
+        sweeps.step(time.monotonic(), say)
         if derived is not None:
             derived.step()
     drain_file.touch()
     deadline = time.monotonic() + DRAIN_SECONDS
     if query.isActive:
         _drain(query, deadline)
-    if derived is not None:
-        derived.finish(deadline)
-    if made is not None and made.typed is not None:
-        made.typed.finish(deadline)
-    for one in others:
-        if one is not None:
-            one.finish(deadline)
+    for one in made:
+        one.finish(deadline)
     query.awaitTermination()  # raises what the query has failed with
     reporter.step()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _drain(query: StreamingQuery, deadline: float) -> None:
@@ -274,11 +243,18 @@ class _Reporter:
     idle stream's last batch would never count as read.
     """
 
-    def __init__(self, query: StreamingQuery, config: JobConfig, made: _Made) -> None:
+    def __init__(
+        self,
+        query: StreamingQuery,
+        config: JobConfig,
+        made: Sequence[_Made],
+        derived: Derived | None,
+    ) -> None:
         self.table = Table(absolute(config.table_dir), query.id)
         self._query = query
         self._config = config
         self._made = made
+        self._derived = derived
         self._batch: Batch | None = None
         self._lag_at = self._progress_at = self._news_until = 0.0
         self._version: int | None = None
@@ -310,7 +286,7 @@ class _Reporter:
             self._report(read_progress(progress))
 
     def _report(self, batch: Batch) -> None:
-        parts = self._made.report()
+        parts = {name: part for one in self._made for name, part in one.report().items()}
         if (batch, parts) == (self._batch, self._parts):
             return
         if batch != self._batch:
@@ -319,7 +295,7 @@ class _Reporter:
         present = self.table.open()
         report["entries_lost_total"] = 0 if present is None else bronze.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
-            print(f"entries lost before they were read: {report['entries_lost']}", file=sys.stderr)
+            say(f"entries lost before they were read: {report['entries_lost']}")
         ask(self._config.client_options, lambda client: client.report({**report, **parts}))
         self._batch, self._parts = batch, parts
 
@@ -330,7 +306,7 @@ class _Reporter:
             save(self._config.client_options, batch.end)
 
     def _watch_lag(self) -> None:
-        tables, derived = self._config.derived, self._made.derived
+        tables, derived = self._config.derived, self._derived
         if derived is None or tables is None or time.monotonic() < self._lag_at:
             return
         self._lag_at = time.monotonic() + LAG_SECONDS

@@ -1,17 +1,22 @@
-"""Defines a Spark job's configuration: one JSON document, by the node or by hand."""
+"""Defines the configurations of jobs: one JSON document each, of the node's own or by hand."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.files import local_path
-from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.config import Config
+from rillnode.node.spark.config import FilesSink, Sink, SparkSink, TableSink
+from rillnode.node.spark.files import absolute, local_path, replace_file
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.table_config import TypedTable, tables_of
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
+from rillnode.node.spark.view_config import ViewTable, views_of
+from rillnode.node.spark.views import SILVER
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -142,8 +147,8 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.dir and f"{self.dir}_rejects"
 
 
-class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all jobs that land tables have; file names are absolute or relative to where they start.
+class NodeJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all jobs of sinks have; file names are absolute or relative to where they start.
 
     Attributes:
         sink: name of the node's sink.
@@ -153,15 +158,8 @@ class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         node_identity: the node's Ed25519 identity, hex; of several nodes all, separated by commas;
             not for files.
         key_file: path of the job's own key; not for files.
-        table_dir: directory or URI of the Delta table.
-        work_dir: local directory for temporary files and log settings.
-        trigger_seconds: a micro-batch begins at most this often.
-        batch_rows_max: entries per micro-batch.
-        fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
-            entries were trimmed before they were read.
-        compact_commits: small files are merged after this many commits; 0 never.
-        typed: the typed tables that are made of this one.
-        views: the views of typed tables.
+        work_dir: local directory for the job itself.
+        trigger_seconds: new entries are looked for at most this often.
         client: `module:function` that connects to the node; empty for rillnode's own.
     """
 
@@ -169,27 +167,9 @@ class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     url: str
     node_identity: str = ""
     key_file: str = ""
-    table_dir: str
     work_dir: str
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    batch_rows_max: Positive = 100_000
-    fail_on_data_loss: bool = False
-    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
-    typed: tuple[TypedConfig, ...] = ()
-    views: tuple[ViewConfig, ...] = ()
     client: str = ""
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """Where all tables lie."""
-        views = (one.dir for one in self.views)
-        typed = (one.place for one in self.typed if one.place)
-        return (self.table_dir, *typed, *views)
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """What must be writable."""
-        return self.locations
 
     @property
     def client_options(self) -> ClientOptions:
@@ -201,6 +181,46 @@ class TableJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             sink=self.sink,
             client=self.client,
         )
+
+
+class ExportConfig(NodeJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The configuration of the job of a sink into files.
+
+    Attributes:
+        directory: where the files go.
+        bytes_max: as many bytes of files may lie there.
+    """
+
+    directory: str
+    bytes_max: Positive
+
+
+class TableJobConfig(NodeJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all jobs that land tables have.
+
+    Attributes:
+        table_dir: directory or URI of the Delta table.
+        batch_rows_max: entries per micro-batch.
+        fail_on_data_loss: end with an error, instead of writing a row of kind `gap`, where
+            entries were trimmed before they were read.
+        compact_commits: small files are merged after this many commits; 0 never.
+        typed: the typed tables that are made of this one.
+        views: the views of typed tables.
+    """
+
+    table_dir: str
+    batch_rows_max: Positive = 100_000
+    fail_on_data_loss: bool = False
+    compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    typed: tuple[TypedConfig, ...] = ()
+    views: tuple[ViewConfig, ...] = ()
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Where all tables lie, which must be writable."""
+        views = (one.dir for one in self.views)
+        typed = (one.place for one in self.typed if one.place)
+        return (self.table_dir, *typed, *views)
 
 
 class PythonJobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -277,11 +297,6 @@ class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only
 _Config = TypeVar("_Config", bound=msgspec.Struct)
 
 
-def load_job_config(path: Path) -> JobConfig:
-    """Read a Spark job's configuration, as `read_config` does."""
-    return read_config(path, JobConfig)
-
-
 def read_config(path: Path, kind: type[_Config]) -> _Config:
     """Read a job's configuration.
 
@@ -296,6 +311,127 @@ def read_config(path: Path, kind: type[_Config]) -> _Config:
 
 def save_job_config(config: msgspec.Struct, path: Path) -> None:
     """Write a configuration, whole or not at all."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
-    fresh.replace(path)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(config), indent=2))
+
+
+AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
+
+
+def job_config(
+    config: Config, table: Sink, identity: str, address: str, key_file: Path, work_dir: Path
+) -> AnyJobConfig:
+    """The configuration of a sink's job, from the node's.
+
+    Args:
+        config: the node's.
+        table: the sink.
+        identity: the node's Ed25519 identity, hex.
+        address: `host:port` of its Noise listener.
+        key_file: the job's key.
+        work_dir: where its files go.
+    """
+    host, _, port = address.rpartition(":")
+    # A listener on all addresses is reached on this machine's own.
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    told: dict[str, Any] = {
+        "sink": table.name,
+        "url": f"noise://{host}:{port}",
+        "node_identity": identity,
+        "key_file": str(key_file.absolute()),
+        "work_dir": str(work_dir.absolute()),
+        "trigger_seconds": table.trigger_seconds,
+    }
+    if isinstance(table, FilesSink):
+        return ExportConfig(
+            **told, directory=str(table.directory.absolute()), bytes_max=table.bytes_max
+        )
+    told |= {
+        "table_dir": absolute(table.table_dir),
+        "batch_rows_max": table.batch_rows_max,
+        "typed": typed_configs(config, table),
+        "views": tuple(
+            view_config(one) for one in views_of(config, table.name) if one.of != SILVER
+        ),
+    }
+    if not isinstance(table, SparkSink):
+        return PythonJobConfig(**told)
+    return JobConfig(
+        **told,
+        checkpoint_dir=str(table.checkpoint_path.absolute()),
+        master=table.master,
+        driver_memory=table.driver_memory,
+        derived=derived_config(config, table),
+        modules=table.modules,
+    )
+
+
+def application_config(job: JobConfig, name: str, work_dir: Path) -> ApplicationConfig:
+    """The configuration of the application that runs a job, and others with the same settings."""
+    return ApplicationConfig(
+        name=name,
+        work_dir=str(work_dir.absolute()),
+        master=str(job.master),
+        driver_memory=job.driver_memory,
+    )
+
+
+def derived_config(config: Config, table: TableSink) -> DerivedConfig | None:
+    """What is made of a sink's table but typed tables and their views; None for nothing."""
+    if not isinstance(table, SparkSink):
+        return None
+    checkpoint = table.silver_checkpoint_path
+    if table.silver_dir is None or checkpoint is None:
+        return None
+    views = (one for one in views_of(config, table.name) if one.of == SILVER)
+    return DerivedConfig(
+        bronze_dir=absolute(table.table_dir),
+        silver_dir=absolute(table.silver_dir),
+        gold_dir=None if table.gold_dir is None else absolute(table.gold_dir),
+        checkpoint_dir=str(checkpoint.absolute()),
+        consumer=f"sink/{table.name}",
+        duplicate_seconds=table.duplicate_seconds,
+        trigger_seconds=table.trigger_seconds,
+        batch_rows_max=table.batch_rows_max,
+        views=tuple(map(view_config, views)),
+    )
+
+
+def view_config(view: ViewTable) -> ViewConfig:
+    """A view for its sink's job, from the node's configuration."""
+    return ViewConfig(
+        name=view.called,
+        sql=view.sql,
+        slot=view.slot,
+        dir=absolute(view.dir),
+        of="" if view.of == SILVER else view.of,
+    )
+
+
+def typed_configs(config: Config, sink: TableSink) -> tuple[TypedConfig, ...]:
+    """The typed tables of a sink's job, from the node's configuration."""
+    return tuple(typed_config(one, sink) for one in tables_of(config, sink.name))
+
+
+def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
+    """A typed table of a sink's job, from the node's configuration."""
+    catalog = table.catalog
+    return TypedConfig(
+        name=table.called,
+        streams=table.streams,
+        dir="" if table.dir is None else absolute(table.dir),
+        table="" if catalog is None else catalog.table,
+        catalog=None
+        if catalog is None
+        else CatalogConfig(
+            name=catalog.name,
+            type=catalog.type,
+            uri=catalog.url,
+            warehouse=catalog.warehouse or "",
+        ),
+        source=table.source,
+        evolve=table.evolve,
+        reject=table.reject,
+        expect=table.expectations,
+        layout=table.layout,
+        batch_rows_max=sink.batch_rows_max,
+    )

@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
@@ -30,26 +31,20 @@ from rillnode.node.spark.checkpoint import batch_offset, forget, query_id
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.delta_sink import DeltaStreamWriter, FilesWritten, writer_locations
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.offsets import Offset
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.source import RangeStreamReader
-from rillnode.node.spark.structs import BRONZE_STRUCT, spark_schema
-from rillnode.node.spark.tables import Column, arrow_schema
+from rillnode.node.spark.tables import schema_of
 
 FORMAT: Final = "rillnode-landing"
 _TABLE: Final = "the checkpoint of a landing"
 
-_FILE_COLUMNS: Final = (
-    Column("name", pa.string()),
-    Column("size", pa.int64()),
-    Column("rows", pa.int64()),
-    Column("data_bytes", pa.int64()),
-    Column("entries_lost", pa.int64()),
-    Column("stats", pa.string()),
+_FILE_SCHEMA: Final = schema_of(
+    name="text", size="long", rows="long", data_bytes="long", entries_lost="long", stats="text"
 )
-_FILE_SCHEMA: Final = arrow_schema(_FILE_COLUMNS)
-FILE_STRUCT: Final = spark_schema(_FILE_COLUMNS)
+FILE_STRUCT: Final = from_arrow_schema(_FILE_SCHEMA)
 """A `TableFile` as a row; its statistics tell which streams and indexes it holds."""
 
 

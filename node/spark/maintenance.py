@@ -10,32 +10,31 @@ The merged files stay for some days for who reads an older version of the table;
 removed, and with them what failed tasks left.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from typing import Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
-from rillnode.node.spark.delta import add_actions, commit_unless_changed, upgrade_statistics
+from rillnode.node.spark.delta import (
+    add_actions,
+    commit_unless_changed,
+    remove_actions,
+    upgrade_statistics,
+)
 from rillnode.node.spark.parquet import (
-    filesystem,
+    described_file,
+    file_rows,
     partition_directory,
-    partition_text,
     remove_files,
     write_files,
 )
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import file_schema_of
+from rillnode.node.spark.statistics import added_files, file_schema_of
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256
 KEEP_HOURS: Final = 168
-_READ_ROWS: Final = 8_192
 _ATTEMPTS: Final = 10
 
 
@@ -102,20 +101,20 @@ class Maintenance:
         table.update_incremental()
         if not set(files) <= set(live_files(table)):
             return _taken(files)
-        rows = _read(self._location, files, file_schema_of(table))
+        schema = file_schema_of(table)
+        # Files may be older than the last columns of the table.
+        rows = (
+            conform(rows, schema) for file in files for rows in file_rows(self._location, file.path)
+        )
         partition = dict(files[0].partition)
         merged = [
             replace(one, partition=partition)
             for one in write_files(self._location, rows, below=partition_directory(partition))
         ]
-        actions: list[AddAction | RemoveAction] = [
-            RemoveAction(file.path, data_change=False, deletion_timestamp=_now_ms())
-            for file in files
-        ]
+        removed = remove_actions([file.path for file in files], data_change=False)
+        actions = removed + add_actions(merged, data_change=False)
         for _ in range(_ATTEMPTS):
-            if commit_unless_changed(
-                self._location, table, actions + add_actions(merged, data_change=False)
-            ):
+            if commit_unless_changed(self._location, table, actions):
                 return f"merged {len(files)} files of the table into {len(merged)}"
             if not set(files) <= set(live_files(table)):
                 break
@@ -136,15 +135,10 @@ class Maintenance:
 
 def live_files(table: DeltaTable) -> list[LiveFile]:
     """The files of the table's present version, in the order in which they were added."""
-    rows: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
     files = [
-        LiveFile(
-            unquote(row["path"]),
-            row["size_bytes"],
-            row["modification_time"],
-            tuple((name, partition_text(one)) for name, one in row.get("partition", {}).items()),
-        )
-        for row in rows
+        LiveFile(one.name, one.size, row["modification_time"], tuple(one.partition.items()))
+        for row in added_files(table)
+        for one in [described_file(row)]
     ]
     return sorted(files, key=lambda file: (file.added_at, file.path))
 
@@ -178,18 +172,5 @@ def _is_foreign(file: LiveFile) -> bool:
     return "-c000." in file.path
 
 
-def _read(location: str, files: list[LiveFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of files that may be older than the last columns of the table."""
-    system, root = filesystem(location)
-    for file in files:
-        with pq.ParquetFile(f"{root}/{file.path}", filesystem=system) as parquet:
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
-                yield conform(rows, schema)
-
-
 def _taken(files: list[LiveFile]) -> str:
     return f"nothing is left to merge of {len(files)} files"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,7 +6,7 @@ of indexes and times.
 
 import datetime
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,16 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rillnode.node.spark.field_metadata import with_field_ids
 from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.schema_upgrade import conform, with_field_ids
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432
 HELD_BYTES_MAX: Final = 134_217_728
 """Bytes of rows that are held in memory until they are parted."""
+_READ_ROWS: Final = 4_096
 _SHORT_TEXTS: Final = ("stream", "kind")
+_SAMPLE: Final = 1_000
+"""Values of a column that tell whether its values repeat."""
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -164,16 +166,51 @@ def partition_directory(partition: Mapping[str, str | None]) -> str:
     )
 
 
+def described_file(file: Mapping[str, Any]) -> TableFile:
+    """A file that a table has, of one of its `added_files`; without its statistics."""
+    parts: dict[str, Any] = file.get("partition", {})
+    return TableFile(
+        name=file["path"],
+        size=file["size_bytes"],
+        rows=file.get("num_records") or 0,
+        data_bytes=0,
+        entries_lost=0,
+        stats="",
+        partition={name: partition_text(value) for name, value in parts.items()},
+    )
+
+
 def describe_file(table: str, name: str) -> TableFile:
     """What a commit says of a file that another process has written to the table's directory."""
     system, root = filesystem(table)
     path = f"{root}/{name}"
     with pq.ParquetFile(path, filesystem=system) as parquet:
         schema = parquet.schema_arrow
-        figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
-        for batch in parquet.iter_batches(columns=_present(parquet, figures.wanted)):
-            figures.add(pa.Table.from_batches([batch]))
+    figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
+    for batch in file_rows(table, name, figures.wanted):
+        figures.add(pa.Table.from_batches([batch]))
     return figures.file(name, system.get_file_info(path).size)
+
+
+def file_rows(
+    location: str, name: str = "", columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file.
+
+    Args:
+        location: the table's directory or URI; or the file's, without a name.
+        name: its path below the table's directory.
+        columns: the columns that are needed, of those that it has; None for all.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    system, root = filesystem(location)
+    with pq.ParquetFile(f"{root}/{name}" if name else root, filesystem=system) as parquet:
+        names = parquet.schema_arrow.names
+        present = None if columns is None else [one for one in names if one in columns]
+        # Threads take twice the processor time, and other tasks have the other cores.
+        yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present, use_threads=False)
 
 
 def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
@@ -182,24 +219,17 @@ def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
     Raises:
         FileNotFoundError: it is no longer there.
     """
-    system, root = filesystem(table)
     columns = ranged_columns(schema)
     statistics = FileStatistics(columns)
     wanted = pa.schema([schema.field(name) for name in columns])
-    with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
-        for batch in parquet.iter_batches(columns=_present(parquet, columns)):
-            statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
+    for batch in file_rows(table, name, columns):
+        statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
     return statistics.to_json()
 
 
 def is_typed(schema: pa.Schema) -> bool:
     """Whether files have the columns of people's own, whose names and types may be any."""
     return "_stream" in schema.names
-
-
-def _present(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[str]:
-    names = set(parquet.schema_arrow.names)
-    return [name for name in columns if name in names]
 
 
 def remove_files(table: str, names: Iterable[str]) -> None:
@@ -230,13 +260,8 @@ class _OpenFile:
         self._root, self._depth = root, len(below.split("/")) if below else 0
         system.create_dir(self._path.rpartition("/")[0], recursive=True)
         self._stream = system.open_output_stream(self._path)
-        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
-        short: list[str] | bool = [name for name in _SHORT_TEXTS if name in schema.names]
-        if is_typed(schema):
-            short = True
-        self._writer = pq.ParquetWriter(
-            self._stream, schema, compression="zstd", use_dictionary=short, write_statistics=short
-        )
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
         self._figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
 
     @property
@@ -246,13 +271,16 @@ class _OpenFile:
     def write(self, batches: list[pa.RecordBatch]) -> None:
         """Write one row group."""
         rows = pa.Table.from_batches(batches)
+        if self._writer is None:
+            self._writer = self._begun(batches[0])
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._figures.add(rows)
 
     def discard(self) -> None:
         """Remove what is written: on a full disk it would take the room that is made."""
         with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         with suppress(OSError):
             self._stream.close()
         with suppress(OSError):
@@ -260,7 +288,8 @@ class _OpenFile:
 
     def finish(self) -> TableFile:
         """Close the file and make it durable."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         size = self.written_bytes
         self._stream.close()
         if isinstance(self._system, fs.LocalFileSystem):
@@ -268,6 +297,45 @@ class _OpenFile:
             # The directories that it is in may be new, too.
             sync_files([path, *list(path.parents)[: self._depth]])
         return self._figures.file(self._name, size)
+
+    def _begun(self, rows: pa.RecordBatch) -> pq.ParquetWriter:
+        """The writer of rows like these."""
+        # Payloads rarely repeat: a dictionary and minima of them would cost time for nothing.
+        short: list[str] | bool = [name for name in _SHORT_TEXTS if name in self._schema.names]
+        repeating = short
+        if is_typed(self._schema):
+            short, repeating = True, list(_repeating(rows))
+        return pq.ParquetWriter(
+            self._stream,
+            self._schema,
+            compression="zstd",
+            use_dictionary=repeating,
+            write_statistics=short,
+        )
+
+
+def _repeating(rows: pa.RecordBatch) -> Iterator[str]:
+    """The columns whose values repeat, for which alone a dictionary is worth its time."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for path, values in _leaves(name, column):
+            sample = values.slice(0, _SAMPLE)
+            if 2 * len(pc.unique(sample)) <= len(sample):
+                yield path
+
+
+def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The columns of a file that one of rows becomes, by their paths in it."""
+    match values:
+        case pa.StructArray():
+            for at, one in enumerate(values.type):
+                yield from _leaves(f"{path}.{one.name}", values.field(at))
+        case pa.MapArray():
+            yield from _leaves(f"{path}.key_value.key", values.keys)
+            yield from _leaves(f"{path}.key_value.value", values.items)
+        case pa.ListArray():
+            yield from _leaves(f"{path}.list.element", values.values)
+        case _:
+            yield path, values
 
 
 class _Figures:

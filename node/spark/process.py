@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,34 +26,23 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.ports import JobLauncher, JobProcess
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
-from rillnode.node.spark.catalog_config import Catalog
-from rillnode.node.spark.config import (
-    FilesSink,
-    SparkSink,
-    TableSink,
-    TypedTable,
-    ViewTable,
-    application_of,
-    sinks_of,
-    tables_of,
-    views_of,
-)
-from rillnode.node.spark.export import ExportConfig
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.config import application_of, sinks_of
 from rillnode.node.spark.job_config import (
+    AnyJobConfig,
     ApplicationConfig,
-    CatalogConfig,
     Command,
-    DerivedConfig,
     Ended,
+    ExportConfig,
     JobConfig,
     PythonJobConfig,
-    TypedConfig,
-    ViewConfig,
+    application_config,
+    job_config,
     save_job_config,
 )
-from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.views import SILVER
+from rillnode.node.spark.jobs import FAILURE_PREFIX
+
+if TYPE_CHECKING:
+    from rillnode.node.spark.sinks import Sinks
 
 COMMANDS: Final[dict[type, Sequence[str]]] = {
     JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
@@ -62,7 +51,6 @@ COMMANDS: Final[dict[type, Sequence[str]]] = {
 }
 """What runs a job, by the type of its configuration."""
 APPLICATION_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.application")
-AnyJobConfig = JobConfig | PythonJobConfig | ExportConfig
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
 WORDS_BYTES_MAX: Final = 16_384
@@ -72,16 +60,8 @@ SESSION_END_SECONDS: Final = 10.0
 SESSION_POLL_SECONDS: Final = 0.02
 
 
-class Keys(Protocol):
-    """Knows the file of each sink's key."""
-
-    def key_path(self, sink: str) -> Path:
-        """Where a sink's job finds its key."""
-        ...
-
-
 def launcher(
-    config: Config, identity: str, address: str, sinks: Keys, threads: Threads
+    config: Config, identity: str, address: str, sinks: "Sinks", threads: Threads
 ) -> JobLauncher:
     """What starts the jobs of a node's sinks.
 
@@ -100,17 +80,7 @@ def launcher(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> JobProcess:
         table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
-        job: AnyJobConfig
-        if isinstance(table, FilesSink):
-            job = export_config(table, identity, address, key_file, work_dir)
-        else:
-            typed = [typed_config(one, table) for one in tables_of(config, sink)]
-            views = [view_config(one) for one in views_of(config, sink)]
-            paths = (identity, address, key_file, work_dir)
-            if isinstance(table, SparkSink):
-                job = job_config(table, *paths, typed, views)
-            else:
-                job = python_config(table, *paths, typed, views)
+        job = job_config(config, table, identity, address, key_file, work_dir)
         name = application_of(config, sink)
         log = directory / f"{name}.log"
         try:
@@ -124,149 +94,6 @@ def launcher(
             raise no_start(directory, error) from error
 
     return launch
-
-
-def application_config(job: JobConfig, name: str, work_dir: Path) -> ApplicationConfig:
-    """The configuration of the application that runs a job, and others with the same settings."""
-    return ApplicationConfig(
-        name=name,
-        work_dir=str(work_dir.absolute()),
-        master=str(job.master),
-        driver_memory=job.driver_memory,
-    )
-
-
-def job_config(
-    table: SparkSink,
-    identity: str,
-    address: str,
-    key_file: Path,
-    work_dir: Path,
-    typed: Sequence[TypedConfig] = (),
-    views: Sequence[ViewConfig] = (),
-) -> JobConfig:
-    """A Spark sink's job's configuration, from the node's."""
-    return JobConfig(
-        sink=table.name,
-        url=_url(address),
-        node_identity=identity,
-        key_file=str(key_file.absolute()),
-        table_dir=absolute(table.table_dir),
-        checkpoint_dir=str(table.checkpoint_path.absolute()),
-        work_dir=str(work_dir.absolute()),
-        master=table.master,
-        driver_memory=table.driver_memory,
-        trigger_seconds=table.trigger_seconds,
-        batch_rows_max=table.batch_rows_max,
-        derived=derived_config(table, [one for one in views if not one.of]),
-        modules=table.modules,
-        typed=tuple(typed),
-        views=tuple(one for one in views if one.of),
-    )
-
-
-def python_config(
-    table: TableSink,
-    identity: str,
-    address: str,
-    key_file: Path,
-    work_dir: Path,
-    typed: Sequence[TypedConfig] = (),
-    views: Sequence[ViewConfig] = (),
-) -> PythonJobConfig:
-    """A Python sink's job's configuration, from the node's."""
-    return PythonJobConfig(
-        sink=table.name,
-        url=_url(address),
-        node_identity=identity,
-        key_file=str(key_file.absolute()),
-        table_dir=absolute(table.table_dir),
-        work_dir=str(work_dir.absolute()),
-        trigger_seconds=table.trigger_seconds,
-        batch_rows_max=table.batch_rows_max,
-        typed=tuple(typed),
-        views=tuple(one for one in views if one.of),
-    )
-
-
-def export_config(
-    table: FilesSink, identity: str, address: str, key_file: Path, work_dir: Path
-) -> ExportConfig:
-    """The configuration of the job of a sink into files, from the node's."""
-    return ExportConfig(
-        sink=table.name,
-        url=_url(address),
-        node_identity=identity,
-        key_file=str(key_file.absolute()),
-        directory=str(table.directory.absolute()),
-        bytes_max=table.bytes_max,
-        work_dir=str(work_dir.absolute()),
-        trigger_seconds=table.trigger_seconds,
-    )
-
-
-def _url(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    # A listener on all addresses is reached on this machine's own.
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-    return f"noise://{host}:{port}"
-
-
-def derived_config(table: SparkSink, views: Sequence[ViewConfig] = ()) -> DerivedConfig | None:
-    """What is made of a sink's table, from the node's configuration; None for nothing."""
-    checkpoint = table.silver_checkpoint_path
-    if table.silver_dir is None or checkpoint is None:
-        return None
-    return DerivedConfig(
-        bronze_dir=absolute(table.table_dir),
-        silver_dir=absolute(table.silver_dir),
-        gold_dir=None if table.gold_dir is None else absolute(table.gold_dir),
-        checkpoint_dir=str(checkpoint.absolute()),
-        consumer=f"sink/{table.name}",
-        duplicate_seconds=table.duplicate_seconds,
-        trigger_seconds=table.trigger_seconds,
-        batch_rows_max=table.batch_rows_max,
-        views=tuple(views),
-    )
-
-
-def view_config(view: ViewTable) -> ViewConfig:
-    """A view for its sink's job, from the node's configuration."""
-    return ViewConfig(
-        name=view.called,
-        sql=view.sql,
-        slot=view.slot,
-        dir=absolute(view.dir),
-        of="" if view.of == SILVER else view.of,
-    )
-
-
-def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
-    """A typed table of a sink's job, from the node's configuration."""
-    catalog = table.catalog
-    return TypedConfig(
-        name=table.called,
-        streams=table.streams,
-        dir="" if table.dir is None else absolute(table.dir),
-        table="" if catalog is None else catalog.table,
-        catalog=None if catalog is None else catalog_config(catalog),
-        source=table.source,
-        evolve=table.evolve,
-        reject=table.reject,
-        expect=table.expectations,
-        layout=table.layout,
-        batch_rows_max=sink.batch_rows_max,
-    )
-
-
-def catalog_config(catalog: Catalog) -> CatalogConfig:
-    """A catalog, from the node's configuration."""
-    return CatalogConfig(
-        name=catalog.name,
-        type=catalog.type,
-        uri=catalog.url,
-        warehouse=catalog.warehouse or "",
-    )
 
 
 def start_job(

@@ -6,8 +6,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from rillnode.node.spark.offset import Offset
-from rillnode.node.spark.offsets import Positions
+from rillnode.node.spark.offsets import Offset, Positions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

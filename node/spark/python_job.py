@@ -20,27 +20,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import bronze
 from rillnode.node.spark.bronze import PYTHON, landed_in, landed_until, overtaken
 from rillnode.node.spark.checkpoint import own_checkpoint
-from rillnode.node.spark.delta import add_actions, committing, open_to_write, summary, sync_log
+from rillnode.node.spark.delta import (
+    add_actions,
+    commit,
+    committing,
+    open_to_write,
+    summary,
+)
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.explaining import FAILURES
+from rillnode.node.spark.explaining import FAILURES, check_places, explain_end
 from rillnode.node.spark.files import absolute, replace_file
 from rillnode.node.spark.job_config import PythonJobConfig, read_config
-from rillnode.node.spark.job_log import FAILURE_PREFIX
-from rillnode.node.spark.job_stop import DRAIN_SECONDS, stop_on_signals, watch_stdin
+from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.offset import Offset, of_streams
-from rillnode.node.spark.offsets import Key, Positions, Range
+from rillnode.node.spark.offsets import Key, Offset, Positions, Range, of_streams
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.places import check_places, explain_end
 from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
 from rillnode.node.spark.progress import Batch, report_of
 from rillnode.node.spark.ranges import ask
@@ -57,34 +60,23 @@ _REPORT_SECONDS: Final = 1.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job until it is told to stop; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rillnode.node.spark.python_job",
-        description="Land a node's streams in Delta tables, without Spark.",
-    )
-    parser.add_argument("config", type=Path, help="the job's configuration, JSON")
-    parser.add_argument(
-        "--available-now", action="store_true", help="run until the present ends and stop"
-    )
-    parser.add_argument("--watch-stdin", action="store_true", help="stop when standard input ends")
-    options = parser.parse_args(arguments)
-    stop = threading.Event()
-    if options.watch_stdin:
-        watch_stdin(stop)
-    stop_on_signals(stop)
+    text = "Land a node's streams in Delta tables, without Spark."
+    return run_job("rillnode.node.spark.python_job", text, _run, arguments, add_bounds)
+
+
+def _run(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
     places: tuple[str, ...] = ()
     try:
         config = read_config(options.config, PythonJobConfig)
-        places = config.places
+        places = config.locations
         check_places(places)
         # The lock of a Spark job with its checkpoint there, which is where it is by default.
         lock = f"{absolute(config.table_dir)}/_checkpoints/{config.sink}"
         with own_checkpoint(lock, seconds=LOCK_SECONDS):
             run(config, stop, available_now=options.available_now)
     except FAILURES as error:
-        text, code = explain_end(error, places)
-        print(f"{FAILURE_PREFIX}{text}", file=sys.stderr, flush=True)
-        return code
-    return 0
+        return explain_end(error, places)
+    return "", 0
 
 
 def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) -> None:
@@ -95,7 +87,7 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
         DeltaError, OSError: the tables cannot be written.
     """
     for text in check_stores(config.locations):
-        print(text, file=sys.stderr, flush=True)
+        say(text)
     upgrade_tables([config.table_dir])
     table_dir = absolute(config.table_dir)
     landing = Landing(config)
@@ -135,14 +127,10 @@ def _follow(
             if landing.step():
                 typed.tell()
         if (table := landing.table) is not None and (done := maintenance.step(table)):
-            _say(done)
-        sweeps.step(time.monotonic(), _say)
+            say(done)
+        sweeps.step(time.monotonic(), say)
         landing.report({**typed.report(), **views.report()})
         stop.wait(min(_REPORT_SECONDS, max(0.0, due_at - time.monotonic())))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Landing:
@@ -257,26 +245,14 @@ class Landing:
                 self._remove(files)
                 raise overtaken(self._location)
             files = Erasures(self._location).keep_out(self._location, files)
-            before = table.version()
             self._batch_id += 1
             told = summary(PYTHON, self._batch_id, files)
-            table.create_write_transaction(
-                add_actions(files, data_change=True),
-                "append",
-                table.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=[
-                        Transaction(PYTHON, self._batch_id),
-                        *bronze.transactions(table, start, end, files),
-                    ],
-                    custom_metadata={"batch": told},
-                ),
-            )
-            table.update_incremental()
-            sync_log(self._location, before, table.version())
+            ends = bronze.transactions(table, start, end, files)
+            numbers = [Transaction(PYTHON, self._batch_id), *ends]
+            actions = add_actions(files, data_change=True)
+            commit(self._location, table, actions, numbers, {"batch": told})
         if told["entries_lost"]:
-            lost = f"entries lost before they were read: {told['entries_lost']}"
-            print(lost, file=sys.stderr, flush=True)
+            say(f"entries lost before they were read: {told['entries_lost']}")
         return {**told, "table_version": table.version()}
 
     def _remove(self, files: Sequence[TableFile]) -> None:

@@ -4,17 +4,15 @@ A thread fetches the next blocks while Spark takes the last ones, so that node a
 the same time; at most two fetches are held in memory.
 """
 
-import queue
-import threading
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.fetching import fetch_ranges
 from rillnode.node.spark.offsets import Range, data_loss
-from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.ranges import ClientOptions, fetch_ranges
 
 BATCH_BYTES_MAX: Final = 4_194_304
 BATCH_ROWS_MAX: Final = 16_384
@@ -55,38 +53,11 @@ def _place(part: Range) -> tuple[str, int, int, int]:
 
 def ahead(source: Generator[_Item, None, None]) -> Generator[_Item, None, None]:
     """Run a generator in a thread, one item ahead of who takes them; errors come through."""
-    items: queue.Queue[tuple[_Item] | BaseException | None] = queue.Queue(maxsize=1)
-    stopped = threading.Event()
-
-    def run() -> None:
+    with ThreadPoolExecutor(1, "rillnode-fetch") as thread:
         try:
-            for item in source:
-                if not _put(items, (item,), stopped):
-                    return
-            _put(items, None, stopped)
-        except BaseException as error:  # whatever it is, the thread that takes items must see it
-            _put(items, error, stopped)
+            coming = thread.submit(next, source, None)
+            while (item := coming.result()) is not None:
+                coming = thread.submit(next, source, None)
+                yield item
         finally:
-            source.close()
-
-    thread = threading.Thread(target=run, name="rillnode-fetch", daemon=True)
-    thread.start()
-    try:
-        while (got := items.get()) is not None:
-            if isinstance(got, BaseException):
-                raise got
-            yield got[0]
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _put(items: "queue.Queue[_Item]", item: _Item, stopped: threading.Event) -> bool:
-    """Put, unless nobody takes items any more."""
-    while not stopped.is_set():
-        try:
-            items.put(item, timeout=0.2)
-        except queue.Full:
-            continue
-        return True
-    return False
+            thread.submit(source.close).result()

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.derived import Derived, own_tables
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.gold_tables import LAG
 from rillnode.node.spark.job_config import DerivedConfig
+from rillnode.node.spark.tables import LAG
 
 _NEW: Final = ".replay"
 _OLD: Final = ".replaced"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rillnode.node.spark.gold_tables import CHAINS, GOLD, LAG, MINUTES, PUBLISHERS, GoldTable
+from rillnode.node.spark.tables import CHAINS, GOLD, LAG, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.upsert import read_rows
 
 STEPS_MAX: Final = 240

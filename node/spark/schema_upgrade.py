@@ -4,11 +4,75 @@ What a column means never changes, so that neither names nor types of what is th
 """
 
 import json
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from rillnode.codecs.errors import ConfigError
+
+FIELD_ID: Final = b"PARQUET:field_id"
+"""Metadata by which pyarrow gives a column of a Parquet file its number."""
+
+Tell = Callable[[str, pa.Field], dict[bytes, bytes] | None]
+"""The metadata of a field, of its path, such as `pos.lat`, `tags.element` or `counts.value`."""
+
+
+def with_metadata(schema: pa.Schema, tell: Tell) -> pa.Schema:
+    """The same schema with other metadata; lists of large offsets become plain ones."""
+    return pa.schema([_field(one, one.name, tell) for one in schema])
+
+
+def renamed(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """The same schema with other names of some columns."""
+    return pa.schema([one.with_name(names.get(one.name, one.name)) for one in schema])
+
+
+def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    """The same schema with the numbers of its fields, by their paths; itself where there are none.
+
+    Raises:
+        ConfigError: `table.schema`, a field has no number.
+    """
+    if not ids:
+        return schema
+
+    def number(path: str, _: pa.Field) -> dict[bytes, bytes]:
+        if path not in ids:
+            text = f"the table has no column {path!r} any more: another writer has changed it"
+            raise ConfigError("table.schema", text)
+        return {FIELD_ID: str(ids[path]).encode()}
+
+    return with_metadata(schema, number)
+
+
+def field_ids(schema: pa.Schema) -> dict[str, str]:
+    """The numbers of a file's fields, by their paths; of one without a number an empty text."""
+    found: dict[str, str] = {}
+
+    def note(path: str, field: pa.Field) -> None:
+        found[path] = (field.metadata or {}).get(FIELD_ID, b"").decode()
+
+    with_metadata(schema, note)
+    return found
+
+
+def _field(field: pa.Field, path: str, tell: Tell) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        inner = (kind.field(at) for at in range(kind.num_fields))
+        kind = pa.struct([_field(one, f"{path}.{one.name}", tell) for one in inner])
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = pa.list_(_inner(kind.value_field, path, "element", tell))
+    elif pa.types.is_map(kind):
+        key = _inner(kind.key_field, path, "key", tell)
+        kind = pa.map_(key, _inner(kind.item_field, path, "value", tell))
+    return pa.field(field.name, kind, field.nullable, tell(path, field))
+
+
+def _inner(field: pa.Field, path: str, name: str, tell: Tell) -> pa.Field:
+    return _field(field.with_name(name), f"{path}.{name}", tell)
 
 
 def upgrade_table(table: DeltaTable, wanted: Schema) -> bool:

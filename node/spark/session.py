@@ -1,11 +1,14 @@
 """The Spark session of a job: its environment, its settings and what it logs."""
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import py4j
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -16,7 +19,36 @@ from rillnode.node.spark.java import java_home
 from rillnode.node.spark.landing import Landing
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
 from rillnode.node.spark.typed.work import Engine, do, in_process
-from rillnode.node.spark.worker_python import worker_python
+
+_LAUNCHER: Final = """\
+#!/bin/sh
+# Starts Python with PySpark as it is installed, not with Spark's archives of it.
+set -f
+IFS=:
+path=
+for entry in $PYTHONPATH; do
+  case $entry in
+    */python/lib/pyspark.zip|*/python/lib/py4j-*.zip) ;;
+    *) path=$path${{path:+:}}$entry ;;
+  esac
+done
+PYTHONPATH=$path exec {python} "$@"
+"""
+
+
+def worker_python(directory: Path) -> str:
+    """The interpreter's path: a launcher in a directory, or Python itself where there can be none.
+
+    There is none where PySpark or Py4J is only to be had from the archives, and where the
+    directory's file system lets nothing be executed.
+    """
+    if not all(Path(package.__file__ or "").is_file() for package in (pyspark, py4j)):
+        return sys.executable
+    launcher = directory / "python"
+    launcher.write_text(_LAUNCHER.format(python=shlex.quote(sys.executable)))
+    launcher.chmod(0o755)
+    return str(launcher) if os.access(launcher, os.X_OK) else sys.executable
+
 
 SPARK_FAILURES: Final = (*FAILURES, PySparkException, Py4JError)
 """What may go wrong outside, as Spark and the libraries of tables raise it."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from pyspark.sql import SparkSession
@@ -37,7 +38,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
+from rillnode.node.spark.bronze import read_file, read_rest, share_files
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta_log import (
@@ -48,6 +49,7 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.delta_sink import DeltaStreamWriter, writer_locations
 from rillnode.node.spark.erasure import Erasures
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.silver_files import (
     EVENT,
@@ -57,7 +59,6 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.structs import SILVER_STRUCT
 
 FORMAT: Final = "rillnode-silver"
 SETTINGS: Final = {
@@ -74,8 +75,7 @@ SETTINGS: Final = {
 """What remembers events lies on disk, and a batch saves only what it has changed."""
 
 
-@dataclass(frozen=True)
-class SilverOptions:
+class SilverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the reader, checked.
 
     Attributes:
@@ -86,11 +86,11 @@ class SilverOptions:
         drain_file: while this file exists no new micro-batch begins.
     """
 
-    bronze: str
+    bronze: str = msgspec.field(name="path")
     target: str
-    rows_max: int
-    tasks_max: int
-    drain_file: Path
+    rows_max: int = msgspec.field(name="maxRowsPerTrigger")
+    tasks_max: int = msgspec.field(name="minPartitions")
+    drain_file: str = msgspec.field(name="drainFile")
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "SilverOptions":
@@ -99,15 +99,12 @@ class SilverOptions:
         Raises:
             ConfigError: one is missing.
         """
+        # The names of Spark's options have no upper case when they are asked for them all.
+        names = [one.encode_name for one in msgspec.structs.fields(cls)]
+        given = {name: options[name] for name in names if name in options}
         try:
-            return cls(
-                bronze=options["path"],
-                target=options["target"],
-                rows_max=int(options["maxRowsPerTrigger"]),
-                tasks_max=int(options["minPartitions"]),
-                drain_file=Path(options["drainFile"]),
-            )
-        except (KeyError, ValueError) as error:
+            return msgspec.convert(given, cls, strict=False)
+        except msgspec.ValidationError as error:
             text = f"format {FORMAT}: option missing or wrong: {error}"
             raise ConfigError("spark.option", text) from None
 
@@ -179,7 +176,7 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` where there is nothing for one."""
         begin = Position.from_json(start)
-        if self._options.drain_file.exists():
+        if Path(self._options.drain_file).exists():
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._bronze().plan(begin, rows_max, self._version_max).to_json()

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from rillnode.node.spark.parquet import (
     TableFile,
@@ -34,24 +35,16 @@ from rillnode.node.spark.parquet import (
     remove_files,
     write_files,
 )
-from rillnode.node.spark.silver_table import SILVER_COLUMNS
-from rillnode.node.spark.structs import spark_schema
-from rillnode.node.spark.tables import Column, arrow_schema
+from rillnode.node.spark.tables import schema_of
 
 EVENT: Final = ("stream", "partition", "event_id", "_said")
 """The columns that tell two events apart."""
-_SILVER: Final = {column.name: column for column in SILVER_COLUMNS}
-_KEY_COLUMNS: Final = (
-    *(_SILVER[name] for name in ("stream", "partition", "event_id")),
-    Column("_said", pa.int64()),
-    _SILVER["landed_at"],
+KEY_SCHEMA: Final = schema_of(
+    stream="text", partition="int", event_id="text", _said="long", landed_at="time",
     # Where the rows lie: name of the file, number of the first in it, how many share the key.
-    Column("file", pa.string()),
-    Column("row", pa.int32()),
-    Column("rows", pa.int32()),
-)
-KEY_SCHEMA: Final = arrow_schema(_KEY_COLUMNS)
-KEY_STRUCT: Final = spark_schema(_KEY_COLUMNS)
+    file="text", row="int", rows="int",
+)  # fmt: skip
+KEY_STRUCT: Final = from_arrow_schema(KEY_SCHEMA)
 _READ_ROWS: Final = 4_096
 _TIME: Final = struct.Struct("<q")
 _DIGEST_BYTES: Final = 8
@@ -123,7 +116,7 @@ def settle(table: str, messages: Sequence[WriterCommitMessage | None]) -> Iterat
 
 def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     first = 0
-    for batch in parquet.iter_batches(batch_size=_READ_ROWS):
+    for batch in parquet.iter_batches(batch_size=_READ_ROWS, use_threads=False):
         chosen = pa.array(mask[first : first + batch.num_rows])
         yield from pa.Table.from_batches([batch]).filter(chosen).to_batches()
         first += batch.num_rows

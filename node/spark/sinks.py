@@ -21,18 +21,11 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import read_key
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Sample
-from rillnode.node.spark.config import (
-    Sink,
-    SparkSink,
-    TableSink,
-    TypedTable,
-    application_of,
-    sinks_of,
-    tables_of,
-    views_of,
-)
+from rillnode.node.spark.config import Sink, SparkSink, TableSink, application_of, sinks_of
 from rillnode.node.spark.installed import require_iceberg, require_libraries
 from rillnode.node.spark.metrics import METRICS, samples
+from rillnode.node.spark.table_config import TypedTable, tables_of
+from rillnode.node.spark.view_config import views_of
 
 
 class Sinks(PlugIn):

@@ -3,7 +3,7 @@
     spark.readStream.format("rillnode").options(**client.to_options()).load()
 
 `planning.OPTIONS` says what its options mean. The offset of a batch is the next index of every
-partition (`offset.py`). Ranges are immutable, so a repeated batch has the same rows. Rows are in
+partition (`offsets.py`). Ranges are immutable, so a repeated batch has the same rows. Rows are in
 index order within a task.
 """
 
@@ -28,19 +28,28 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.offset import Created, Offset, of_streams
+from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.offsets import (
+    Created,
+    Offset,
     Range,
     check_ends,
     check_streams,
+    of_streams,
     ranges_between,
     resolve_bound,
     split_ranges,
 )
-from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
-from rillnode.node.spark.probing import block_prober, positions_at
+from rillnode.node.spark.planning import (
+    BatchPlanner,
+    SourceOptions,
+    block_prober,
+    look,
+    positions_at,
+    save,
+    start_of,
+)
 from rillnode.node.spark.reading import read_ranges
-from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.writing import RowBatchWriter, RowStreamWriter, WriteOptions
 
 FORMAT = "rillnode"

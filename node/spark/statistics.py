@@ -15,6 +15,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -98,8 +99,13 @@ def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
         nulls: dict[str, int | None] = file.get("null_count") or {}
         return all(nulls.get(name) is not None for name in columns)
 
+    return [file for file in added_files(table) if not is_described(file)]
+
+
+def added_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """A table's files, as `get_add_actions` has them, with their paths as they are."""
     files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    return [file for file in files if not is_described(file)]
+    return [{**one, "path": unquote(one["path"])} for one in files]
 
 
 def arrow_schema_of(table: DeltaTable) -> pa.Schema:

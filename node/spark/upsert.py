@@ -7,31 +7,27 @@ again. delta-rs would replace rows by a predicate, too, but says nothing before 
 which files could be made durable first.
 """
 
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import fs
 
 from rillnode.node.spark.delta import (
+    add_actions,
+    commit,
     commit_unless_changed,
     committing,
     open_to_write,
-    sync_log,
+    remove_actions,
 )
 from rillnode.node.spark.delta_log import open_table
-from rillnode.node.spark.files import sync_files
-from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.parquet import file_rows, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import FileStatistics, ranged_columns
+from rillnode.node.spark.statistics import added_files
 
 FILE_ROWS_MAX: Final = 16_384
 KEEP_HOURS: Final = 6
@@ -106,11 +102,7 @@ def upsert(
         while True:
             removed, kept = _replaced(location, present, table, replaced)
             merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(order)
-            actions: list[AddAction | RemoveAction] = [
-                RemoveAction(path, data_change=True, deletion_timestamp=_now_ms())
-                for path in removed
-            ]
-            actions += _write(location, merged)
+            actions = remove_actions(removed) + _write(location, merged)
             if commit_unless_changed(location, present, actions, positions):
                 break
         if present.version() % TIDY_COMMITS == 0:
@@ -135,16 +127,9 @@ def make_anew(
     """
     order = [(name, "ascending") for name in _order(table)]
     with committing(location):
-        present = DeltaTable(location)
-        before = present.version()
-        present.create_write_transaction(
-            _write(location, rows.cast(table.schema).sort_by(order)),
-            "overwrite",
-            Schema.from_arrow(table.schema),
-            commit_properties=CommitProperties(app_transactions=list(positions)),
-        )
-        present.update_incremental()
-        sync_log(location, before, present.version())
+        files = _write(location, rows.cast(table.schema).sort_by(order))
+        schema = Schema.from_arrow(table.schema)
+        commit(location, DeltaTable(location), files, positions, schema=schema)
 
 
 def read_rows(
@@ -190,51 +175,25 @@ def values_of(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]
 
 def _files(present: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """Files that may hold rows in some ranges."""
-    actions: list[dict[str, Any]] = pa.table(present.get_add_actions()).to_pylist()
 
-    def may_hold(action: dict[str, Any]) -> bool:
-        low: dict[str, Any] = action.get("min") or {}
-        high: dict[str, Any] = action.get("max") or {}
+    def may_hold(file: dict[str, Any]) -> bool:
+        low: dict[str, Any] = file.get("min") or {}
+        high: dict[str, Any] = file.get("max") or {}
         return all(
             low.get(name) is None or (high[name] >= first and low[name] <= last)
             for name, (first, last) in ranges.items()
         )
 
-    return [action["path"] for action in actions if may_hold(action)]
+    return [file["path"] for file in added_files(present) if may_hold(file)]
 
 
 def _read(location: str, table: Slots, paths: Sequence[str]) -> pa.Table:
-    system, root = filesystem(location)
-    batches: list[pa.RecordBatch] = []
-    for path in paths:
-        with pq.ParquetFile(f"{root}/{path}", filesystem=system) as parquet:
-            batches += [conform(batch, table.schema) for batch in parquet.iter_batches()]
-    return pa.Table.from_batches(batches, schema=table.schema)
+    read = (conform(rows, table.schema) for path in paths for rows in file_rows(location, path))
+    return pa.Table.from_batches([*read], schema=table.schema)
 
 
 def _write(location: str, rows: pa.Table) -> list[AddAction | RemoveAction]:
-    system, root = filesystem(location)
-    system.create_dir(root, recursive=True)
-    actions: list[AddAction | RemoveAction] = []
-    for first in range(0, rows.num_rows, FILE_ROWS_MAX):
-        part = rows.slice(first, FILE_ROWS_MAX)
-        name = f"part-{uuid.uuid4()}.zstd.parquet"
-        with system.open_output_stream(f"{root}/{name}") as stream:
-            writer = pq.ParquetWriter(stream, part.schema, compression="zstd")
-            writer.write_table(part)
-            writer.close()
-            size = int(stream.tell())
-        if isinstance(system, fs.LocalFileSystem):
-            sync_files([Path(root) / name])
-        actions.append(AddAction(name, size, {}, _now_ms(), data_change=True, stats=_stats(part)))
-    return actions
-
-
-def _stats(rows: pa.Table) -> str:
-    statistics = FileStatistics(ranged_columns(rows.schema))
-    statistics.add(rows)
-    return statistics.to_json()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    """Write rows to small files; returns what a transaction says of them."""
+    parts = (rows.slice(at, FILE_ROWS_MAX) for at in range(0, rows.num_rows, FILE_ROWS_MAX))
+    files = (one for part in parts for one in write_files(location, part.to_batches()))
+    return add_actions(files, data_change=True)

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.statistics import added_files
 
 _VERSION: Final = re.compile(r"(\d{20})\.json")
 
@@ -35,9 +35,8 @@ def verify(location: str) -> Iterator[str]:
     except (DeltaError, OSError) as error:
         yield f"{location}: the log cannot be read: {error}"
         return
-    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-    for file in files:
-        path = f"{root}/{unquote(file['path'])}"
+    for file in added_files(table):
+        path = f"{root}/{file['path']}"
         if why := _wrong_with(system, path, file):
             yield f"{path}: {why}; put it back from a copy, or land the table anew"
 

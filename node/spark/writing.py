@@ -202,41 +202,33 @@ class RowWriter:
         ask_push(self._options.client, question)
 
 
-class RowStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a streaming query's micro-batches."""
+class _Writer:
+    """What writers of either kind do in tasks; rows are durable when their task ends."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._rows = RowWriter(options)
 
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Push one task's rows."""
         return self._rows.write(iterator)
 
+
+# PySpark's own Arrow writers narrow the type of `iterator` in the same way.
+class RowStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes a streaming query's micro-batches."""
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: rows are durable when their task ends."""
+        """Nothing is left to do."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be taken back; the batch is run again."""
 
 
-class RowBatchWriter(DataSourceArrowWriter):
+class RowBatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a frame once."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        self._rows = RowWriter(options)
-
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
-        """Push one task's rows."""
-        return self._rows.write(iterator)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: rows are durable when their task ends."""
+        """Nothing is left to do."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back."""

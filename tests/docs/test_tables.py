@@ -4,12 +4,13 @@ import re
 
 import msgspec
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from doc_support import ROOT
-from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.frames import BRONZE_STRUCT, SILVER_STRUCT
 from rillnode.node.spark.job_config import JobConfig
-from rillnode.node.spark.structs import BRONZE_STRUCT, SILVER_STRUCT
+from rillnode.node.spark.tables import GOLD
 
 pytestmark = pytest.mark.check
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.check
 TABLES = {
     "Bronze": BRONZE_STRUCT,
     "Silver": SILVER_STRUCT,
-    **{table.name: table.struct for table in GOLD},
+    **{table.name: from_arrow_schema(table.schema) for table in GOLD},
 }
 
 

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from pipeline_samples import TIME, Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.gold_tables import GoldTable
 from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.tables import GoldTable
 from rillnode.node.spark.upsert import read_rows
-from rillnode.node.spark.views.definition import gold_views
+from rillnode.node.spark.views.planning import gold_views
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import SilverSource
 

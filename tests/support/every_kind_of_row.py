@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.spark.gold_tables import LAG
-from rillnode.node.spark.lag import LagNotes
+from rillnode.node.spark.derived import LagNotes
+from rillnode.node.spark.tables import LAG
 from rooms import modules
 from streamr_samples import START_MS, make_message
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from fake_sink import FakeSink
 from pipeline_samples import Query
 from rillnode.node.spark.landing import FILE_STRUCT, Landing, LandingReader, LandingWriter
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.offsets import Offset
 from rillnode.node.spark.source import RangesPartition
 
 

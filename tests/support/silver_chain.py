@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import Query
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.silver import Silver, SilverReader, SilverWriter
 from rillnode.node.spark.silver_files import KEY_STRUCT
-from rillnode.node.spark.structs import SILVER_STRUCT
 
 
 class Chain:

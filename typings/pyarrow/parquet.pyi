@@ -33,7 +33,11 @@ class ParquetFile:
     @property
     def schema_arrow(self) -> Schema: ...
     def iter_batches(
-        self, batch_size: int = 65_536, *, columns: Sequence[str] | None = None
+        self,
+        batch_size: int = 65_536,
+        *,
+        columns: Sequence[str] | None = None,
+        use_threads: bool = True,
     ) -> Iterator[RecordBatch]: ...
 
 def write_table(

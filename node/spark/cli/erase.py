@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_verb
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.spark.cli.choosing import add_table_options, configuration
 
 if TYPE_CHECKING:
     from rillnode.node.client import Client
-    from rillnode.node.config import Config
-    from rillnode.node.spark.config import TypedTable
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.erasure import Erased
     from rillnode.node.spark.job_config import TypedConfig
+    from rillnode.node.spark.table_config import TypedTable
 
 _NOW: Final = (
     "--now: readers of older versions of these tables fail from here on, since their files go"
@@ -221,36 +221,26 @@ def _text(time: datetime) -> str:
 
 
 def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, TypedConfig, Lake]":
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.choosing import choose_sink, choose_table
 
-    config: Config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.config import SparkSink, tables_of, views_of
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.process import derived_config, typed_config, view_config
-    from rillnode.node.spark.views import SILVER
+    from rillnode.node.spark.job_config import derived_config, typed_configs
 
-    made = (one for one in views_of(config, sink.name) if one.of == SILVER)
-    views = [view_config(one) for one in made]
     lake = Lake(
         bronze=absolute(sink.table_dir),
-        derived=derived_config(sink, views) if isinstance(sink, SparkSink) else None,
-        typed=tuple(typed_config(one, sink) for one in tables_of(config, sink.name)),
+        derived=derived_config(config, sink),
+        typed=typed_configs(config, sink),
     )
     return table, typed, lake
 
 
 def _add_options(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the table")
-    parser.add_argument(
-        "--stream", default="", metavar="STREAM",
-        help="the stream, where the table's `dir` has {stream}",
-    )  # fmt: skip
+    add_table_options(parser)
     add_connection_options(parser)
     # The verbs read tables first, and only then ask the node.
     parser.set_defaults(asks_node=False)

@@ -11,20 +11,103 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RillnodeError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, find_target
+from rillnode.node.cli.connection import add_connection_options, find_target
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from rillnode.node.config import Config
-    from rillnode.node.spark.config import SparkSink
+from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.job_config import DerivedConfig
     from rillnode.node.spark.report_figures import Figures
+
+
+_SPECIFICATION: Final = """\
+# `spark-pipelines run` in this directory makes the tables in transformations/. They lie in
+# spark-warehouse/, and what has been read of the streams is kept in storage/. For a next run to
+# know the tables, Spark needs a catalog that stays: `spark-pipelines run --conf
+# spark.sql.catalogImplementation=hive`, from the first run on, keeps one in metastore_db/.
+name: {name}
+storage: {storage}
+configuration:
+  spark.sql.session.timeZone: UTC
+libraries:
+  - glob:
+      include: transformations/**
+"""
+_TABLES: Final = '''\
+"""Tables over streams of a node."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+spark = SparkSession.active()
+
+# Spark finds the format by itself where rillnode is installed. The key stays in its file.
+NODE = {{
+{options}}}
+
+
+@dp.table
+def events() -> DataFrame:
+    """Every entry of the streams, once; a run takes in what has come since the last one."""
+    rows = spark.readStream.format("rillnode").options(**NODE).load()
+    return rows.select(
+        "stream", "partition", "index", "received_at", f.col("data").cast("string").alias("content")
+    )
+
+
+@dp.materialized_view
+def per_minute() -> DataFrame:
+    """How much came in each stream's minute."""
+    minute = f.date_trunc("minute", "received_at").alias("minute")
+    rows = spark.read.table("events").groupBy("stream", minute)
+    return rows.agg(f.count("*").alias("messages"), f.sum(f.length("content")).alias("characters"))
+'''
+
+
+def write_project(directory: Path, options: Mapping[str, str]) -> None:
+    """Write a pipeline into a directory, which is made.
+
+    Args:
+        directory: where to.
+        options: those of the format `rillnode` for its streams.
+
+    Raises:
+        ConfigError: `pipeline.exists`, something is there; `pipeline.write`, it cannot be made.
+    """
+    place = directory.absolute()
+    specification = _SPECIFICATION.format(
+        name=_quoted(place.name), storage=_quoted((place / "storage").as_uri())
+    )
+    lines = "".join(f"    {name!r}: {value!r},\n" for name, value in options.items())
+    tables = _TABLES.format(options=lines.replace("'", '"') if _is_plain(options) else lines)
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise ConfigError(
+                "pipeline.exists", f"{directory} is not empty; name another directory"
+            )
+        (directory / "transformations").mkdir(parents=True, exist_ok=True)
+        (directory / "storage").mkdir(exist_ok=True)
+        (directory / "spark-pipeline.yml").write_text(specification, encoding="utf-8")
+        (directory / "transformations" / "tables.py").write_text(tables, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("pipeline.write", f"{directory}: {error}") from error
+
+
+def _is_plain(options: Mapping[str, str]) -> bool:
+    return not any(sign in value for value in options.values() for sign in "'\"\\")
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML has it."""
+    return "'" + text.replace("'", "''") + "'"
+
 
 _HOURS: Final = 24
 _POLL_SECONDS: Final = 0.25
@@ -85,9 +168,7 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import Derived
     from rillnode.node.spark.object_store import check_stores
@@ -114,9 +195,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def report(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the report's tables and write its page."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     if config.gold_dir is None:
         raise ConfigError("sink.gold", f"sink {sink.name} has no gold_dir, so there is no gold")
@@ -135,9 +214,7 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold anew."""
-    from rillnode.node.config import load_config
-
-    loaded = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.replay import replay as make_anew
 
@@ -148,8 +225,6 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def new(args: argparse.Namespace, terminal: Terminal) -> int:
     """Write a declarative pipeline."""
-    from rillnode.node.spark.pipeline_project import write_project
-
     target = find_target(args, terminal)
     if target.key is None:
         text = "a pipeline reads with a key of its own: name its file with --key"
@@ -188,16 +263,13 @@ def _add_options(parser: Parser) -> None:
 
 
 def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConfig]":
-    from rillnode.node.spark.cli.sink_choice import choose_spark_sink
+    from rillnode.node.spark.cli.choosing import choose_spark_sink
 
     sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.config import views_of
-    from rillnode.node.spark.process import derived_config, view_config
-    from rillnode.node.spark.views import SILVER
+    from rillnode.node.spark.job_config import derived_config
 
-    views = [view_config(one) for one in views_of(loaded, sink.name) if one.of == SILVER]
-    config = derived_config(sink, views)
+    config = derived_config(loaded, sink)
     if config is None:
         raise ConfigError("sink.silver", f"sink {sink.name} has no silver_dir")
     return sink, config
@@ -213,7 +285,7 @@ def _session(
         RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
     """
     from rillnode.node.spark.explaining import explain
-    from rillnode.node.spark.job_log import quiet_stderr
+    from rillnode.node.spark.jobs import quiet_stderr
     from rillnode.node.spark.session import SPARK_FAILURES, open_session
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
@@ -28,45 +29,40 @@ def add(commands: Commands) -> None:
         examples=["rillnode sink ls", "rillnode sink ls --json | jq .rows_behind"],
     )  # fmt: skip
     add_connection_options(parser)
-    parser = add_verb(
-        verbs, "show", show,
-        summary="show a sink, why its job last ended, and the job's report",
-        examples=["rillnode sink show bronze"],
-    )  # fmt: skip
-    _add_name(parser)
-    add_connection_options(parser)
-    parser = add_verb(
-        verbs, "pause", pause,
-        summary="let a sink's job end after its batch and not start again",
-        text="The node keeps back what the sink has not committed, up to its hold_bytes_max.",
-        examples=["rillnode sink pause bronze"],
-    )  # fmt: skip
-    _add_name(parser)
-    add_connection_options(parser)
-    parser = add_verb(
-        verbs, "resume", resume,
-        summary="start the job of a sink that was paused or gave up",
-        examples=["rillnode sink resume bronze"],
-    )  # fmt: skip
-    _add_name(parser)
-    add_connection_options(parser)
-    parser = add_verb(
-        verbs, "compact", compact,
-        summary="merge the small files of a sink's tables now",
-        text="The job does so by itself after every 200 commits. It may run meanwhile.",
-        examples=["rillnode sink compact bronze -c edge/node.toml"],
-    )  # fmt: skip
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
-    add_config_options(parser)
-    parser = add_verb(
-        verbs, "verify", verify,
-        summary="check the log and the files of a sink's tables",
-        text="It needs neither the node nor Java, and changes nothing. Each fault is reported\n"
-        "with its file and a remedy.",
-        examples=["rillnode sink verify bronze -c edge/node.toml"],
-    )  # fmt: skip
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
-    add_config_options(parser)
+    for run, summary, text in (
+        (show, "show a sink, why its job last ended, and the job's report", ""),
+        (
+            pause,
+            "let a sink's job end after its batch and not start again",
+            "The node keeps back what the sink has not committed, up to its hold_bytes_max.",
+        ),
+        (resume, "start the job of a sink that was paused or gave up", ""),
+    ):
+        parser = add_verb(
+            verbs, run.__name__, run, summary=summary, text=text,
+            examples=[f"rillnode sink {run.__name__} bronze"],
+        )  # fmt: skip
+        parser.add_argument("name", metavar="NAME", help="name of the sink")
+        add_connection_options(parser)
+    for work, summary, text in (
+        (
+            compact,
+            "merge the small files of a sink's tables now",
+            "The job does so by itself after every 200 commits. It may run meanwhile.",
+        ),
+        (
+            verify,
+            "check the log and the files of a sink's tables",
+            "It needs neither the node nor Java, and changes nothing. Each fault is reported\n"
+            "with its file and a remedy.",
+        ),
+    ):
+        parser = add_verb(
+            verbs, work.__name__, work, summary=summary, text=text,
+            examples=[f"rillnode sink {work.__name__} bronze -c edge/node.toml"],
+        )  # fmt: skip
+        parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
+        add_config_options(parser)
 
 
 async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -106,26 +102,26 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
 
 async def pause(args: argparse.Namespace, terminal: Terminal) -> int:
     """Pause a sink's job."""
-    async with connected(args, terminal) as client:
-        await client.run_sink(args.name, run=False)
-    terminal.message(f"{args.name}: its job ends after the running batch")
-    return Exit.OK
+    return await _run(args, terminal, run=False, said="its job ends after the running batch")
 
 
 async def resume(args: argparse.Namespace, terminal: Terminal) -> int:
     """Start a sink's job again."""
+    return await _run(args, terminal, run=True, said="its job starts")
+
+
+async def _run(args: argparse.Namespace, terminal: Terminal, *, run: bool, said: str) -> int:
     async with connected(args, terminal) as client:
-        await client.run_sink(args.name, run=True)
-    terminal.message(f"{args.name}: its job starts")
+        await client.run_sink(args.name, run=run)
+    terminal.message(f"{args.name}: {said}")
     return Exit.OK
 
 
 def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     """Merge the small files of a sink's tables."""
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.cli.choosing import choose_sink
 
-    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `tables` extra installs.
     from rillnode.node.spark.delta_log import open_table
@@ -140,20 +136,20 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     """Verify a sink's tables."""
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
+    from rillnode.node.spark.cli.choosing import choose_sink
 
-    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `tables` extra installs.
-    from rillnode.node.spark.config import SparkSink, views_of
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.process import derived_config
+    from rillnode.node.spark.job_config import derived_config
     from rillnode.node.spark.verify import is_made, verify as verify_table
+    from rillnode.node.spark.view_config import views_of
+    from rillnode.node.spark.views import SILVER
 
-    derived = derived_config(sink) if isinstance(sink, SparkSink) else None
+    derived = derived_config(config, sink)
     gold = derived.tables[1:] if derived is not None else ()
-    views = [absolute(one.dir) for one in views_of(config, sink.name)]
+    views = [absolute(one.dir) for one in views_of(config, sink.name) if one.of != SILVER]
     tables = [one for one in (*_tables(config, sink), *gold, *views) if is_made(one)]
     wrong = [text for table in tables for text in verify_table(table)]
     for text in wrong:
@@ -164,8 +160,9 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _tables(config: "Config", sink: "SparkSink | PythonSink") -> list[str]:
     """Where the tables of a sink lie that are made of few large files."""
-    from rillnode.node.spark.config import SparkSink, tables_of
+    from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.files import absolute
+    from rillnode.node.spark.table_config import tables_of
     from rillnode.node.spark.typed.schemas import STREAM
 
     typed = [
@@ -176,7 +173,3 @@ def _tables(config: "Config", sink: "SparkSink | PythonSink") -> list[str]:
     silver = sink.silver_dir if isinstance(sink, SparkSink) else None
     places = (sink.table_dir, silver, *typed, *(f"{one}_rejects" for one in typed))
     return [absolute(one) for one in places if one is not None]
-
-
-def _add_name(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the sink")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.config import add_config_options
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, positive_number
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli import erase
+from rillnode.node.spark.cli.choosing import add_table_options, configuration
 
 if TYPE_CHECKING:
     from rillnode.node.config import Config
@@ -39,8 +40,7 @@ def add(commands: Commands) -> None:
         text="It reads the table itself, and needs no node.",
         examples=["rillnode table show readings -c edge/node.toml"],
     )  # fmt: skip
-    _add_name(parser)
-    _add_stream(parser)
+    add_table_options(parser)
     add_config_options(parser)
     parser = add_verb(
         verbs, "infer", infer,
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
         "node.toml.",
         examples=["rillnode table infer 'sensors/*'"],
     )  # fmt: skip
-    _add_name(parser)
+    add_table_options(parser, stream=False)
     parser.add_argument(
         "--samples", type=positive_number, default=_SAMPLES, metavar="N",
         help=f"entries to look at (default: {_SAMPLES})",
@@ -63,8 +63,7 @@ def add(commands: Commands) -> None:
         "once, even if the verb is killed.",
         examples=["rillnode table retry readings"],
     )  # fmt: skip
-    _add_name(parser)
-    _add_stream(parser)
+    add_table_options(parser)
     add_config_options(parser)
     erase.add(verbs)
 
@@ -93,10 +92,9 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def show(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show one typed table."""
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.choosing import choose_table
 
-    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     if (view := _view(config, args.name)) is not None:
         terminal.record(view)
         return Exit.OK
@@ -109,11 +107,10 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def infer(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print a table for what entries have."""
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.config import TypedTable
+    from rillnode.node.spark.cli.choosing import choose_sink
+    from rillnode.node.spark.table_config import TypedTable
 
-    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
     sink = choose_sink(config, table.sink if table is not None else None)
     streams = table.streams if table is not None else (args.name,)
@@ -138,11 +135,9 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     """Land rejects again."""
-    from rillnode.node.config import load_config
-    from rillnode.node.spark.cli.sink_choice import choose_sink
-    from rillnode.node.spark.cli.table_choice import choose_table
+    from rillnode.node.spark.cli.choosing import choose_sink, choose_table
 
-    config = load_config(args.config or CONFIG_FILE, args.overrides, terminal.environ)
+    config = configuration(args, terminal)
     table, typed = choose_table(config, args.name, args.stream)
     from rillnode.node.spark.delta_log import TableLog
     from rillnode.node.spark.files import absolute
@@ -157,7 +152,8 @@ def retry(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _view(config: "Config", name: str) -> dict[str, Any] | None:
     """A view of the configuration, with what there is of its table; None for none of that name."""
-    from rillnode.node.spark.config import TypedTable, ViewTable
+    from rillnode.node.spark.table_config import TypedTable
+    from rillnode.node.spark.view_config import ViewTable
 
     if any(one.called == name for one in config.each(TypedTable)):
         return None
@@ -187,14 +183,3 @@ def _time(milliseconds: object) -> datetime | None:
 
 def _plain(name: str) -> str:
     return "".join(one for one in name.replace("/", "_") if one.isalnum() or one in "_-") or "table"
-
-
-def _add_name(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the table")
-
-
-def _add_stream(parser: Parser) -> None:
-    parser.add_argument(
-        "--stream", default="", metavar="STREAM",
-        help="the stream, where the table's `dir` has {stream}",
-    )  # fmt: skip

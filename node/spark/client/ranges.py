@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from rillnode.actors.spark.spark_sink import literal_prefix
 from rillnode.codecs import native
@@ -18,41 +18,13 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe, open_producer
 from rillnode.node.keys.files import read_key
-from rillnode.node.spark.client.blocking_session import INDEXES, STREAMS, BlockingSession
+from rillnode.node.spark.client.sink import INDEXES, STREAMS, BlockingSession
 from rillnode.node.spark.offsets import Range, behind
+from rillnode.node.spark.ranges import ClientOptions
 
 FENCED_MAX: Final = 5
 """How often rows are pushed while another attempt of their task takes the producer's name."""
 KEY_VARIABLE: Final = "RILLNODE_KEY"
-
-
-class StreamsOptions(Protocol):
-    """The options of a reader of streams; see `rillnode.node.spark.ranges.ClientOptions`."""
-
-    @property
-    def url(self) -> str:
-        """`noise://host:port`."""
-        ...
-
-    @property
-    def node_identity(self) -> str:
-        """The node's identity, hex."""
-        ...
-
-    @property
-    def key_file(self) -> str:
-        """File of the client's key; "": the key is in the environment."""
-        ...
-
-    @property
-    def patterns(self) -> Sequence[str]:
-        """Patterns of stream names."""
-        ...
-
-    @property
-    def consumer(self) -> str:
-        """Name under which positions are saved; "": they are not."""
-        ...
 
 
 class StreamsClient:
@@ -176,7 +148,7 @@ class StreamsClient:
         return self._session.run(lambda session: describe(session, stream))
 
 
-def streams_client(options: StreamsOptions) -> StreamsClient:
+def streams_client(options: ClientOptions) -> StreamsClient:
     """Connect to a node's streams.
 
     Raises:

@@ -1,41 +1,85 @@
 """The client that a Spark job uses: it talks to its sink actor, and reads others' saved indexes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
+from rillnode.codecs.keys import Identity
+from rillnode.node.client.client import noise_connect, noise_follow
+from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.session import Session
 from rillnode.node.keys.files import read_key
-from rillnode.node.spark.client.blocking_session import INDEXES, BlockingSession
 from rillnode.node.spark.offsets import Range, behind
+from rillnode.node.spark.ranges import ClientOptions
+
+STREAMS: Final = b"stream"
+INDEXES: Final = b"stream_index"
+REQUEST_SECONDS: Final = 120.0
+CLOSE_SECONDS: Final = 5.0
+
+T = TypeVar("T")
 
 
-class SinkOptions(Protocol):
-    """The options of a sink's reader; see `rillnode.node.spark.ranges.ClientOptions`."""
+class BlockingSession:
+    """A session and the loop that it lives on; a lost link ends it.
 
-    @property
-    def url(self) -> str:
-        """`noise://host:port`."""
-        ...
+    Any number of threads may share it: everything that touches the session, the numbers of its
+    requests included, happens on its loop.
+    """
 
-    @property
-    def node_identity(self) -> str:
-        """The node's identity, hex."""
-        ...
+    def __init__(self, session: Session, loop: LoopThread) -> None:
+        self._session = session
+        self._loop = loop
 
-    @property
-    def key_file(self) -> str:
-        """File of the job's key, read at each new link: the sink renews it."""
-        ...
+    @classmethod
+    def open(cls, url: str, identity: Identity, node_identity: str) -> Self:
+        """Connect to a node.
 
-    @property
-    def sink(self) -> str:
-        """The sink's name."""
-        ...
+        Raises:
+            TransportError: the node is not reached; HandshakeError: it refuses the key.
+            ConfigError: the address cannot be used.
+        """
+        way = noise_connect(url, identity, node_identity)
+        session = Session(way, reconnect=False, follow=noise_follow(identity))
+        loop = LoopThread()
+        try:
+            loop.run(session.open())
+        except BaseException:
+            loop.stop()
+            raise
+        return cls(session, loop)
+
+    def ask(self, address: bytes, request: Callable[[int], native.Request], answer: type[T]) -> T:
+        """Send a request and wait for its answer.
+
+        Args:
+            address: whom to ask.
+            request: makes the request, of a number that is its own.
+            answer: the kind of answer that it has.
+
+        Raises:
+            RequestError: the node refuses it, or gives an answer of another kind.
+            TransportError: no answer in time, or the link is lost.
+        """
+
+        async def work(session: Session) -> T:
+            made = request(session.next_id())
+            return await session.request(address, made, answer, seconds=REQUEST_SECONDS)
+
+        return self.run(work)
+
+    def run(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+        """Do something with the session on its loop, and wait for the result."""
+        return self._loop.run(work(self._session))
+
+    def close(self) -> None:
+        """Wait a little for what has no answer yet, and end the link; twice is no error."""
+        self._loop.stop(self._session.close(timeout_seconds=CLOSE_SECONDS))
 
 
 class SinkClient:
@@ -121,7 +165,7 @@ class SinkClient:
         self._session.close()
 
 
-def sink_client(options: SinkOptions) -> SinkClient:
+def sink_client(options: ClientOptions) -> SinkClient:
     """Connect to a sink.
 
     Raises:

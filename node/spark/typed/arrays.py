@@ -2,14 +2,23 @@
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import tables
-from rillnode.node.spark.typed.columns import Column, Columns, attribute
+from rillnode.node.spark.typed.columns import (
+    SECONDS_MAX,
+    SECONDS_MIN,
+    Column,
+    Columns,
+    attribute,
+)
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 PLACE_COLUMNS: Final = (
@@ -50,6 +59,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
     "binary": pa.binary(),
     "json": pa.string(),
 }
+_FIRST, _LAST = 1_000_000 * SECONDS_MIN, 1_000_000 * (SECONDS_MAX + 1)
 _CHECKS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_boolean, "bool"),
     (pa.types.is_integer, "int"),
@@ -127,22 +137,23 @@ def object_arrays(columns: Columns, objects: Sequence[object]) -> list[pa.Array]
     """One array for each column, of decoded objects or None.
 
     Raises:
-        pa.ArrowException, OverflowError: a value does not fit its column.
+        pa.ArrowException, OverflowError, ValueError: a value does not fit its column, or JSON that
+            was not decoded is not plainly a list of numbers.
     """
-    return [
-        value_array(one, _values(objects, attribute(one, at))) for at, one in enumerate(columns)
-    ]
-
-
-def _values(objects: Sequence[object], name: str) -> list[Any]:
-    return [None if one is None else getattr(one, name) for one in objects]
+    may_lack = any(one is None for one in objects)
+    arrays: list[pa.Array] = []
+    for at, column in enumerate(columns):
+        value = attrgetter(attribute(column, at))
+        values = [None if one is None else value(one) for one in objects] if may_lack else None
+        arrays.append(value_array(column, values or list(map(value, objects))))
+    return arrays
 
 
 def value_array(column: Column, values: list[Any]) -> pa.Array:
     """An array of decoded values of one column, some of which may be None.
 
     Raises:
-        pa.ArrowException, OverflowError: a value does not fit its column.
+        pa.ArrowException, OverflowError, ValueError: as of `object_arrays`.
     """
     if column.optional and column.hint is not None:
         values = [None if one is msgspec.UNSET else one for one in values]
@@ -152,6 +163,8 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
             fields = [arrow_field(one) for one in column.columns]
             mask = pa.array([one is None for one in values], pa.bool_())
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+        case "list" if isinstance(_first(values), msgspec.Raw):
+            return _numbers(column, values)
         case "list":
             flat = [item for one in values if one is not None for item in one]
             items = value_array(column.columns[0], flat)
@@ -161,14 +174,68 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
             flat = [item for one in values if one is not None for item in one.values()]
             items = value_array(column.columns[0], flat)
             return pa.MapArray.from_arrays(_offsets(values), pa.array(keys, pa.string()), items)
+        case "timestamp":
+            times = pa.array(values, TIMESTAMP)
+            _check_years(times)
+            return times
         case "timestamp_ms":
             return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
         case "json":
             return pa.array([_json_text(one) for one in values], pa.string())
         case "string" | "int":
-            return pa.array([_plain(one) for one in values], _ARROW[column.kind])
+            try:
+                return pa.array(values, _ARROW[column.kind])
+            except pa.ArrowException:
+                return pa.array([_plain(one) for one in values], _ARROW[column.kind])
         case scalar:
             return pa.array(values, _ARROW[scalar])
+
+
+def _numbers(column: Column, values: Sequence[msgspec.Raw | None]) -> pa.Array:
+    """An array of lists of numbers that are JSON still, without an object for each number.
+
+    Arrow reads a number that is one by JSON as msgspec does. All else it refuses, but for what is
+    infinite here and out of range there, and for `-0`, which is 0 there.
+
+    Raises:
+        pa.ArrowException, ValueError: something is not plainly a number.
+    """
+    (item,) = column.columns
+    lists = pa.array([None if one is None else bytes(one) for one in values], pa.binary())
+    if column.optional:
+        lists = pc.if_else(pc.equal(lists, b"null"), None, lists)
+    if pc.all(pc.starts_with(lists, "[")).as_py() is False:
+        raise ValueError("not plainly lists")
+    is_null, lists = pc.is_null(lists), pc.if_else(pc.equal(lists, b"[]"), None, lists)
+    within = pc.binary_slice(lists, 1, -1).cast(pa.string())
+    is_spaced = pc.any(pc.match_substring(within, ", ")).as_py()
+    parts = pc.split_pattern(within, ", " if is_spaced else ",")
+    items = parts.values
+    if item.optional:
+        items = pc.if_else(pc.equal(items, "null"), None, items)
+    numbers = items.cast(_ARROW[item.kind])
+    if item.kind == "float":
+        plain = numbers.drop_null().to_numpy()
+        if not np.isfinite(plain).all() or (np.signbit(plain) & (plain == 0)).any():
+            raise ValueError("not plainly numbers")
+    return pa.ListArray.from_arrays(parts.offsets, numbers, type=_arrow_type(column), mask=is_null)
+
+
+def _first(values: Iterable[Any]) -> Any:
+    """The first value that is not None; None where all are."""
+    return next((one for one in values if one is not None), None)
+
+
+def _check_years(times: pa.Array) -> None:
+    """Refuse times that no reader can show: those of other zones may end outside of these years.
+
+    Raises:
+        OverflowError: one of them is.
+    """
+    bounds: dict[str, int | None] = pc.min_max(times.cast(pa.int64())).as_py()
+    low, high = bounds["min"], bounds["max"]
+    if low is not None and high is not None and (low < _FIRST or high >= _LAST):
+        raise OverflowError("in UTC the time is not in the years 1 to 9999")
 
 
 def _offsets(values: Iterable[Any]) -> pa.Array:

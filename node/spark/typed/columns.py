@@ -190,7 +190,9 @@ def unfit(path: str, why: str) -> ConfigError:
     return ConfigError("table.column", f"column {path!r} {why}")
 
 
-def object_type(columns: Columns, *, strict: bool, struct: type | None = None) -> type[Any]:
+def object_type(
+    columns: Columns, *, strict: bool, struct: type | None = None, raw: bool = False
+) -> type[Any]:
     """The type that decodes JSON objects with these columns.
 
     Args:
@@ -198,11 +200,15 @@ def object_type(columns: Columns, *, strict: bool, struct: type | None = None) -
         strict: whether other fields are an error, also in the structs in it; where a class itself
             forbids them they always are.
         struct: the class whose columns they are, with its own checks; None for none.
+        raw: whether lists of numbers that no class has to see are left as JSON; whoever reads it
+            has to look at what is in it.
     """
+    # A class looks at what its fields hold, and expects what they say.
+    raw = raw and struct is None
     fields: list[tuple[str, Any, Any]] = []
     for at, one in enumerate(columns):
         default: Mapping[str, Any] = one.default or ({"default": None} if one.optional else {})
-        fields.append((attribute(one, at), _type_of(one, strict), msgspec.field(**default)))
+        fields.append((attribute(one, at), _type_of(one, strict, raw), msgspec.field(**default)))
     config: Any = getattr(struct, "__struct_config__", None)
     made: type[Any] = msgspec.defstruct(
         "Entry" if struct is None else struct.__name__,
@@ -220,20 +226,27 @@ def attribute(column: Column, at: int) -> str:
     return column.attribute or f"c{at}"
 
 
-def _type_of(column: Column, strict: bool) -> Any:
+def _type_of(column: Column, strict: bool, raw: bool) -> Any:
     if column.hint is not None and not _has_struct(column):
         return column.hint
     match column.kind:
+        case "list" if raw and _is_of_numbers(column):
+            kind: Any = msgspec.Raw
         case "list":
-            kind: Any = list[_type_of(column.columns[0], strict)]  # type: ignore[misc]
+            kind = list[_type_of(column.columns[0], strict, raw)]  # type: ignore[misc]
         case "map":
-            kind = dict[str, _type_of(column.columns[0], strict)]  # type: ignore[misc]
+            kind = dict[str, _type_of(column.columns[0], strict, raw)]  # type: ignore[misc]
         case "struct":
-            kind = object_type(column.columns, strict=strict, struct=column.struct)
+            kind = object_type(column.columns, strict=strict, struct=column.struct, raw=raw)
         case scalar:
             kind = SCALARS[scalar]
     # msgspec decodes nothing but null as `Raw | None`.
     return kind | None if column.optional and kind is not msgspec.Raw else kind
+
+
+def _is_of_numbers(column: Column) -> bool:
+    (item,) = column.columns
+    return item.kind in ("int", "float") and (column.hint, item.hint) == (None, None)
 
 
 def _has_struct(column: Column) -> bool:

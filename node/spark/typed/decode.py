@@ -7,8 +7,10 @@ to `_rest`; or the table waits for people.
 """
 
 import datetime
+import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rillnode.codecs.errors import CodecError, ConfigError
-from rillnode.codecs.nextgraph.events import EVENT
-from rillnode.codecs.streamr.message import EncryptionType, decode_message
+from rillnode.node.entries import Unreadable, reader_of
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.arrays import (
@@ -46,8 +47,6 @@ from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load
 from rillnode.node.spark.typed.times import long_values
 
 REASON_MAX: Final = 500
-_MESSAGE: Final = 27
-"""Streamr's type of a message that carries content; others carry keys."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _FAULTS: Final = (
     msgspec.MsgspecError,
@@ -59,6 +58,7 @@ _FAULTS: Final = (
     AttributeError,
     RecursionError,
 )
+_NO_REJECTS: Final = pa.RecordBatch.from_pylist([], schema=REJECTS)
 _DOES_NOT_FIT: Final = (pa.ArrowException, OverflowError, ValueError, TypeError)
 
 
@@ -116,6 +116,24 @@ class Landed(NamedTuple):
     unexpected: Unexpected
 
 
+class _Fitting(NamedTuple):
+    """What of some rows fits the columns.
+
+    Attributes:
+        arrays: the columns of those rows that do.
+        good: which these are.
+        bad: which do not, and why.
+        found: as of `Landed`.
+        pause: as of `Landed`.
+    """
+
+    arrays: list[pa.Array]
+    good: Sequence[int]
+    bad: list[tuple[int, str]]
+    found: Found = Found()
+    pause: str = ""
+
+
 class _Misfit(Exception):
     """Why an entry does not fit."""
 
@@ -151,11 +169,47 @@ class Lander:
             msgspec.json.Decoder(object_type(self.columns, strict=strict, struct=schema.struct))
             for strict in (True, False)
         )
+        self._raw = msgspec.json.Decoder(
+            object_type(self.columns, strict=True, struct=schema.struct, raw=True)
+        )
 
     def land(self, rows: pa.RecordBatch, now: datetime.datetime) -> Landed:
         """Land rows of any version of the bronze schema, in order."""
         rows = conform(rows, BRONZE_SCHEMA)
-        rows = rows.filter(pc.not_equal(rows.column("kind"), "gap"))
+        is_entry = pc.not_equal(rows.column("kind"), "gap")
+        if not pc.all(is_entry).as_py():
+            rows = rows.filter(is_entry)
+        with _without_collecting():
+            fitting = self._at_once(rows) or self._one_by_one(rows)
+        good, bad = fitting.good, fitting.bad
+        landed = pa.RecordBatch.from_arrays(
+            [*_place(rows, good), *fitting.arrays], schema=self.schema
+        )
+        layout = self._plan.layout
+        if unfit := long_values(landed, layout) | null_keys(landed, layout):
+            bad += [(good[at], why) for at, why in unfit.items()]
+            kept = [at for at in range(len(good)) if at not in unfit]
+            landed, good = landed.take(pa.array(kept, pa.int64())), [good[at] for at in kept]
+        judged = self._expectations.judge(landed)
+        bad += [(good[at], why) for at, why in judged.rejected]
+        rejects = self._rejects(rows, sorted(bad), now)
+        return Landed(judged.rows, rejects, fitting.found, fitting.pause, judged.unexpected)
+
+    def _at_once(self, rows: pa.RecordBatch) -> "_Fitting | None":
+        """All entries as they fit; None where one of them has to be looked at by itself."""
+        if any(kind != "bytes" for kind in pc.unique(rows.column("kind")).to_pylist()):
+            return None
+        decode: Callable[[bytes], object] = self._raw.decode
+        try:
+            objects = list(map(decode, rows.column("data").to_pylist()))
+            arrays = object_arrays(self.columns, objects)
+        except _FAULTS + _DOES_NOT_FIT:
+            return None
+        rests = [pa.nulls(rows.num_rows, pa.string())] if self._plan.rest else []
+        return _Fitting([*rests, *arrays], range(rows.num_rows), [])
+
+    def _one_by_one(self, rows: pa.RecordBatch) -> "_Fitting":
+        """What fits, and of each entry that does not, why."""
         objects: list[object] = []
         rests: list[str | None] = []
         good: list[int] = []
@@ -191,17 +245,8 @@ class Lander:
             rests.append(rest)
             good.append(at)
         arrays = self._arrays(objects, rests, good, bad)
-        landed = pa.RecordBatch.from_arrays([*_place(rows, good), *arrays], schema=self.schema)
         found = found._replace(columns=new_columns(samples))
-        layout = self._plan.layout
-        if unfit := long_values(landed, layout) | null_keys(landed, layout):
-            bad += [(good[at], why) for at, why in unfit.items()]
-            kept = [at for at in range(len(good)) if at not in unfit]
-            landed, good = landed.take(pa.array(kept, pa.int64())), [good[at] for at in kept]
-        judged = self._expectations.judge(landed)
-        bad += [(good[at], why) for at, why in judged.rejected]
-        rejects = self._rejects(rows, sorted(bad), now)
-        return Landed(judged.rows, rejects, found, pause, judged.unexpected)
+        return _Fitting(arrays, good, bad, found, pause)
 
     def _judge(self, payload: bytes, error: BaseException) -> object:
         """The object of an entry that is no strict one, or what the schema lacks for it.
@@ -279,6 +324,8 @@ class Lander:
     def _rejects(
         self, rows: pa.RecordBatch, bad: list[tuple[int, str]], now: datetime.datetime
     ) -> pa.RecordBatch:
+        if not bad:
+            return _NO_REJECTS
         at = [one for one, _ in bad]
         arrays = [
             *_place(rows, at),
@@ -298,22 +345,8 @@ def payload_of(kind: str, data: bytes) -> bytes:
         _Misfit: it carries none that can be read.
     """
     try:
-        match kind:
-            case "bytes":
-                return data
-            case "streamr":
-                message = decode_message(data)
-                if message.message_type != _MESSAGE:
-                    raise _Misfit(f"message type {message.message_type} carries no content")
-                if message.encryption_type != EncryptionType.NONE:
-                    raise _Misfit("the content is encrypted, and there is no key for it")
-                return message.content.encode()
-            case "nextgraph":
-                EVENT.decode(data)
-                raise _Misfit("the event is encrypted, and there is no key for it")
-            case _:
-                raise _Misfit(f"kind {kind!r} is of a newer version")
-    except (CodecError, UnicodeEncodeError) as error:
+        return reader_of(kind).payload(data)
+    except (CodecError, Unreadable, UnicodeEncodeError) as error:
         raise _Misfit(_reason(error)) from error
 
 
@@ -340,8 +373,27 @@ def _payloads(rows: pa.RecordBatch) -> Iterator["bytes | _Misfit"]:
 
 
 def _place(rows: pa.RecordBatch, at: Sequence[int]) -> list[pa.Array]:
+    columns = [rows.column(one.name.removeprefix("_")) for one in PLACE]
+    if len(at) == rows.num_rows:
+        return columns
     chosen = pa.array(at, pa.int64())
-    return [rows.column(one.name.removeprefix("_")).take(chosen) for one in PLACE]
+    return [one.take(chosen) for one in columns]
+
+
+@contextmanager
+def _without_collecting() -> Generator[None]:
+    """Let nobody look for circles among the objects of a batch, which has none and soon goes.
+
+    Entries decode to a hundred thousand objects a second that the collector would go through, and
+    with them, every few batches, through all that the process has.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _unknown(

@@ -4,7 +4,6 @@ Each schema is a file `_schemas/N.json` in the table's directory, written before
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -13,26 +12,27 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.transaction import RemoveAction
+from deltalake import DeltaTable, Schema, Transaction
 from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import (
     add_actions,
+    commit,
     committing,
     create_table,
     read_rows,
+    remove_actions,
     sync_log,
     upgrade_statistics,
 )
-from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_log import LiveTable
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
 from rillnode.node.spark.files import local_path, replace_file
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import arrow_schema_of, names_its_statistics
+from rillnode.node.spark.statistics import added_files, arrow_schema_of, names_its_statistics
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.evolution import present_columns
@@ -63,6 +63,8 @@ class OpenDeltaTable:
     def __init__(self, location: str, table: DeltaTable, keyed: Keyed | None = None) -> None:
         self._location = location
         self._keyed = keyed
+        self._numbers: dict[str, int | None] = {}
+        self._numbers_of = -1
         self.table = table
 
     @property
@@ -77,7 +79,12 @@ class OpenDeltaTable:
 
     def transaction_version(self, app_id: str) -> int | None:
         """A number that a commit has left; None where none has."""
-        return self.table.transaction_version(app_id)
+        # To find one delta-rs goes through all of them.
+        if self._numbers_of != self.table.version():
+            self._numbers, self._numbers_of = {}, self.table.version()
+        if app_id not in self._numbers:
+            self._numbers[app_id] = self.table.transaction_version(app_id)
+        return self._numbers[app_id]
 
     def count(self) -> int:
         """The number of its rows."""
@@ -90,7 +97,7 @@ class OpenDeltaTable:
 
     def figures(self) -> dict[str, Any]:
         """Sizes of its files, and its last commit, for people."""
-        files: list[dict[str, Any]] = pa.table(self.table.get_add_actions()).to_pylist()
+        files = added_files(self.table)
         sizes: list[int] = [file["size_bytes"] for file in files]
         parts = {tuple(file.get("partition", {}).items()) for file in files}
         committed_ms: int = self.table.history(1)[0]["timestamp"]
@@ -119,6 +126,13 @@ class OpenDeltaTable:
     ) -> None:
         """Commit files that are written; all is durable when this returns.
 
+        Args:
+            added: files in the store's directory.
+            numbers: what the commit leaves.
+            removed: files that go.
+            pair: what `DeltaStore.pair` is to find.
+            noted: what `noted` is to find.
+
         Raises:
             Conflict: another writer was first, and nothing was merged.
             StoreError: `table.pair`, a file is gone.
@@ -127,28 +141,18 @@ class OpenDeltaTable:
         if self._keyed is not None and added:
             self._keyed.merge(self.table, added, numbers, told)
             return
-        now_ms = time.time_ns() // 1_000_000
-        actions = add_actions(added, data_change=True)
-        actions += [
-            RemoveAction(one, data_change=True, deletion_timestamp=now_ms) for one in removed
-        ]
+        actions = add_actions(added, data_change=True) + remove_actions(removed)
         before = self.table.version()
-        self.table.create_write_transaction(
-            actions,
-            "append",
-            self.table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=list(numbers), custom_metadata=told or None
-            ),
-        )
-        self.table.update_incremental()
-        sync_log(self._location, before, self.table.version())
+        commit(self._location, self.table, actions, numbers, told)
+        if self._numbers_of == before == self.table.version() - 1:
+            self._numbers |= {one.app_id: one.version for one in numbers}
+            self._numbers_of = self.table.version()
 
     def noted(self, name: str, commits_max: int) -> Iterator[Any]:
         """What the newest commits have noted under a name, the newest first."""
-        for commit in self.table.history(commits_max):
-            if name in commit:
-                yield commit[name]
+        for one in self.table.history(commits_max):
+            if name in one:
+                yield one[name]
 
 
 class DeltaStore:
@@ -171,11 +175,17 @@ class DeltaStore:
         self._maintenance = Maintenance(location, compact_commits, keep_hours)
         self._expiry = Expiry(location, layout)
         self._keyed = Keyed(location, layout) if layout.key else None
+        self._live = LiveTable(location)
+        self._opened: OpenDeltaTable | None = None
 
     def open(self) -> OpenDeltaTable | None:
         """The table as of now; None before it is made."""
-        table = open_table(self.name)
-        return None if table is None else OpenDeltaTable(self.name, table, self._keyed)
+        table = self._live.open()
+        if table is None:
+            self._opened = None
+        elif self._opened is None or self._opened.table is not table:
+            self._opened = OpenDeltaTable(self.name, table, self._keyed)
+        return self._opened
 
     def place(self) -> Place:
         """Where files for the table are written."""
@@ -208,26 +218,36 @@ class DeltaStore:
         if noted is not None:
             path = f"{self.name}/_schemas/{noted.version:06}.json"
             _write(path, msgspec.json.encode(noted))
-        table = open_table(self.name)
-        if table is None:
-            made = create_table(
+        opened = self.open()
+        if opened is None:
+            create_table(
                 self.name,
                 Schema.from_arrow(schema),
                 partition_by=self._parted,
                 properties={_KEY: json.dumps(self._layout.key)} if self._layout.key else None,
             )
-            return OpenDeltaTable(self.name, made, self._keyed)
+            return self._present()
+        table = opened.table
         self._check(table)
-        present = present_columns(OpenDeltaTable(self.name, table), self.name)
+        present = present_columns(opened, self.name)
         if _widens(present, columns_of(schema)):
             self._rewrite(schema)
         else:
             self._add(table, present, schema)
-        table = DeltaTable(self.name)
-        if not names_its_statistics(table):
+        if not names_its_statistics(self._present().table):
             upgrade_statistics(self.name)
-            table.update_incremental()
-        return OpenDeltaTable(self.name, table, self._keyed)
+        return self._present()
+
+    def _present(self) -> OpenDeltaTable:
+        """The table, which has just been there.
+
+        Raises:
+            StoreError: `table.busy`, somebody has removed it.
+        """
+        table = self.open()
+        if table is None:
+            raise StoreError("table.busy", f"{self.name} was removed while it was changed")
+        return table
 
     def _check(self, table: DeltaTable) -> None:
         """Refuse a table that is kept otherwise.
@@ -269,14 +289,9 @@ class DeltaStore:
             with committing(self.name):
                 table.update_incremental()
                 if table.version() == before:
-                    table.create_write_transaction(
-                        add_actions(files, data_change=True),
-                        "overwrite",
-                        Schema.from_arrow(ordered),
-                        commit_properties=CommitProperties(max_commit_retries=0),
-                    )
-                    table.update_incremental()
-                    sync_log(self.name, before, table.version())
+                    actions = add_actions(files, data_change=True)
+                    columns = Schema.from_arrow(ordered)
+                    commit(self.name, table, actions, schema=columns, retries=0)
                     return
             self.remove([one.name for one in files])
         text = f"{self.name} is written by others all the time, and cannot be widened"
@@ -292,9 +307,9 @@ class DeltaStore:
 
     def pair(self, number: int) -> dict[str, Any] | None:
         """What the commit of the pair of that number has said; None where nobody knows."""
-        table = open_table(self.name)
-        for commit in table.history() if table is not None else ():
-            pair = cast("dict[str, Any]", commit.get("pair") or {})
+        table = self._live.open()
+        for one in table.history() if table is not None else ():
+            pair = cast("dict[str, Any]", one.get("pair") or {})
             if pair.get("number") == number:
                 return pair
         return None
@@ -320,7 +335,7 @@ class DeltaStore:
 
     def maintain(self) -> str | None:
         """Do the next piece of work that keeps the table in few files; returns what was done."""
-        table = open_table(self.name)
+        table = self._live.open()
         if table is None:
             return None
         return self._expiry.step(table, datetime.now(UTC)) or self._maintenance.step(table)

@@ -15,9 +15,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, applied
-from rillnode.node.spark.field_metadata import renamed, with_metadata
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
+from rillnode.node.spark.schema_upgrade import renamed, with_metadata
 from rillnode.node.spark.typed.arrays import ICEBERG_NAMES, KIND, arrow_field, columns_of
 from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns

@@ -24,10 +24,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.field_metadata import field_ids as numbers_of, renamed, with_metadata
 from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.parquet import TableFile, filesystem, write_files
-from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.parquet import TableFile, file_rows, filesystem, write_files
+from rillnode.node.spark.schema_upgrade import (
+    conform,
+    field_ids as numbers_of,
+    renamed,
+    with_metadata,
+)
 from rillnode.node.spark.typed.arrays import KIND, OWN_NAMES
 from rillnode.node.spark.typed.iceberg_catalog import asking
 from rillnode.node.spark.typed.store import Conflict
@@ -42,7 +46,6 @@ _NUMBERS: Final = "rillnode.positions"
 """What commits leave: JSON of numbers by their names."""
 _SEQUENCE: Final = "rillnode.sequence"
 """The number that the snapshot of the last of our commits has at least."""
-_READ_ROWS: Final = 8_192
 
 
 class _Commit(TableTransaction):
@@ -263,11 +266,9 @@ def is_as_written(table: Table, file: str) -> bool:
 def read_rows(files: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of files that are as they were written, with the columns of a schema."""
     for file in files:
-        system, path = filesystem(plain(file))
-        with pq.ParquetFile(path, filesystem=system) as parquet:
-            for rows in parquet.iter_batches(batch_size=_READ_ROWS):
-                names = renamed(rows.schema, OWN_NAMES).names
-                yield conform(pa.RecordBatch.from_arrays(rows.columns, names=names), schema)
+        for rows in file_rows(plain(file)):
+            names = renamed(rows.schema, OWN_NAMES).names
+            yield conform(pa.RecordBatch.from_arrays(rows.columns, names=names), schema)
 
 
 def write_rows(table: Table, rows: Iterable[pa.RecordBatch], schema: Schema) -> list[str]:

@@ -15,11 +15,47 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.delta_log import Numbered
 from rillnode.node.spark.predicates import Predicates
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.expectations import Expectation, unfit_expectation
 from rillnode.node.spark.typed.store import OpenTable
+
+LATE: Final = "rows_late"
+"""Rows that were received long after their time."""
+EXPIRED: Final = "rows_expired"
+"""Entries that came when they were too old, and were not landed."""
+SUPERSEDED: Final = "rows_superseded"
+"""Entries that came after a later one of their key, and changed nothing."""
+COUNTS: Final = (LATE, SUPERSEDED, EXPIRED)
+
+
+def transaction_of(count: str, number: int) -> Transaction:
+    """A count as a transaction leaves it."""
+    return Transaction(f"rillnode.{count}", number)
+
+
+def counts_of(table: Numbered | None) -> dict[str, int]:
+    """What was counted since a table was made."""
+    return {name: _counted_in(table, name) for name in COUNTS}
+
+
+def _counted_in(table: Numbered | None, count: str) -> int:
+    return 0 if table is None else table.transaction_version(f"rillnode.{count}") or 0
+
+
+def counted(
+    table: Numbered | None, more: Mapping[str, int]
+) -> tuple[list[Transaction], list[Transaction]]:
+    """The counts before and after more was counted, of those that change."""
+    changed = [name for name, number in more.items() if number]
+    before = {name: _counted_in(table, name) for name in changed}
+    return (
+        [transaction_of(name, before[name]) for name in changed],
+        [transaction_of(name, before[name] + more[name]) for name in changed],
+    )
+
 
 MINUTES_MAX: Final = 60
 """Minutes that `unexpected_minutes` looks for."""
@@ -112,7 +148,7 @@ def summed(parts: Sequence[Unexpected]) -> Unexpected:
     return {name: dict(minutes) for name, minutes in counted.items()}
 
 
-def totals(table: OpenTable | None, names: Sequence[str]) -> dict[str, int]:
+def totals(table: "OpenTable | None", names: Sequence[str]) -> dict[str, int]:
     """How many rows have not met each of some expectations since the table was made."""
     if table is None:
         return dict.fromkeys(names, 0)

@@ -27,13 +27,13 @@ from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import read_rows, sync_commits
 from rillnode.node.spark.erasure import Erased
 from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.parquet import TableFile, filesystem, remove_files
+from rillnode.node.spark.parquet import TableFile, file_rows, filesystem, remove_files
 from rillnode.node.spark.predicates import Predicates
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.counts import SUPERSEDED, counted
+from rillnode.node.spark.typed.judging import SUPERSEDED, counted
 from rillnode.node.spark.typed.layout import RECEIVED, Layout
 from rillnode.node.spark.typed.store import Conflict
 from rillnode.node.spark.typed.times import order_times
@@ -46,7 +46,6 @@ REMEMBERED_MAX: Final = 1_000_000
 
 _FILES_MAX: Final = 64
 _SMALL_ROWS: Final = 10_000
-_ROWS: Final = 8_192
 _DIRECTORY: Final = "_deletes"
 _TIME: Final = "_time"
 _WHERE: Final = ("_stream", "_created_at", "_partition", "_index")
@@ -309,13 +308,10 @@ class Keyed:
         return pa.schema([schema.field(name) for name in names if name])
 
     def _read(self, files: Sequence[TableFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        system, root = filesystem(self._location)
         for file in files:
             try:
-                with pq.ParquetFile(f"{root}/{file.name}", filesystem=system) as parquet:
-                    names = [one for one in schema.names if one in parquet.schema_arrow.names]
-                    for rows in parquet.iter_batches(batch_size=_ROWS, columns=names):
-                        yield conform(rows, schema)
+                for rows in file_rows(self._location, file.name, schema.names):
+                    yield conform(rows, schema)
             except FileNotFoundError as error:
                 text = f"{file.name}, which {self._location} was to get, is gone"
                 raise StoreError(

@@ -6,7 +6,7 @@ that is made again counts the same. A row without a time is as old as its receip
 """
 
 import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from rillnode.node.spark.delta import committing, sync_commits
-from rillnode.node.spark.statistics import arrow_schema_of
+from rillnode.node.spark.statistics import added_files, arrow_schema_of
 from rillnode.node.spark.typed.layout import RECEIVED, Layout, Partition
 
 VALUE_BYTES_MAX: Final = 64
@@ -55,7 +55,7 @@ def timed(rows: pa.RecordBatch, layout: Layout, now: datetime.datetime) -> Timed
     if layout.time:
         ends = _ends(rows.column(layout.time))
         behind = pc.subtract(_as_microseconds(rows.column(RECEIVED)), ends)
-        is_late = pc.greater(behind, round(layout.late_seconds * 1_000_000))
+        is_late = pc.greater(behind, round(min(layout.late_seconds * 1_000_000, 2.0**62)))
         late = pc.sum(is_late).as_py() or 0
     for one in layout.partitions:
         if one.unit:
@@ -128,8 +128,7 @@ class Expiry:
         """The condition of a whole day that is too old; None where there is none."""
         for one in self._layout.partitions:
             if one.unit == "day" and one.source == self._layout.kept_by:
-                files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
-                days = {file["partition"][one.name] for file in files} - {None}
+                days = {file["partition"][one.name] for file in added_files(table)} - {None}
                 if days and min(days) < until:
                     return f"\"{one.name}\" = DATE '{min(days)}'"
         return None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.bronze_files import read_file, read_rest
+from rillnode.node.spark.bronze import read_file, read_rest
 from rillnode.node.spark.parquet import (
     ROW_GROUP_BYTES,
     TableFile,
@@ -27,10 +27,9 @@ from rillnode.node.spark.parquet import (
 )
 from rillnode.node.spark.typed.arrays import OWN_NAMES
 from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
-from rillnode.node.spark.typed.counts import EXPIRED, LATE
 from rillnode.node.spark.typed.decode import Lander, Plan
 from rillnode.node.spark.typed.infer import merge_new
-from rillnode.node.spark.typed.judging import Unexpected, summed
+from rillnode.node.spark.typed.judging import EXPIRED, LATE, Unexpected, summed
 from rillnode.node.spark.typed.layout import PLAIN
 from rillnode.node.spark.typed.store import Place
 from rillnode.node.spark.typed.times import timed
@@ -174,10 +173,9 @@ class _Landing:
                 continue
             file = read_rest(uri, self._work.holders) if uri in gone else read_file(uri)
             for read in file:
-                rows = _entries(read) if self._work.retried else read
-                chosen = rows.filter(self._mask(rows.column("stream")))
-                if chosen.num_rows:
-                    yield chosen
+                rows = self._chosen(_entries(read) if self._work.retried else read)
+                if rows.num_rows:
+                    yield rows
 
     def _may_have(self, uri: str) -> bool:
         """Whether a file may hold streams of the table's; one that is gone is read anyway."""
@@ -199,10 +197,14 @@ class _Landing:
             for name in self._work.streams
         )
 
-    def _mask(self, streams: pa.Array) -> pa.Array:
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the table's streams."""
+        streams = rows.column("stream")
         names: list[str] = pc.unique(streams).to_pylist()
         mine = [name for name in names if any(one(name) for one in self._matches)]
-        return pc.is_in(streams, value_set=pa.array(mine, pa.string()))
+        if len(mine) == len(names):
+            return rows
+        return rows.filter(pc.is_in(streams, value_set=pa.array(mine, pa.string())))
 
     def _hold(self, rejects: pa.RecordBatch) -> None:
         self._held.append(rejects)

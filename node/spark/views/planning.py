@@ -10,18 +10,130 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import timedelta
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.files import local_path
+from rillnode.node.spark.statistics import arrow_schema_of
+from rillnode.node.spark.tables import BRONZE_SCHEMA, DERIVED, SILVER_SCHEMA, GoldTable
+from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import unfit_name
+from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.views import SILVER
-from rillnode.node.spark.views.definition import BEFORE, View
+
+if TYPE_CHECKING:
+    from rillnode.node.spark.table_config import TypedTable
+
+__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views"]
+
+REPEATS: Final = "repeats"
+"""In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""
+BEFORE: Final = "before"
+"""In SQL, a gold table's own rows of the day before the slots that are calculated."""
+MEMORY: Final = timedelta(days=1)
+"""A chain that was silent for longer begins anew: its first message opens no gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A view.
+
+    Attributes:
+        name: what it is called.
+        sql: one `select`.
+        slot: columns of the select by which rows are replaced together.
+        dir: directory or URI of its table.
+        gold: which gold table it is; None for one that is configured.
+    """
+
+    name: str
+    sql: str
+    slot: tuple[str, ...]
+    dir: str
+    gold: GoldTable | None = None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns that it must have; None where its SQL decides."""
+        return None if self.gold is None else self.gold.schema
+
+
+def gold_views(gold: str) -> list[View]:
+    """The gold tables that are made of silver.
+
+    Args:
+        gold: directory or URI of all of them.
+    """
+    return [
+        View(
+            name=one.name,
+            sql=files("rillnode.node.spark.views")
+            .joinpath(f"{one.name}.sql")
+            .read_text(encoding="utf-8"),
+            slot=one.slot,
+            dir=f"{gold.rstrip('/')}/{one.name}",
+            gold=one,
+        )
+        for one in DERIVED
+    ]
+
+
+SILVER_RELATIONS: Final = {SILVER: SILVER_SCHEMA, REPEATS: BRONZE_SCHEMA}
+"""What the SQL of a view of silver may select from."""
+
+
+def check_view(name: str, sql: str, slot: tuple[str, ...], table: "TypedTable | None") -> None:
+    """Check a view.
+
+    Args:
+        name: what it is called.
+        sql: its SQL.
+        slot: the columns of its slots.
+        table: the typed table that it is made of; None for silver.
+
+    Raises:
+        ConfigError: it cannot be, as `planning.plan` says.
+    """
+    view = View(name=name, sql=sql, slot=slot, dir="")
+    if table is None:
+        plan(view, SILVER_RELATIONS, "stream")
+        return
+    check_syntax(view)
+    schema = _schema_of(table)
+    if schema is not None:
+        plan(view, {table.called: schema}, "_stream")
+
+
+def _schema_of(table: "TypedTable") -> pa.Schema | None:
+    """A typed table's columns; None where only its sink's job knows them."""
+    if table.dir is None or local_path(table.dir) is None:
+        return None
+    # It may have got columns since it was declared.
+    present = open_table(table.dir)
+    if present is not None:
+        return arrow_schema_of(present)
+    if table.source.class_name:
+        return None
+    try:
+        columns = load_schema(table.source).columns
+    except ConfigError:  # the table's own problem, which it tells itself
+        return None
+    return table_schema(columns, rest=table.evolve == "freeze")
+
 
 UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_ANY_TIME: Final = UNITS[:2]
+"""Units to which any time can be cut off."""
+YEARS: Final = (-9_214_560_000_000_000, 9_214_646_400_000_000)
+"""The years 1678 to 2261, in microseconds since 1970: what `date_trunc` can cut off to all units,
+as nanoseconds can tell it."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MARK_TIME: Final = "timestamp '2001-02-03T04:05:06Z'"
 _MARK_MICROSECONDS: Final = 981_173_106_000_000
@@ -56,10 +168,13 @@ class Plan:
     Attributes:
         schema: its columns.
         tick: None where slots may need any row of the source.
+        cut: times of the source that the SQL cuts off, of which DataFusion can do so with those of
+            `YEARS` alone. Rows with others have no slot.
     """
 
     schema: pa.Schema
     tick: Tick | None
+    cut: tuple[str, ...] = ()
 
 
 def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
@@ -87,7 +202,8 @@ def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
         if view.gold is not None:
             # Its SQL asks for its own earlier rows, so that nobody else can tell what it needs.
             return Plan(schema, Tick("minute", "minute", "received_at", "stream"))
-        return Plan(schema, _tick(builder, view, schema, list(relations), stream))
+        tick = _tick(builder, view, schema, list(relations), stream)
+        return Plan(schema, tick, _cut(builder, view, relations))
 
 
 def check_syntax(view: View) -> None:
@@ -228,13 +344,33 @@ def _tick(
     return None
 
 
+def _cut(builder: QueryBuilder, view: View, relations: Mapping[str, pa.Schema]) -> tuple[str, ...]:
+    """The columns, of all relations, that the SQL cuts off to a unit that not every time has."""
+    units = "|".join(one for one in UNITS if one not in _ANY_TIME)
+    text = _logical_plan(builder, view, select(view))
+    found = re.findall(rf'date_trunc\(Utf8\("(?:{units})"\), [^(),]*?(?:CAST\()?([^(), ]+)', text)
+    names = dict.fromkeys(one.rpartition(".")[2].strip('"') for one in found)
+    return tuple(
+        one
+        for one in names
+        if all(
+            one in schema.names and pa.types.is_temporal(schema.field(one).type)
+            for schema in relations.values()
+        )
+    )
+
+
+def _logical_plan(builder: QueryBuilder, view: View, sql: str) -> str:
+    """How a query is run, as the planner tells it."""
+    plans: list[dict[str, str]] = execute(builder, view, f"explain {sql}").to_pylist()
+    return next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
+
+
 def _scanned(
     builder: QueryBuilder, view: View, condition: str, relations: Sequence[str], wanted: str
 ) -> set[tuple[str, ...]]:
     """How each scan of a source looks for a value by itself; nothing where one does not."""
-    rows = execute(builder, view, f"explain {select(view, f'where v.{condition}')}")
-    plans: list[dict[str, str]] = rows.to_pylist()
-    text = next(one["plan"] for one in plans if one["plan_type"] == "logical_plan")
+    text = _logical_plan(builder, view, select(view, f"where v.{condition}"))
     found: set[tuple[str, ...]] = set()
     for line in text.splitlines():
         scan, _, filters = line.strip().partition(" projection=")

@@ -8,7 +8,8 @@ no Spark query, and why DataFusion runs the SQL.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,10 +23,13 @@ from rillnode.node.spark.delta import open_to_write
 from rillnode.node.spark.delta_log import Position, mark, open_table, sizes
 from rillnode.node.spark.schema_upgrade import described
 from rillnode.node.spark.upsert import Replaced, make_anew, upsert, values_of
-from rillnode.node.spark.views.definition import BEFORE, MEMORY, View
 from rillnode.node.spark.views.planning import (
+    BEFORE,
+    MEMORY,
+    YEARS,
     Plan,
     Tick,
+    View,
     execute,
     literal,
     plan,
@@ -33,7 +37,7 @@ from rillnode.node.spark.views.planning import (
     select,
     shaped,
 )
-from rillnode.node.spark.views.source import Change, Source, run
+from rillnode.node.spark.views.source import Change, Source, Where, run
 
 TICKS_MAX: Final = 10_000
 """Slots' times that one query names one by one; of more it takes all between the first and last."""
@@ -45,8 +49,12 @@ _RANGE_REMEDY: Final = (
     "and date_trunc takes those of the years 1678 to 2261: leave others out, such as with "
     "`where at between '1970-01-01' and '2262-01-01'`"
 )
+OUTSIDE: Final = "rows_outside"
+"""Rows that no slot has, because their time cannot be cut off as its SQL says."""
+_OUTSIDE: Final = f"rillnode.{OUTSIDE}"
 _EVER: Final = (-(2**62), 2**62)
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_MICROSECONDS: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class ViewQuery:
         self.view = view
         self.position: Position | None = None
         self._source = source
+        self._cut: tuple[str, ...] = ()
 
     @property
     def followed(self) -> str:
@@ -124,10 +133,12 @@ class ViewQuery:
         if change is None:
             return False
         self.position = change.start
-        planned = plan(self.view, relations, self._source.stream)
+        planned = self._planned(relations)
         positions = change.end.transactions()
         if self.view.gold is None:
             positions.append(self._made_by(change, target))
+            if outside := self._outside(change):
+                positions.append(Transaction(_OUTSIDE, max(0, _outside_of(target) + outside)))
         if self._has_other_columns(target, planned):
             self._make_anew(planned, positions)
         else:
@@ -149,20 +160,53 @@ class ViewQuery:
         if not relations or target is None:
             return
         self._source.change(target)
-        planned = plan(self.view, relations, self._source.stream)
+        planned = self._planned(relations)
         tick = planned.tick
         if self._has_other_columns(target, planned):
             self._make_anew(planned, positions)
         elif tick is None or tick.source != self._source.received_at:
             # In which slots the entries were nobody can tell any more.
             self._replace(planned, *self._of_all(QueryBuilder()), positions)
-        elif (ticks := _ticks([places], tick)) is not None:
+        elif (ticks := _ticks([places], tick, self._cut)) is not None:
             self._replace(planned, *self._of_ticks(QueryBuilder(), tick, ticks), positions)
 
     def figures(self) -> dict[str, object]:
-        """How many rows the view has, and how large it is."""
+        """How many rows the view has, how many of the source have no slot, and how large it is."""
         table = open_table(self.view.dir)
-        return {} if table is None else {"rows": table.count(), **sizes(table)}
+        if table is None:
+            return {}
+        return {"rows": table.count(), OUTSIDE: _outside_of(table), **sizes(table)}
+
+    def _planned(self, relations: Mapping[str, pa.Schema]) -> Plan:
+        planned = plan(self.view, relations, self._source.stream)
+        self._cut = planned.cut
+        return planned
+
+    def _register(self, builder: QueryBuilder, where: Where, at: int | None = None) -> None:
+        """Let the SQL select from the source, without rows whose times it cannot cut off."""
+
+        def with_slot(row: str) -> str:
+            parts = [where(row)]
+            for one in self._cut:
+                column = f"{row}.{quoted(one)}"
+                time = f"arrow_cast({column}, '{_MICROSECONDS}')"
+                low, until = map(_at, YEARS)
+                parts.append(f"({column} is null or {time} >= {low} and {time} < {until})")
+            return " and ".join(parts)
+
+        self._source.register(builder, with_slot, at)
+
+    def _outside(self, change: Change) -> int:
+        """How many rows more than before have no slot."""
+        counted = 0
+        for column in self._cut:
+            for files, sign in ((change.come, 1), (change.gone, -1)):
+                # Of a file that is gone nobody knows.
+                with suppress(FileNotFoundError):
+                    for rows in self._source.times(files, column):
+                        can_be: list[bool | None] = _can_be_cut(rows.column("time")).to_pylist()
+                        counted += sign * can_be.count(False)
+        return counted
 
     def _has_other_columns(self, target: DeltaTable | None, planned: Plan) -> bool:
         """Whether the same SQL has other columns than before, as what it selects from has."""
@@ -186,7 +230,8 @@ class ViewQuery:
         if tick is None:
             return self._by_slots(builder, change)
         try:
-            ticks = _ticks(self._source.times(change, tick.source), tick)
+            times = self._source.times(change.files, tick.source)
+            ticks = _ticks(times, tick, self._cut)
         except FileNotFoundError:
             ticks = _Ticks(*_EVER, has_null=True)
         if ticks is None:
@@ -201,7 +246,7 @@ class ViewQuery:
         if ticks.values:
             rows = ", ".join(f"({literal(name)}, {at})" for name, at in ticks.values)
             run(builder, f"create table _ticks as select * from (values {rows}) as t(stream, at)")
-        self._source.register(builder, lambda row: self._within(row, tick, ticks))
+        self._register(builder, lambda row: self._within(row, tick, ticks))
         found = execute(builder, self.view, select(self.view))
         return found, _replaced(tick, ticks)
 
@@ -215,9 +260,9 @@ class ViewQuery:
         slots = ", ".join(f"v.{quoted(one)}" for one in self.view.slot)
         touched = select(self.view, columns=f"distinct {slots}")
         # The slots of rows that have gone are those that they were in before.
-        versions = [None, max(change.start.version, 0)] if change.removes else [None]
+        versions = [None, max(change.start.version, 0)] if change.gone else [None]
         for at, version in enumerate(versions):
-            self._source.register(
+            self._register(
                 builder,
                 lambda row: f"{row}.{column} between {_at(low)} and {_at(high)}",
                 version,
@@ -227,7 +272,7 @@ class ViewQuery:
         same = " and ".join(
             f"t.{quoted(one)} is not distinct from v.{quoted(one)}" for one in self.view.slot
         )
-        self._source.register(builder, lambda _: "true")
+        self._register(builder, lambda _: "true")
         wanted = " or ".join(
             f"exists (select 1 from _touched{at} t where {same})" for at in range(len(versions))
         )
@@ -241,7 +286,7 @@ class ViewQuery:
 
     def _of_all(self, builder: QueryBuilder) -> tuple[pa.Table, Replaced]:
         """All rows of the view."""
-        self._source.register(builder, lambda _: "true")
+        self._register(builder, lambda _: "true")
         rows = execute(builder, self.view, select(self.view))
         return rows, Replaced(self.view.slot, lambda _: True, {})
 
@@ -259,7 +304,7 @@ class ViewQuery:
         """When the first and the last of the rows in a change were received; None: who knows."""
         found: list[int] = []
         try:
-            for rows in self._source.times(change, self._source.received_at):
+            for rows in self._source.times(change.files, self._source.received_at):
                 times = rows.column("time").cast(pa.int64())
                 found += [one.as_py() for one in (pc.min(times), pc.max(times)) if one.is_valid]
         except FileNotFoundError:
@@ -296,7 +341,7 @@ class ViewQuery:
         return made_by
 
 
-def _ticks(parts: Iterable[pa.Table], tick: Tick) -> _Ticks | None:
+def _ticks(parts: Iterable[pa.Table], tick: Tick, cut: Sequence[str]) -> _Ticks | None:
     """The slots that rows fall into, by their streams and times; None for none."""
     values: set[tuple[str, int]] = set()
     spans: list[int] = []
@@ -304,6 +349,8 @@ def _ticks(parts: Iterable[pa.Table], tick: Tick) -> _Ticks | None:
     for part in parts:
         has_null = has_null or part.column("time").null_count > 0
         rows = part.filter(pc.is_valid(part.column("time")))
+        if tick.source in cut:
+            rows = rows.filter(_can_be_cut(rows.column("time")))
         if not rows.num_rows:
             continue
         times = pc.floor_temporal(rows.column("time").cast(_TIME), unit=tick.unit)
@@ -315,6 +362,17 @@ def _ticks(parts: Iterable[pa.Table], tick: Tick) -> _Ticks | None:
         return _Ticks(0, 0, has_null=True) if has_null else None
     few = frozenset(values) if len(values) <= TICKS_MAX and not has_null else frozenset[Any]()
     return _Ticks(min(spans), max(spans), few, has_null)
+
+
+def _can_be_cut(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whether `date_trunc` can cut off each of some times to any unit."""
+    at = times.cast(_TIME).cast(pa.int64())
+    low, until = map(pa.scalar, YEARS)
+    return pc.and_(pc.greater_equal(at, low), pc.less(at, until))
+
+
+def _outside_of(target: DeltaTable | None) -> int:
+    return 0 if target is None else target.transaction_version(_OUTSIDE) or 0
 
 
 def _replaced(tick: Tick, ticks: _Ticks) -> Replaced:
@@ -353,7 +411,7 @@ def _after(time: "pa.Scalar[Any]", unit: str) -> int:
 
 def _at(microseconds: int) -> str:
     """A time as SQL has it; a literal would be in nanoseconds, and end in the year 2262."""
-    return f"arrow_cast({microseconds}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return f"arrow_cast({microseconds}, '{_MICROSECONDS}')"
 
 
 def _datetime(microseconds: int) -> datetime:

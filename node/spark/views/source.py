@@ -6,17 +6,14 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder, Transaction
 
 from rillnode.node.spark.delta_log import PLACE, Position, TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures, applied
-from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.views import SILVER
-from rillnode.node.spark.views.checking import SILVER_RELATIONS
-from rillnode.node.spark.views.definition import REPEATS
-from rillnode.node.spark.views.planning import quoted
+from rillnode.node.spark.views.planning import REPEATS, SILVER_RELATIONS, quoted
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 STEP_ROWS_MAX: Final = 5_000_000
@@ -32,14 +29,19 @@ class Change:
     Attributes:
         start: where it begins.
         end: where it ends.
-        files: the files that rows have come in or gone with, as URIs.
-        removes: whether rows have gone, too.
+        come: the files that rows have come in, as URIs.
+        gone: the files that rows have gone with.
     """
 
     start: Position
     end: Position
-    files: list[str]
-    removes: bool
+    come: list[str]
+    gone: list[str]
+
+    @property
+    def files(self) -> list[str]:
+        """All files that rows have come in or gone with."""
+        return self.come + self.gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class Source(Protocol):
         """
         ...
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
-        """Stream and time of the rows in a change, in columns `stream` and `time`.
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
+        """Stream and time of the rows in files of a change, in columns `stream` and `time`.
 
         Raises:
             FileNotFoundError: a file is gone, so that nobody knows.
@@ -144,7 +146,7 @@ class SilverSource:
         if end == start:
             return None
         files = self._bronze.uris(self._bronze.files_between(start, end))
-        return Change(start, end, files, removes=False)
+        return Change(start, end, files, [])
 
     def erased(self, target: DeltaTable | None) -> Gone | None:
         """What was erased of silver and bronze since; nothing before both are rid of it."""
@@ -176,9 +178,9 @@ class SilverSource:
         run(builder, f"create or replace view {REPEATS} as select r.* from _bronze r where "
             f"r.kind = 'streamr' and {where('r')} {there} and not {_exists(SILVER)}")  # fmt: skip
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
         """Stream and time of what bronze got."""
-        for uri in change.files:
+        for uri in files:
             for rows in _read(uri, ["stream", column, "kind"]):
                 times = rows.column(column)
                 is_event = pc.and_(pc.not_equal(rows.column("kind"), "gap"), pc.is_valid(times))
@@ -222,17 +224,19 @@ class TypedSource:
         end = self._log.plan(start, STEP_ROWS_MAX)
         if end == start:
             return None
-        files: list[str] = []
+        come: list[str] = []
+        gone: list[str] = []
         if start.files < end.files:
             until = end._replace(version=end.base)
-            files = [one.path for one in self._log.files_between(start, until)]
-        versions = [
-            self._log.version(one)
-            for one in range(max(start.version, end.base) + 1, end.version + 1)
-        ]
-        files += [path for one in versions for path in one.changed]
-        uris = [f"{self.followed.rstrip('/')}/{path}" for path in files]
-        return Change(start, end, uris, removes=any(one.removes for one in versions))
+            come = [one.path for one in self._log.files_between(start, until)]
+        for number in range(max(start.version, end.base) + 1, end.version + 1):
+            version = self._log.version(number)
+            come += version.come
+            gone += version.gone
+        root = self.followed.rstrip("/")
+        return Change(
+            start, end, [f"{root}/{one}" for one in come], [f"{root}/{one}" for one in gone]
+        )
 
     def erased(self, target: DeltaTable | None) -> Gone | None:
         """Nothing: the table's log tells of it as of any rows that go."""
@@ -248,9 +252,9 @@ class TypedSource:
             run(builder, f"create or replace view {quoted(self._name)} as select r.* "
                 f"from {version} r where {where('r')}")  # fmt: skip
 
-    def times(self, change: Change, column: str) -> Iterator[pa.Table]:
+    def times(self, files: Sequence[str], column: str) -> Iterator[pa.Table]:
         """Stream and time of the rows in files that have changed."""
-        for uri in change.files:
+        for uri in files:
             for rows in _read(uri, ["_stream", column]):
                 yield rows.rename_columns(["stream", "time"])
 
@@ -267,18 +271,15 @@ def _exists(table: str, where: Where = lambda _: "true") -> str:
 
 
 def _read(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    system, path = filesystem(uri)
-    with pq.ParquetFile(path, filesystem=system) as parquet:
-        names = parquet.schema_arrow.names
-        for batch in parquet.iter_batches(columns=[one for one in columns if one in names]):
-            rows = pa.Table.from_batches([batch])
-            for one in columns:  # a column that the table got later
-                if one not in names:
-                    rows = rows.append_column(one, pa.nulls(rows.num_rows, _TIME))
-            # Of views of texts, which other writers' files have, not every function knows.
-            found = [rows.column(one).type for one in columns]
-            kinds = [pa.string() if _is_text(one) else one for one in found]
-            yield rows.select(list(columns)).cast(pa.schema(zip(columns, kinds, strict=True)))
+    for batch in file_rows(uri, columns=columns):
+        rows = pa.Table.from_batches([batch])
+        for one in columns:  # a column that the table got later
+            if one not in rows.column_names:
+                rows = rows.append_column(one, pa.nulls(rows.num_rows, _TIME))
+        # Of views of texts, which other writers' files have, not every function knows.
+        found = [rows.column(one).type for one in columns]
+        kinds = [pa.string() if _is_text(one) else one for one in found]
+        yield rows.select(list(columns)).cast(pa.schema(zip(columns, kinds, strict=True)))
 
 
 def _is_text(kind: pa.DataType) -> bool:

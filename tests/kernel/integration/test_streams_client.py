@@ -17,7 +17,7 @@ from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.spark.client.ranges import StreamsClient, streams_client
 from rillnode.node.spark.offsets import Range
-from rillnode.node.spark.probing import block_prober, positions_at
+from rillnode.node.spark.planning import block_prober, positions_at
 from rillnode.node.spark.ranges import ClientOptions
 
 

@@ -9,7 +9,7 @@ from pipeline_samples import TIME, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.decoding import decode_rows
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from streamr_samples import make_message
 
 KINDS = st.sampled_from(EntryKind)

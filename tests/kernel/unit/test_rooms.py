@@ -32,11 +32,6 @@ PLUG_INS: Final = (
 USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""
 
-PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
-    "spark": {"nextgraph", "streamr"},
-}
-"""Plug-ins that import another still."""
-
 ENGINE: Final = "actors/engine/"
 
 Graph = dict[str, set[str]]
@@ -104,9 +99,7 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
                 continue
             if mine is None:
                 yield f"{path} of the kernel imports {other} of a plug-in"
-            if mine is not None and theirs not in USES.get(mine, set()) | PLUG_IN_KNOWS.get(
-                mine, set()
-            ):
+            elif theirs not in USES.get(mine, set()):
                 yield f"{path} imports {other} of another plug-in"
         words = [
             word for part in path.removesuffix(".py").split("/")[1:] for word in part.split("_")
@@ -136,18 +129,6 @@ def sources() -> dict[str, str]:
 
 def test_the_house_keeps_its_rooms() -> None:
     assert list(broken(sources())) == []
-
-
-def test_what_is_known_still_is() -> None:
-    """An entry that nothing needs any more goes: the table shrinks, and never grows by mistake."""
-    every, _ = graphs(sources())
-    plug_ins: dict[str, set[str]] = {}
-    for path, others in every.items():
-        mine = plug_in_of(path)
-        known = {name for other in others if (name := plug_in_of(other)) not in (None, mine)}
-        if mine is not None and (known := known - USES.get(mine, set())):
-            plug_ins.setdefault(mine, set()).update(known)
-    assert plug_ins == PLUG_IN_KNOWS
 
 
 @pytest.mark.parametrize(

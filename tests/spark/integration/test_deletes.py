@@ -27,8 +27,8 @@ from rillnode.node.runtime import Node
 from rillnode.node.spark import derived as deriving, parts
 from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.derived import Derived
-from rillnode.node.spark.gold_tables import CHAINS
 from rillnode.node.spark.job_config import DerivedConfig
+from rillnode.node.spark.tables import CHAINS
 from rillnode.node.spark.views import running
 from streamr_samples import make_message
 from table_readers import plain_rows, wrong_answers

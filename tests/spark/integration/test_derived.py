@@ -13,10 +13,9 @@ from chained_tables import Pipeline
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark import parts
 from rillnode.node.spark.derived import Derived
-from rillnode.node.spark.gold_tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.replay import replay
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS, SILVER_SCHEMA
 from rillnode.node.spark.views import running
 from streamr_samples import make_message
 

@@ -13,9 +13,9 @@ from chained_tables import Pipeline
 from pipeline_samples import TIME
 from rillnode.node.spark.erasing import Lake, held, sweep_all
 from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of
-from rillnode.node.spark.gold_tables import CHAINS, MINUTES, PUBLISHERS
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.replay import replay
+from rillnode.node.spark.tables import CHAINS, MINUTES, PUBLISHERS
 from streamr_samples import make_message
 from table_readers import plain_rows
 

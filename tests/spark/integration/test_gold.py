@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from rillnode.codecs.entries import EntryKind
-from rillnode.node.spark.gold_tables import CHAINS, DERIVED, MINUTES, PUBLISHERS
+from rillnode.node.spark.tables import CHAINS, DERIVED, MINUTES, PUBLISHERS
 from streamr_samples import KEY, START_MS, make_message
 
 pytestmark = pytest.mark.spark

@@ -16,8 +16,8 @@ from fake_sink import FakeSink
 from job_runs import Job
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.delta_log import open_table
-from rillnode.node.spark.gold_tables import CHAINS, LAG, MINUTES, GoldTable
 from rillnode.node.spark.job_config import DerivedConfig, JobConfig
+from rillnode.node.spark.tables import CHAINS, LAG, MINUTES, GoldTable
 from rillnode.node.spark.upsert import read_rows
 from streamr_samples import make_message
 

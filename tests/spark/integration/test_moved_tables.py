@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from fake_sink import FakeSink
-from rillnode.node.spark.gold_tables import MINUTES
 from rillnode.node.spark.landing import FORMAT
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.tables import MINUTES
 from streamr_samples import make_message
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, SystemThreads
-from rillnode.node.config import Location
+from rillnode.node.config import Config, Location
 from rillnode.node.spark import process
 from rillnode.node.spark.config import SparkSink
-from rillnode.node.spark.job_config import JobConfig, load_job_config
+from rillnode.node.spark.job_config import JobConfig, application_config, job_config, read_config
 from rillnode.node.spark.process import (
     Application,
     SparkJob,
-    application_config,
-    job_config,
     session_members,
     start_job,
 )
@@ -31,7 +29,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
 
 def sample_config(tmp_path: Path) -> JobConfig:
     table = SparkSink(name="bronze", streams=("s*",), table_dir=Location(tmp_path / "table"))
-    return job_config(table, "ab" * 32, "0.0.0.0:4100", tmp_path / "key", tmp_path / "work")
+    paths = (tmp_path / "key", tmp_path / "work")
+    job = job_config(Config(name="a"), table, "ab" * 32, "0.0.0.0:4100", *paths)
+    assert isinstance(job, JobConfig)
+    return job
 
 
 HOST = """
@@ -99,7 +100,7 @@ def test_a_job_runs_with_its_configuration_log_and_environment(
 
     asyncio.run(scenario())
     config_file = tmp_path / "work" / "job.json"
-    assert load_job_config(config_file) == sample_config(tmp_path)
+    assert read_config(config_file, JobConfig) == sample_config(tmp_path)
     expected = f"{[str(config_file), '--watch-stdin']} value True\n"
     assert (tmp_path / "bronze.log").read_text() == expected
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from pipeline_samples import Query, make_block
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.charts import bar_table
 from rillnode.node.spark.reports import (
+    bar_table,
     events_per_hour,
     events_per_key,
     json_number,

@@ -22,9 +22,10 @@ from rillnode.actors.spark import sink_job
 from rillnode.node.client import connect
 from rillnode.node.config import Config, Location
 from rillnode.node.runtime import Node
-from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink, TypedTable
+from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.process import session_members
+from rillnode.node.spark.table_config import TypedTable
 from table_readers import plain_rows
 
 SECONDS_MAX = 600.0

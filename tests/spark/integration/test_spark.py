@@ -20,7 +20,8 @@ from pipeline_samples import make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.explaining import explain
-from rillnode.node.spark.export import Export, ExportConfig
+from rillnode.node.spark.export import Export
+from rillnode.node.spark.job_config import ExportConfig
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.reports import read_delta
 

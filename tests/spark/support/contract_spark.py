@@ -18,7 +18,6 @@ from rillnode.node.keys.files import read_key
 from rillnode.node.simulation.application import PROGRAM
 from rillnode.node.spark import process
 from rillnode.node.spark.config import FilesSink, SinkTables
-from rillnode.node.spark.process import Keys
 from rillnode.node.spark.sinks import Sinks
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ _JOB: Final = "contract_job"
 
 
 def launcher(
-    config: Config, identity: str, address: str, sinks: Keys, threads: Threads
+    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
 ) -> Callable[[str, dict[str, str], Callable[[int], None]], Job]:
     """What starts such jobs, in the place of `rillnode.node.spark.process.launcher`."""
 

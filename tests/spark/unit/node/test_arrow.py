@@ -9,8 +9,11 @@ from pipeline_samples import make_block, streamr_text
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import encode_headers
+from rillnode.node.entries import TIME_MS_MAX, TIME_MS_MIN
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.tables import BRONZE_SCHEMA
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def rows_of(builder: BatchBuilder) -> list[dict[str, Any]]:
@@ -169,3 +172,12 @@ def test_damaged_lengths_are_refused(with_meta: bool) -> None:
     for value in damaged:
         with pytest.raises(CodecError):
             BatchBuilder().add_block("s", 0, Block(0, value), 0, 1)
+
+
+@pytest.mark.parametrize("ms", [-(2**62), TIME_MS_MIN - 1, -1, 0, TIME_MS_MAX + 1, 2**62])
+def test_a_clock_that_was_anywhere_gives_a_time_that_readers_have(ms: int) -> None:
+    builder = BatchBuilder()
+    builder.add_block("s", 0, make_block(0, [b"1"], received_at=ms), 0, 1, created_at=abs(ms))
+    (row,) = builder.finish().to_pylist()
+    shown = min(max(ms, TIME_MS_MIN), TIME_MS_MAX)
+    assert row["received_at"] - EPOCH == datetime.timedelta(milliseconds=shown)

@@ -16,8 +16,8 @@ from rillnode.actors.spark.sink_job import DERIVED_TABLES, SinkStatus
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.keys.files import write_key
-from rillnode.node.spark.gold_tables import MINUTES
 from rillnode.node.spark.maintenance import live_files
+from rillnode.node.spark.tables import MINUTES
 from rillnode.node.spark.upsert import upsert
 
 SINK = '[[sink.spark]]\nname = "{name}"\nstreams = ["*"]\ntable_dir = "{name}/table"\n'
@@ -156,7 +156,7 @@ def test_a_report_without_gold_is_refused(home: Path) -> None:
 def test_a_report_is_printed_and_written(home: Path) -> None:
     configure(home, SINK.format(name="x") + 'silver_dir = "silver"\ngold_dir = "gold"\n')
     minute = datetime.now(UTC).replace(second=0, microsecond=0)
-    counts = {column.name: 0 for column in MINUTES.columns if column.arrow == pa.int64()}
+    counts = {column.name: 0 for column in MINUTES.schema if column.type == pa.int64()}
     row = {**counts, "stream": "sensors", "minute": minute, "messages": 7}
     batch = pa.RecordBatch.from_pylist([row], schema=MINUTES.schema)
     upsert(str(home / "gold" / "minutes"), MINUTES, pa.Table.from_batches([batch]))

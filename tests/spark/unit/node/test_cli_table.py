@@ -16,9 +16,9 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main
 from rillnode.node.client.stream import StreamInfo
 from rillnode.node.keys.files import write_key
-from rillnode.node.spark.places import explain_end
+from rillnode.node.spark.explaining import explain_end
 from rillnode.node.spark.typed.layout import Layout
-from rillnode.node.spark.views.definition import View
+from rillnode.node.spark.views.planning import View
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import TypedSource
 from typed_samples import COLUMNS, Lake, run

@@ -66,3 +66,9 @@ def test_wrong_sinks_are_named(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(NAME + text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["trigger_seconds", "duplicate_seconds"])
+def test_a_time_without_end_is_refused_where_it_is_said(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"sink\.spark\[0\]\.{key}: inf: expected a number"):
+        parse(NAME + SPARK + f"{key} = inf\n")

@@ -8,13 +8,13 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
 from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.codecs.streamr.message import decode_message, encode_message
+from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.decoding import (
     decode_entry,
     decode_rows,
 )
-from rillnode.node.spark.metadata import TIME_MS_MAX
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from streamr_samples import KEY, START_MS, make_message
 
 
@@ -146,4 +146,5 @@ def test_a_nextgraph_event_is_opaque_but_for_its_names() -> None:
 
 def test_a_kind_of_a_newer_version_is_kept() -> None:
     row = decode_entry("later", b"x")
-    assert (row.data, row.error) == (b"x", "kind 'later' is of a newer version")
+    why = "kind 'later' is of a newer version, or of a plug-in that is not installed"
+    assert (row.data, row.error) == (b"x", why)

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.delta_log import Position, TableLog, open_table, saved_position
+from rillnode.node.spark.delta_log import LiveTable, Position, TableLog, open_table, saved_position
 from rillnode.node.spark.maintenance import compact
 
 
@@ -44,6 +45,42 @@ def test_the_whole_content_comes_first_and_then_what_is_added(tmp_path: Path) ->
     assert [file.rows for file in log.files_between(second, third)] == [10]
     assert read(log, start_of(query), 20) == [[10, 10], [10, 10], [10, 10]]
     assert third.time_ms >= second.time_ms > 0
+
+
+def test_a_table_that_is_kept_open_is_as_of_now_whatever_others_do(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    live = LiveTable(str(query.table))
+    assert live.open() is None
+    fill(query, range(2))
+    table = live.open()
+    assert table is not None
+    assert (live.open(), table.count()) == (table, 20)
+    fill(query, range(2, 4))
+    assert (live.open(), table.count()) == (table, 40)
+    fill(query, range(4, 8))
+    table.update_incremental()  # as who commits with it does
+    assert (live.open(), table.count()) == (table, 80)
+    shutil.rmtree(query.table)
+    assert live.open() is None
+
+
+@pytest.mark.parametrize("batches", [1, 3, 7])
+def test_a_table_that_was_made_anew_is_another(tmp_path: Path, batches: int) -> None:
+    query = Query(tmp_path)
+    fill(query, range(3))
+    log = TableLog(str(query.table))
+    old = log.open()
+    assert old is not None
+    end = log.plan(start_of(query), None)
+    shutil.rmtree(tmp_path)
+    again = Query(tmp_path)
+    fill(again, range(batches))
+    new = log.open()
+    assert new is not None
+    assert new.metadata().id != old.metadata().id
+    assert read(log, start_of(again)) == [[10] * batches]
+    with pytest.raises(ConfigError, match="was made anew"):
+        log.plan(end, None)
 
 
 def test_merged_files_are_read_once(tmp_path: Path) -> None:

@@ -6,19 +6,20 @@ from pyspark.sql import SparkSession
 
 from rillnode.actors.spark.sink_job import DERIVED_TABLES
 from rillnode.codecs.errors import StoreError
-from rillnode.node.config import Location
+from rillnode.node.config import Config, Location
 from rillnode.node.spark import parts
 from rillnode.node.spark.config import SparkSink
 from rillnode.node.spark.derived import Derived, own_tables
-from rillnode.node.spark.gold_tables import GOLD
 from rillnode.node.spark.job_config import (
     DerivedConfig,
     JobConfig,
-    load_job_config,
+    derived_config,
+    job_config,
+    read_config,
     save_job_config,
 )
 from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
-from rillnode.node.spark.process import derived_config, job_config
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.running import Duties
 from store_support import wait_until
@@ -26,7 +27,7 @@ from store_support import wait_until
 
 def test_a_sink_without_silver_makes_nothing_of_bronze() -> None:
     sink = SparkSink(name="bronze", streams=("*",), table_dir=Location("bronze"))
-    assert derived_config(sink) is None
+    assert derived_config(Config(name="a"), sink) is None
     assert job_of(sink).derived is None
 
 
@@ -41,7 +42,7 @@ def test_a_sinks_tables_are_told_to_its_job(tmp_path: Path) -> None:
     )
     config = job_of(sink)
     save_job_config(config, tmp_path / "job.json")
-    assert load_job_config(tmp_path / "job.json") == config
+    assert read_config(tmp_path / "job.json", JobConfig) == config
     assert config.derived is not None
     assert config.derived.bronze_dir == config.table_dir == "/t/bronze"
     assert (config.derived.silver_dir, config.derived.gold_dir) == ("/t/silver", "/t/gold")
@@ -58,7 +59,7 @@ def test_tables_at_urls_are_told_to_a_job(tmp_path: Path) -> None:
         checkpoint_dir=Path("/c/bronze"),
     )
     save_job_config(job_of(sink), tmp_path / "job.json")
-    config = load_job_config(tmp_path / "job.json")
+    config = read_config(tmp_path / "job.json", JobConfig)
     assert config.locations == ("s3://lake/bronze", "s3://lake/silver")
     assert config.places == (*config.locations, "/c/bronze", "/c/bronze-silver")
 
@@ -99,7 +100,7 @@ def test_tables_are_made_by_one_process_at_a_time(tmp_path: Path) -> None:
         table_dir=Location(tmp_path / "bronze"),
         silver_dir=Location(tmp_path / "silver"),
     )
-    config = derived_config(sink)
+    config = derived_config(Config(name="a"), sink)
     assert config is not None
     with own_tables(config):
         with (
@@ -117,7 +118,10 @@ def test_a_sink_tells_of_every_table_that_is_made_of_bronze() -> None:
 
 
 def job_of(sink: SparkSink) -> JobConfig:
-    return job_config(sink, "00" * 32, "127.0.0.1:4100", Path("job.key"), Path("work"))
+    paths = (Path("job.key"), Path("work"))
+    job = job_config(Config(name="a"), sink, "00" * 32, "127.0.0.1:4100", *paths)
+    assert isinstance(job, JobConfig)
+    return job
 
 
 class Panic(BaseException):

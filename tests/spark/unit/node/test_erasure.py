@@ -36,7 +36,7 @@ from rillnode.node.spark.typed.keys import Keyed
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.work import Engine, in_process
-from rillnode.node.spark.views.definition import View, gold_views
+from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import SilverSource
 from silver_chain import Chain

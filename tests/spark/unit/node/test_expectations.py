@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config
-from rillnode.node.spark.config import TypedTable
 from rillnode.node.spark.metrics import samples
+from rillnode.node.spark.table_config import TypedTable
 from rillnode.node.spark.typed.describing import describe
 from rillnode.node.spark.typed.expectations import Expectation, read_expectation
 from rillnode.node.spark.typed.tables import TypedTables

@@ -8,7 +8,8 @@ import pytest
 from fake_sink import FakeSink
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
 from rillnode.node.spark import export
-from rillnode.node.spark.export import Export, ExportConfig, main
+from rillnode.node.spark.export import Export, main
+from rillnode.node.spark.job_config import ExportConfig
 from rillnode.node.spark.offsets import Range
 from rillnode.node.spark.range_files import FilesClient, files_client
 from rillnode.node.spark.ranges import ClientOptions
@@ -68,7 +69,7 @@ def test_what_is_new_goes_into_files_round_by_round(tmp_path: Path) -> None:
 
 def test_large_ranges_are_cut_into_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "FILE_BYTES_MAX", 1_500)
-    monkeypatch.setattr("rillnode.node.spark.fetching.FETCH_BYTES_MAX", 600)
+    monkeypatch.setattr("rillnode.node.spark.ranges.FETCH_BYTES_MAX", 600)
     sink = FakeSink()
     fill(sink, 10)
     Export(config_of(sink, tmp_path)).step(RUNNING)

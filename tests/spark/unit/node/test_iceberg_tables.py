@@ -19,8 +19,8 @@ from rillnode.codecs.errors import ConfigError, StoreError, TransportError
 from rillnode.node.spark import parts
 from rillnode.node.spark.erasing import Lake as Tables, find, sweep_all
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.field_metadata import field_ids
 from rillnode.node.spark.job_config import CatalogConfig
+from rillnode.node.spark.schema_upgrade import field_ids
 from rillnode.node.spark.typed import iceberg_catalog, iceberg_maintenance
 from rillnode.node.spark.typed.describing import describe
 from rillnode.node.spark.typed.expectations import Expectation

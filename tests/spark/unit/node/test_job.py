@@ -8,8 +8,8 @@ from pyspark.errors import PySparkException
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.job import main
-from rillnode.node.spark.job_config import JobConfig, load_job_config, save_job_config
-from rillnode.node.spark.offset import Offset
+from rillnode.node.spark.job_config import JobConfig, read_config, save_job_config
+from rillnode.node.spark.offsets import Offset
 from rillnode.node.spark.progress import Batch, report_of
 
 CONFIG = JobConfig(
@@ -38,7 +38,7 @@ LATE = "Query [id = 1] terminated with exception: Python worker failed to connec
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     save_job_config(CONFIG, path)
-    assert load_job_config(path) == CONFIG
+    assert read_config(path, JobConfig) == CONFIG
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -16,7 +16,7 @@ from fake_sink import FakeSink
 from landing_query import LandingQuery
 from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark import parquet, python_job
+from rillnode.node.spark import delta, parquet, python_job
 from rillnode.node.spark.job_config import PythonJobConfig, save_job_config
 from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.python_job import Landing as PythonLanding, main
@@ -115,7 +115,8 @@ def test_a_job_killed_at_any_moment_loses_and_repeats_nothing(
 ) -> None:
     sink = sink_of(s=10, t=5)
     config = config_of(tmp_path, sink, batch_rows_max=7)
-    real, calls = getattr(python_job, place), 0
+    module = delta if place == "sync_log" else python_job
+    real, calls = getattr(module, place), 0
 
     def stopping(*args: Any, **named: Any) -> Any:
         nonlocal calls
@@ -124,7 +125,7 @@ def test_a_job_killed_at_any_moment_loses_and_repeats_nothing(
             raise Stop
         return real(*args, **named)
 
-    monkeypatch.setattr(python_job, place, stopping)
+    monkeypatch.setattr(module, place, stopping)
     stopped = 0
     for _ in range(40):
         landing = PythonLanding(config)

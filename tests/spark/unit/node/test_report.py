@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from rillnode.node.spark import svg
-from rillnode.node.spark.gold_tables import CHAINS, LAG, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.report_figures import STEPS_MAX, collect
 from rillnode.node.spark.report_page import page, table
+from rillnode.node.spark.tables import CHAINS, LAG, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.upsert import upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -18,7 +18,7 @@ EVIL = '<script src="https://evil.example/x.js">"&'
 
 
 def put(gold: Path, kind: GoldTable, *rows: dict[str, Any]) -> None:
-    counts = {column.name: 0 for column in kind.columns if column.arrow == pa.int64()}
+    counts = {column.name: 0 for column in kind.schema if column.type == pa.int64()}
     documents = [
         {**counts, **row, "minute": START + timedelta(minutes=row["minute"])} for row in rows
     ]

@@ -14,9 +14,9 @@ from pipeline_samples import Query, make_block, rows
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.schema_upgrade import conform, upgrade_table
-from rillnode.node.spark.structs import BRONZE_STRUCT
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 OLD = StructType(BRONZE_STRUCT.fields[:6])

@@ -14,8 +14,9 @@ from pipeline_samples import make_block, rows
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze_files import read_file, share_files
+from rillnode.node.spark.bronze import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.silver import Silver
 from rillnode.node.spark.silver_files import (
@@ -25,8 +26,7 @@ from rillnode.node.spark.silver_files import (
     settle,
     write_candidates,
 )
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
-from rillnode.node.spark.structs import SILVER_STRUCT
+from rillnode.node.spark.tables import SILVER_SCHEMA
 from silver_chain import Chain
 
 

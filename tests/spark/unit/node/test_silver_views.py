@@ -10,14 +10,15 @@ from deltalake import CommitProperties, DeltaTable, Schema
 
 from pipeline_samples import Query, make_block
 from rillnode.codecs.entries import EntryKind
+from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta import add_actions, open_to_write
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.silver_table import SILVER_SCHEMA
-from rillnode.node.spark.views.definition import View, gold_views
+from rillnode.node.spark.tables import SILVER_SCHEMA
+from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import SilverSource
 from streamr_samples import KEY, START_MS, make_message
@@ -35,6 +36,10 @@ VIEWS = {
         "select date_trunc('minute', ts) as minute, count(*) as n, min(publisher) as who "
         "from silver group by 1",
         ("minute",),
+    ),
+    "by_event_hour": (
+        "select date_trunc('hour', ts) as hour, count(*) as n from silver group by 1",
+        ("hour",),
     ),
     "by_format": ("select format, sum(data_bytes) as bytes from silver group by 1", ("format",)),
     "repeated": ("select stream, count(*) as n from repeats group by 1", ("stream",)),
@@ -227,3 +232,26 @@ def test_slots_that_were_erased_from_are_calculated_again(erased: Lake, name: st
     run(lake.query(name, "again"))
     assert lake.rows(name) == lake.rows(name, "again")
     assert not any(row.get("stream") == "it's" for row in lake.rows(name))
+
+
+def test_times_of_publishers_at_the_ends_of_time_stop_no_table(tmp_path: Path) -> None:
+    """The first and the last that Streamr's clients can say, and what comes after the year 9999."""
+    lake, names = Lake(tmp_path), (*VIEWS, *(one.name for one in gold_views("")))
+    last = TIME_MS_MAX - START_MS
+    for ts in (5, -START_MS, last, last + 1, 6):
+        lake.land(make_message(ts), make_message(ts, previous=-START_MS, chain=f"c{ts}"))
+        lake.follow()
+        for name in names:
+            query = lake.query(name)
+            while query.step():
+                continue
+    for name in names:
+        query = lake.query(name, "anew")
+        while query.step():
+            continue
+        assert lake.rows(name) == lake.rows(name, "anew"), name
+    (minute,) = lake.rows("minutes")
+    assert (minute["messages"], minute["malformed"]) == (10, 3)
+    counts = {row["hour"]: row["n"] for row in lake.rows("by_event_hour")}
+    assert sorted(counts.values()) == [1, 3, 4]
+    assert lake.query("by_event_hour").figures()["rows_outside"] == 2

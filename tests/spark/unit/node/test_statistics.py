@@ -17,9 +17,9 @@ from pipeline_samples import Query, rows
 from rillnode.node.spark import delta, upsert as upserting
 from rillnode.node.spark.delta import commit_unless_changed, upgrade_statistics
 from rillnode.node.spark.delta_log import Position, TableLog, saved_position
-from rillnode.node.spark.gold_tables import GOLD
+from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.parquet import read_statistics
+from rillnode.node.spark.parquet import read_statistics, write_files
 from rillnode.node.spark.parts import upgrade_tables
 from rillnode.node.spark.statistics import (
     FileStatistics,
@@ -27,7 +27,7 @@ from rillnode.node.spark.statistics import (
     statistics_properties,
     undescribed_files,
 )
-from rillnode.node.spark.structs import SILVER_STRUCT
+from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.upsert import upsert
 from table_readers import BY_STATISTICS, plain_rows, wrong_answers
 
@@ -211,3 +211,35 @@ def test_a_commit_does_not_follow_one_that_it_does_not_know(tmp_path: Path) -> N
     assert table.version() == 2
     assert commit_unless_changed(str(query.table), table, [])
     assert DeltaTable(query.table).version() == table.version() == 3
+
+
+def test_columns_of_a_typed_table_have_dictionaries_where_their_values_repeat(
+    tmp_path: Path,
+) -> None:
+    numbers = pa.list_(pa.field("element", pa.float64()))
+    schema = pa.schema(
+        [
+            pa.field("_stream", pa.string()),
+            pa.field("_index", pa.int64()),
+            pa.field("few", pa.map_(pa.string(), numbers)),
+            pa.field("many", pa.struct([pa.field("a", numbers), pa.field("b", pa.string())])),
+        ]
+    )
+    rows = [
+        {
+            "_stream": "s",
+            "_index": at,
+            "few": {"x": [at % 3]},
+            "many": {"a": [at / 7], "b": f"{at}"},
+        }
+        for at in range(2_000)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    (file,) = write_files(str(tmp_path), [batch])
+    with pq.ParquetFile(str(tmp_path / file.name)) as parquet:
+        group = parquet.metadata.row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        found = {one.path_in_schema for one in columns if "RLE_DICTIONARY" in one.encodings}
+        read = pa.Table.from_batches(list(parquet.iter_batches()))
+    assert found == {"_stream", "few.key_value.key", "few.key_value.value.list.element"}
+    assert read.to_pylist() == pa.Table.from_batches([batch]).to_pylist()

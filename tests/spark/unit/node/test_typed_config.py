@@ -11,10 +11,17 @@ import pytest
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config, parse_config
 from rillnode.node.spark import installed
-from rillnode.node.spark.config import SinkTables, TypedTable, tables_of
-from rillnode.node.spark.job_config import CatalogConfig, load_job_config, save_job_config
-from rillnode.node.spark.process import job_config, typed_config
+from rillnode.node.spark.config import SinkTables
+from rillnode.node.spark.job_config import (
+    CatalogConfig,
+    JobConfig,
+    job_config,
+    read_config,
+    save_job_config,
+    typed_config,
+)
 from rillnode.node.spark.sinks import typed_names
+from rillnode.node.spark.table_config import TypedTable, tables_of
 from rillnode.node.spark.typed.schemas import SchemaSource, load_schema, struct_schema
 
 SINK = """
@@ -44,10 +51,10 @@ def test_typed_tables_are_told_to_the_job_of_their_sink(tmp_path: Path) -> None:
     text += '\n[[table]]\nname = "two"\nstreams = ["s"]\ndir = "lake/{stream}"\nsink = "lake"\n'
     config = parse_config(text + 'schema = "my_app.events:Reading"', tmp_path / "node.toml")
     sink = config.each(SinkTables)[0].spark[0]
-    made = [typed_config(one, sink) for one in tables_of(config, "lake")]
-    job = job_config(sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work", made)
+    job = job_config(config, sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work")
+    assert isinstance(job, JobConfig)
     save_job_config(job, tmp_path / "job.json")
-    assert load_job_config(tmp_path / "job.json") == job
+    assert read_config(tmp_path / "job.json", JobConfig) == job
     one, two = job.typed
     assert (one.name, one.dir, one.rejects) == (
         "typed", f"{tmp_path}/typed", f"{tmp_path}/typed_rejects",
@@ -280,9 +287,10 @@ def test_iceberg_tables_are_told_to_the_job_with_their_catalogs(tmp_path: Path) 
     assert (two.name, two.dir, two.place, two.rejects, two.of_each_stream) == (
         "n", "", "", "", True,
     )  # fmt: skip
-    job = job_config(sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work", [one, two])
+    job = job_config(config, sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work")
+    assert isinstance(job, JobConfig)
     save_job_config(job, tmp_path / "job.json")
-    assert load_job_config(tmp_path / "job.json") == job
+    assert read_config(tmp_path / "job.json", JobConfig) == job
     assert job.locations[2:] == (f"{tmp_path}/typed",)
 
 

@@ -155,6 +155,45 @@ def test_ten_mebibytes_of_one_row_and_a_long_reason_are_no_matter() -> None:
     assert len(reasons(landed)[0]) <= 500
 
 
+NUMBERS = [
+    "0", "1", "-1", "-0", "-0.0", "1.5", "1.0", "2e0", "1E+5", "1e-400", "1e400", "-1e400",
+    "5e-324", "1.7976931348623159e308", "0.1000000000000000055511151231257827", str(2**53 + 1),
+    str(2**63 - 1), str(2**63), str(-(2**63)), str(-(2**63) - 1), "1" * 400, "01", "1.", ".5",
+    "+1", "1e", "0x10", "NaN", "inf", "-", "1 2", "null", "true", '"1"', '"1,2"', "[1]", "[]", "{}",
+    "",
+]  # fmt: skip
+"""What is a number in JSON, what is none, and what some reader of numbers takes for one."""
+SEPARATORS = [",", ", ", " ,", ",\n"]
+
+
+@pytest.mark.parametrize(
+    "kind", [["float"], ["int"], ["float?"], ["int?"], [["int"]], {"*": ["float"]}], ids=str
+)
+def test_lists_of_numbers_are_the_same_in_a_batch_that_fits_and_beside_an_entry_that_does_not(
+    kind: Any,
+) -> None:
+    made = random.Random(24)
+    lists = [f"[{one}]" for one in NUMBERS]
+    for _ in range(300):
+        some = made.choices(NUMBERS[:10] if made.random() < 0.7 else NUMBERS, k=made.randrange(5))
+        lists.append(f"[{made.choice(SEPARATORS).join(some)}]")
+    lists += ["null", "12345", '"1"', '"[1]"', "[ ]", "[ 1]", "[1 ]", "{}"]
+    if kind == [["int"]]:
+        lists = [f"[{made.choice(lists)},{one}]" for one in lists]
+    elif isinstance(kind, dict):
+        lists = [f'{{"x":{made.choice(lists)},"y":{one}}}' for one in lists]
+    items = [b'{"v":%s}' % one.encode() for one in lists]
+    items += [b'{"w":[1]}', b"{}"]
+    lander = Lander(Plan(source=SchemaSource(columns={"v?": kind, "w?": ["float"]}), table={}))
+    alone = [lander.land(entries(one), NOW) for one in items]
+    beside = lander.land(entries(*items, b"{"), NOW)
+    assert repr([row for one in alone for row in values(one)]) == repr(values(beside))
+    assert [why for one in alone for why in reasons(one)] == reasons(beside)[:-1]
+    fitting = [one for one, landed in zip(items, alone, strict=True) if landed.rows.num_rows]
+    assert repr(values(lander.land(entries(*fitting), NOW))) == repr(values(beside))
+    assert 30 < len(fitting) < len(items)
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"

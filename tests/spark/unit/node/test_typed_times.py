@@ -307,3 +307,53 @@ def test_every_reader_finds_the_rows_by_every_column_after_rows_have_gone(lake: 
     drained(kept(lake, time="at", keep_days=1.5, compact_commits=0))
     list(compact(str(lake.directory / "t")))
     assert wrong_answers(str(lake.directory / "t")) == []
+
+
+ENDS = (
+    "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z",
+    "1969-12-31T23:59:59.999999Z", "2262-04-12T00:00:00Z",
+)  # fmt: skip
+OUTSIDE = ("0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01")
+"""Times of no zone's years that are in UTC before the first or after the last one."""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"time": "at", "late_seconds": 1e300},
+        {"key": ("at",), "time": "at"},
+        *({"partition_by": (f"{unit}(at)",)} for unit in ("day", "hour", "month")),
+        {"partition_by": ("day",), "time": "day"},
+    ],
+)
+def test_the_ends_of_time_are_kept_and_what_is_beyond_is_rejected(
+    lake: Lake, settings: dict[str, Any]
+) -> None:
+    columns = {"id": "int", "at": "timestamp", "day": "date", "more": [{"at": "timestamp"}]}
+    for number, said in enumerate((*ENDS, *OUTSIDE)):
+        one = {"id": number, "at": said, "day": said[:10]}
+        more = [{"at": ENDS[0]}, {"at": said if number % 2 else ENDS[1]}]
+        lake.push(json.dumps({**one, "more": more}).encode())
+    run(kept(lake, columns=columns, **settings))
+    assert [row["id"] for row in read(lake)] == [*range(len(ENDS))]
+    found = {row["at"].isoformat() for row in read(lake)}
+    assert found == {datetime.datetime.fromisoformat(one).isoformat() for one in ENDS}
+    reasons = [row["reason"] for row in lake.read("t_rejects")]
+    assert reasons == ["in UTC the time is not in the years 1 to 9999 - at $.at"] * len(OUTSIDE)
+
+
+@pytest.mark.parametrize("layout", [{"time": "at"}, {"time": "at", "partition_by": ("day(at)",)}])
+def test_only_what_is_too_old_goes_whatever_times_there_are(
+    lake: Lake, layout: dict[str, Any]
+) -> None:
+    columns = {"id": "int", "at": "timestamp"}
+    for number, said in enumerate(ENDS):
+        lake.push(json.dumps({"id": number, "at": said}).encode(), received_at=NOW)
+    run(kept(lake, columns=columns, **layout))
+    query = kept(lake, columns=columns, keep_days=30, **layout)
+    lake.push(json.dumps({"id": 9, "at": ENDS[0]}).encode(), received_at=NOW)
+    run(query)
+    drained(query)
+    assert [row["id"] for row in read(lake)] == [1, 4]
+    assert query.figures()["rows_expired"] == 1

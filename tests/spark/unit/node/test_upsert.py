@@ -9,8 +9,8 @@ from deltalake import DeltaTable, Schema
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta_log import Position, saved_position
-from rillnode.node.spark.gold_tables import GOLD, LAG, PUBLISHERS, GoldTable
-from rillnode.node.spark.lag import LagNotes
+from rillnode.node.spark.derived import LagNotes
+from rillnode.node.spark.tables import GOLD, LAG, PUBLISHERS, GoldTable
 from rillnode.node.spark.upsert import read_rows, upsert
 
 START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -147,7 +147,7 @@ def test_the_last_lag_of_every_minute_is_kept(tmp_path: Path) -> None:
 def test_of_too_many_consumers_the_furthest_behind_are_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rillnode.node.spark.lag.LAG_ROWS_MAX", 2)
+    monkeypatch.setattr("rillnode.node.spark.derived.LAG_ROWS_MAX", 2)
     notes = LagNotes(str(tmp_path))
     notes.note({name: {("s", 0): int(name)} for name in "3142"}, {("s", 0): 9}, START)
     notes.write()

@@ -6,9 +6,8 @@ import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
-from rillnode.node.spark.config import SinkTables, TypedTable, views_of
-from rillnode.node.spark.job_config import load_job_config, save_job_config
-from rillnode.node.spark.process import job_config, typed_config, view_config
+from rillnode.node.spark.config import SinkTables
+from rillnode.node.spark.job_config import JobConfig, job_config, read_config, save_job_config
 from rillnode.node.spark.sinks import typed_names
 
 SINK = """
@@ -43,12 +42,10 @@ def test_views_are_told_to_the_job_of_their_sink(tmp_path: Path) -> None:
     text = SINK + TABLE + view(MINUTES) + view(OF_TYPED, '["hour"]', of="typed", dir="w", name="x")
     config = parse_config(text, tmp_path / "node.toml")
     sink = config.each(SinkTables)[0].spark[0]
-    views = [view_config(one) for one in views_of(config, "lake")]
-    typed = [typed_config(one, sink) for one in config.each(TypedTable)]
-    paths = (tmp_path / "key", tmp_path / "work")
-    job = job_config(sink, "00", "127.0.0.1:1", *paths, typed, views)
+    job = job_config(config, sink, "00", "127.0.0.1:1", tmp_path / "key", tmp_path / "work")
+    assert isinstance(job, JobConfig)
     save_job_config(job, tmp_path / "job.json")
-    assert load_job_config(tmp_path / "job.json") == job
+    assert read_config(tmp_path / "job.json", JobConfig) == job
     assert job.derived is not None
     (of_silver,), (of_typed,) = job.derived.views, job.views
     assert (of_silver.name, of_silver.of, of_silver.dir) == ("v", "", f"{tmp_path}/v")

@@ -4,9 +4,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from pipeline_samples import Query, rows
-from rillnode.node.spark.behind import VERSIONS_MAX, Behind
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.parts import VERSIONS_MAX, Behind
 
 
 class Followed:

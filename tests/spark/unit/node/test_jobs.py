@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rillnode.node.spark.job_log import quiet_stderr, without_noise
+from rillnode.node.spark.jobs import quiet_stderr, without_noise
 
 WORKERS_END = b"""\
 Traceback (most recent call last):
@@ -59,7 +59,7 @@ def test_children_are_filtered_and_the_last_word_is_not_lost(
 def test_a_job_goes_on_where_nobody_can_take_its_lines() -> None:
     script = (
         "import os, sys\n"
-        "from rillnode.node.spark.job_log import quiet_stderr\n"
+        "from rillnode.node.spark.jobs import quiet_stderr\n"
         "with quiet_stderr():\n"
         "    for _ in range(2_000):\n"
         "        os.write(2, b'a line that a full disk does not take' * 3 + bytes([10]))\n"

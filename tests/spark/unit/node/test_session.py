@@ -8,7 +8,7 @@ import py4j
 import pyspark
 import pytest
 
-from rillnode.node.spark.worker_python import worker_python
+from rillnode.node.spark.session import worker_python
 
 SPARK = Path(pyspark.__file__).parent
 ARCHIVES = SPARK / "python" / "lib"

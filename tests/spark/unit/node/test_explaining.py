@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import ConfigError, TransportError
-from rillnode.node.spark.places import check_places, explain_end
+from rillnode.node.spark.explaining import check_places, explain_end
 
 FAILURE = PySparkException("No such file or directory: part-1.parquet\nmore")
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from fake_sink import FakeSink
 from rillnode.node.spark.offsets import Key
-from rillnode.node.spark.probing import Probe, block_prober, limit_bytes, positions_at
+from rillnode.node.spark.planning import Probe, block_prober, limit_bytes, positions_at
 
 KEY: Key = ("s", 0)
 

@@ -1,0 +1,358 @@
+"""The table `[[table]]` of `node.toml`, of typed tables and the catalogs that they may be in."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct, field
+
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config.kinds import Days, Name, TableLocation
+from rillnode.node.config.location import Location
+from rillnode.node.config.paths import KeyPath
+from rillnode.node.config.plug_in_table import PlugInTable
+from rillnode.node.config.problem import Problem
+from rillnode.node.config.rules import unfit_pattern
+from rillnode.node.config.tables import Config
+from rillnode.node.spark.config import Span, TableSink, maker_problems, sinks_of, taken_places
+from rillnode.node.spark.installed import is_installed
+from rillnode.node.spark.typed.columns import Columns
+from rillnode.node.spark.typed.expectations import (
+    EXPECTATIONS_MAX,
+    Expectation,
+    read_expectation,
+)
+from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
+from rillnode.node.spark.typed.schemas import (
+    STREAM,
+    Evolve,
+    Reject,
+    SchemaSource,
+    load_schema,
+    place_of,
+)
+from rillnode.node.spark.views import SILVER
+
+Format = Literal["delta", "iceberg"]
+
+_CHARACTERS: Final = r"[^\s.\"'`/\\]"
+_IDENTIFIER: Final = re.compile(rf"{_CHARACTERS}+(\.{_CHARACTERS}+)+")
+_SECRETS: Final = re.compile(r"(password|secret|token)=", re.IGNORECASE)
+_UNFIT: Final = re.compile(r"[%#?]")
+
+
+class Catalog(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The catalog of an Iceberg table, and what the table is called there.
+
+    Attributes:
+        type: `sql`: a database. `rest`: a service that speaks Iceberg's REST protocol.
+        table: The table's name with its namespace. The rejects are `<table>_rejects`. `{stream}` in
+            it makes a table for each stream.
+        uri: A file of SQLite, or the URL of another database or of the service, without
+            credentials: those come from the environment. Default: what the environment says.
+        name: What the catalog is called, by a SQL catalog's other readers and in the environment:
+            `PYICEBERG_CATALOG__<NAME>__TOKEN`.
+        warehouse: Which of the service's warehouses. Default: its own.
+    """
+
+    type: Annotated[Literal["sql", "rest"], Meta(examples=["sql"])]
+    table: Annotated[Name, Meta(examples=["sensors.readings"])]
+    uri: Annotated[
+        Location | None,
+        Meta(
+            title='a file, or a URL such as "https://catalog.example.org"',
+            examples=["data/catalog.db"],
+        ),
+    ] = None
+    name: Name = "rillnode"
+    warehouse: Annotated[Name | None, Meta(examples=["lake"])] = None
+
+    @property
+    def url(self) -> str:
+        """Where it is, as a URL; empty where only the environment says it."""
+        if self.uri is None:
+            return ""
+        return str(self.uri) if self.uri.path is None else f"sqlite:///{self.uri.path}"
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """What tells the table and its rejects apart from all others."""
+        owner = f"{self.type} {self.url} {self.name if self.type == 'sql' else self.warehouse}"
+        return (f"{owner} {self.table}", f"{owner} {self.table}_rejects")
+
+
+class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table with the columns of a schema, made of what a sink has landed.
+
+    Attributes:
+        name: What it is called. Default: the last part of `dir`, or of its name in the catalog.
+        streams: Patterns of the streams that are landed in it, of those that its sink has.
+        dir: Directory of the table, or its URL in an object store. Entries that do not fit lie
+            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream. Where a
+            REST catalog says itself where its tables lie it may be left out.
+        format: `delta`, or `iceberg`, which needs a `catalog`.
+        catalog: The catalog of an Iceberg table, and the table's name in it.
+        schema: The application's msgspec class, as `module:Class`, or the file of a JSON Schema.
+        columns: The columns themselves, in place of `schema`.
+        evolve: What is done about fields that the schema does not have. `add`: they become
+            columns. `widen`: so do they, and whole numbers become floating-point ones where such
+            come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
+        reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
+            `pause`: the table waits.
+        key: Columns of which the table has one row for each value: the latest entry's. A later
+            index of a partition is later; of two partitions' entries the one with the later `time`.
+        delete_when: A SQL predicate over a row's columns. Where it is true of the latest entry of
+            a key the table has no row of that key.
+        time: The column that says when what an entry tells has happened, a timestamp or a date.
+        late_seconds: A row is counted as late if it was received later than this after its time.
+        partition_by: What files are parted by: columns, or `day(column)`, `hour(column)` or
+            `month(column)` of a time, which are the columns `_<column>_day` and so on.
+        keep_days: How many days rows are kept after their `time`, or after they were received
+            where there is none. Entries that come later than that are counted and not landed.
+        expect: What is expected of each row: SQL predicates over the columns, by name, each a text
+            or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
+            counted. `reject`: they are counted, and are rejects.
+        sink: The sink that makes it, `[[sink.spark]]` or `[[sink.python]]`. Left out where there is
+            one.
+    """
+
+    table: ClassVar[str] = "table"
+    plug_in: ClassVar[str] = "spark"
+    repeated: ClassVar[bool] = True
+
+    name: Annotated[Name | None, Meta(examples=["readings"])] = None
+    streams: Annotated[
+        tuple[Name, ...],
+        Meta(min_length=1, title="a list of at least one pattern", examples=[["sensors*"]]),
+    ]
+    dir: Annotated[TableLocation | None, Meta(examples=["data/readings"])] = None
+    format: Format = "delta"
+    catalog: Catalog | None = None
+    # A class's name is no path, and a path is relative to the file.
+    schema: Annotated[
+        Location | None,
+        Meta(
+            title='a class such as "app.events:Reading", or the file of a JSON Schema',
+            examples=["app.events:Reading"],
+        ),
+    ] = None
+    columns: Annotated[
+        dict[str, Any], Meta(title='a table of columns such as { id = "int", temp = "float?" }')
+    ] = field(default_factory=dict[str, Any])
+    evolve: Evolve = "add"
+    reject: Reject = "table"
+    expect: Annotated[
+        dict[str, Any],
+        Meta(title='a table of SQL predicates such as { sane = "temp between -80 and 80" }'),
+    ] = field(default_factory=dict[str, Any])
+    key: Annotated[tuple[Name, ...], Meta(title="a list of columns", examples=[["id"]])] = ()
+    delete_when: Annotated[str, Meta(title="SQL", examples=["op = 'D'"])] = ""
+    time: Annotated[Name | None, Meta(examples=["at"])] = None
+    late_seconds: Span = LATE_SECONDS
+    partition_by: Annotated[
+        tuple[Name, ...], Meta(title="a list of columns", examples=[["day(at)"]])
+    ] = ()
+    keep_days: Annotated[Days | None, Meta(examples=[400])] = None
+    sink: Annotated[Name | None, Meta(examples=["bronze"])] = None
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        place = self.dir or (self.catalog.table.replace(".", "/") if self.catalog else "")
+        parts = [one for one in place.split("/") if one and STREAM not in one]
+        return self.name or (parts[-1] if parts else "")
+
+    @property
+    def source(self) -> SchemaSource:
+        """Where its schema comes from."""
+        return SchemaSource(schema=str(self.schema or ""), columns=self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are kept."""
+        return Layout(
+            key=self.key,
+            delete_when=self.delete_when,
+            time=self.time or "",
+            late_seconds=self.late_seconds,
+            partition_by=self.partition_by,
+            keep_days=self.keep_days,
+        )
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What is expected of its rows.
+
+        Raises:
+            ConfigError: `table.expect`, one of them is no expectation.
+        """
+        return tuple(read_expectation(name, said) for name, said in self.expect.items())
+
+    @classmethod
+    def problems(cls, config: Config) -> Iterator[Problem]:
+        """What is wrong with typed tables, each by itself and beside the others."""
+        sinks = sinks_of(config).of_tables
+        taken = taken_places(sinks_of(config))
+        names: dict[str, int] = {}
+        identifiers: dict[str, int] = {}
+        for at, one in enumerate(config.each(cls)):
+            path: KeyPath = ("table", at)
+            for position, pattern in enumerate(one.streams):
+                yield from unfit_pattern((*path, "streams", position), pattern)
+            yield from one._sink_problems(path, sinks)
+            yield from one._schema_problems(path)
+            yield from _catalog_problems(path, one.format, one.catalog, one.dir)
+            for key in ("key", "delete_when", "partition_by", "keep_days"):
+                if one.format == "iceberg" and getattr(one, key):
+                    text = 'is of Delta tables: leave it out, or set format = "delta"'
+                    yield Problem((*path, key), "config.conflict", text)
+            if (other := names.setdefault(one.called, at)) != at:
+                text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
+                yield Problem((*path, "name"), "config.conflict", text)
+            if one.called == SILVER:
+                text = f"{SILVER!r} is what views call silver: give this one another `name`"
+                yield Problem((*path, "name"), "config.conflict", text)
+            for name in one.catalog.identifiers if one.catalog is not None else ():
+                if (other := identifiers.setdefault(name, at)) != at:
+                    text = f"is the name of table[{other}], or of its rejects"
+                    yield Problem((*path, "catalog", "table"), "config.conflict", text)
+            mine = one.places(at)
+            for place in mine.values():
+                for owner, other_place in taken.items():
+                    if place.overlaps(other_place):
+                        text = f"must lie apart from {owner}, {other_place}"
+                        yield Problem((*path, "dir"), "config.conflict", text)
+            taken |= mine
+
+    def places(self, at: int) -> dict[str, Location]:
+        """Where it lies, by what says so; it is the configuration's number `at`."""
+        if self.dir is None:
+            return {}
+        if STREAM in self.dir:
+            # Any stream may come, and have the name of what lies beside it.
+            return {f"table[{at}].dir": Location(place_of(self.dir))}
+        rejects = Location(f"{self.dir}_rejects")
+        return {f"table[{at}].dir": self.dir, f"table[{at}].dir's rejects": rejects}
+
+    def _sink_problems(self, path: KeyPath, sinks: Sequence[TableSink]) -> Iterator[Problem]:
+        none = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
+        names = [one.name for one in sinks]
+        yield from maker_problems(path, self.sink, names, "sink of tables", none)
+
+    def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
+        if (self.schema is None) == (not self.columns):
+            text = (
+                "missing: give schema or columns; `rillnode table infer STREAM` prints what "
+                "entries have"
+                if self.schema is None
+                else "give schema or columns, not both"
+            )
+            code = "config.missing" if self.schema is None else "config.conflict"
+            yield Problem((*path, "schema"), code, text)
+            return
+        columns = None
+        # Only the sink's job loads what belongs to an application.
+        if not self.source.class_name:
+            try:
+                columns = load_schema(self.source).columns
+            except ConfigError as error:
+                key = "columns" if self.columns else "schema"
+                yield Problem((*path, key), error.code, error.text)
+                return
+            yield from self._layout_problems(path, columns)
+        yield from self._expect_problems(path, columns)
+
+    def _layout_problems(self, path: KeyPath, columns: Columns) -> Iterator[Problem]:
+        layout = self.layout
+        problems = list(layout.problems(columns))
+        for name, text in problems:
+            yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and is_installed():
+            # Only here, because it needs what the extra installs.
+            from rillnode.node.spark.typed.keys import check_delete_when
+
+            try:
+                check_delete_when(layout, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                text = error.text.removeprefix("delete_when: ")
+                yield Problem((*path, "delete_when"), error.code, text)
+
+    def _expect_problems(self, path: KeyPath, columns: Columns | None) -> Iterator[Problem]:
+        if len(self.expect) > EXPECTATIONS_MAX:
+            text = f"{len(self.expect)} are more than the {EXPECTATIONS_MAX} that a table may have"
+            yield Problem((*path, "expect"), "table.expect", text)
+            return
+        for name, said in self.expect.items():
+            try:
+                one = read_expectation(name, said)
+                if columns is not None and is_installed():
+                    # Only here, because it needs what the extra installs.
+                    from rillnode.node.spark.typed.judging import check_expectation
+
+                    check_expectation(one, columns, rest=self.evolve == "freeze")
+            except ConfigError as error:
+                yield Problem((*path, "expect", name), error.code, error.text)
+
+
+def tables_of(config: Config, sink: str) -> tuple[TypedTable, ...]:
+    """The typed tables that a sink makes."""
+    return tuple(one for one in config.each(TypedTable) if one.sink in (None, sink))
+
+
+def _catalog_problems(
+    path: KeyPath, form: Format, catalog: Catalog | None, place: Location | None
+) -> Iterator[Problem]:
+    """What is wrong with where a table lies.
+
+    Args:
+        path: of the table.
+        form: its `format`.
+        catalog: its `catalog`.
+        place: its `dir`.
+    """
+    if form == "delta":
+        if catalog is not None:
+            text = 'is of Iceberg tables: set format = "iceberg"'
+            yield Problem((*path, "catalog"), "config.conflict", text)
+        if place is None:
+            yield Problem((*path, "dir"), "config.missing", "missing: the table's directory")
+        return
+    if catalog is None:
+        text = 'missing: an Iceberg table needs one, such as { type = "sql", uri = "catalog.db", '
+        yield Problem((*path, "catalog"), "config.missing", f'{text}table = "sensors.readings" }}')
+        return
+    here: KeyPath = (*path, "catalog")
+    if not _IDENTIFIER.fullmatch(catalog.table):
+        text = f'{catalog.table!r}: expected a name with its namespace, as "sensors.readings"'
+        yield Problem((*here, "table"), "config.value", text)
+    yield from _uri_problems((*here, "uri"), catalog)
+    if catalog.type == "sql":
+        if place is None:
+            text = "missing: where the files of the table lie"
+            yield Problem((*path, "dir"), "config.missing", text)
+        if catalog.warehouse is not None:
+            text = "is of services: the tables of a SQL catalog lie in their `dir`"
+            yield Problem((*here, "warehouse"), "config.conflict", text)
+    if place is not None:
+        if (STREAM in place) != (STREAM in catalog.table):
+            text = f"{STREAM} must be in both `dir` and `catalog.table`, or in neither"
+            yield Problem((*here, "table"), "config.conflict", text)
+        if place.path is not None and (found := _UNFIT.search(place)):
+            text = f"has {found[0]!r}, which the paths of Iceberg tables cannot have"
+            yield Problem((*path, "dir"), "config.value", text)
+
+
+def _uri_problems(path: KeyPath, catalog: Catalog) -> Iterator[Problem]:
+    """What is wrong with a URI. An error never shows it: it may hold what it must not."""
+    uri = catalog.uri or ""
+    environment = f"PYICEBERG_CATALOG__{catalog.name.upper()}__"
+    parts = urlsplit(uri)
+    if parts.password is not None or _SECRETS.search(uri):
+        text = f"holds credentials: put it into the environment, as {environment}URI"
+        yield Problem(path, "config.value", text)
+    elif catalog.type == "rest" and uri and parts.scheme not in ("http", "https"):
+        yield Problem(path, "config.value", "expected the URL of a service, https://...")
+    elif parts.scheme == "sqlite" and not parts.path.startswith("//"):
+        text = 'nobody knows what it is relative to: give the file itself, as "data/catalog.db"'
+        yield Problem(path, "config.value", text)
