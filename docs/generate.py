@@ -30,8 +30,9 @@ from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
 
-# The planted mistakes lie with the tests.
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+# The planted mistakes lie with the tests, those of a plug-in in its folder.
+_TESTS: Final = Path(__file__).parent.parent / "tests"
+sys.path += [str(one) for one in (_TESTS / "support", *sorted(_TESTS.glob("*/support")))]
 every_planted_bug = import_module("every_planted_bug")
 
 REFERENCE: Final = Path(__file__).parent / "reference"

@@ -60,6 +60,12 @@ def _places(rows: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(*numbers, stream.cast(pa.string()), " ")
 
 
+def streams_in(uris: Iterable[str]) -> set[str]:
+    """The streams that files of bronze have entries of."""
+    read = (rows.column("stream") for uri in uris for rows in read_file(uri, ["stream"]))
+    return {name for column in read for name in pc.unique(column).to_pylist()}
+
+
 def read_file(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one file of a table, all of their columns or some.
 

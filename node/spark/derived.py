@@ -33,9 +33,9 @@ from rillnode.node.spark.session import SPARK_FAILURES
 from rillnode.node.spark.silver import start_silver
 from rillnode.node.spark.tables import LAG
 from rillnode.node.spark.upsert import upsert
-from rillnode.node.spark.views.planning import gold_views, view_of
+from rillnode.node.spark.views.planning import gold_views
 from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.running import Duties, Duty, duty_of
+from rillnode.node.spark.views.running import Duties, Duty, duty_of, view_of
 from rillnode.node.spark.views.source import SilverSource
 
 LAG_SECONDS: Final = 20.0

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze import read_file
+from rillnode.node.spark.bronze import read_file, streams_in
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -364,7 +364,7 @@ def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:
     source = str(bronze.metadata().id)
     makes = (lake.silver, *lake.gold(followers=True))
     followers: dict[str, Numbered | None] = {one: open_table(one) for one in makes if one}
-    for config in lake.typed_of(_streams_of(log)):
+    for config in lake.typed_of(sorted(streams_in(bronze.file_uris()))):
         store, _ = stores_of(config)
         followers[store.name] = store.open()
     for place, table in followers.items():
@@ -375,16 +375,6 @@ def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:
                 # Gold counts what bronze had where silver is.
                 files += log.files_at(position)
             yield place, files
-
-
-def _streams_of(log: TableLog) -> list[str]:
-    """The streams that bronze has entries of."""
-    table = log.open()
-    names: set[str] = set()
-    for uri in table.file_uris() if table is not None else ():
-        for rows in read_file(uri, ["stream"]):
-            names.update(pc.unique(rows.column("stream")).to_pylist())
-    return sorted(names)
 
 
 def _old_files(place: str, table: DeltaTable) -> dict[str, int]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.explaining import first_line
 
 PREDICATE_MAX: Final = 10_000
 """Characters of a predicate."""
@@ -91,7 +92,7 @@ class Predicates:
         except duckdb.Error as error:
             names = ", ".join(self._schema.names)
             raise ConfigError(
-                "table.predicate", f"{_first_line(error)}; the columns are {names}"
+                "table.predicate", f"{first_line(error)}; the columns are {names}"
             ) from error
         if kind.strip('"') not in ("BOOLEAN", "NULL"):
             raise ConfigError(
@@ -137,7 +138,3 @@ def _word(data: bytes, start: int) -> bytes:
     while end < len(data) and (data[end : end + 1].isalnum() or data[end : end + 1] == b"_"):
         end += 1
     return data[start:end]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -17,14 +17,7 @@ from rillnode.codecs import limits
 from rillnode.node.config import parse_config
 
 DOCUMENTS = documents()
-SPARK_PAGES = [
-    ROOT / "docs" / name
-    for name in (
-        "tutorials/flights.md",
-        "tutorials/tables.md",
-        "how-to/typed-tables.md",
-    )
-]
+SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "tutorials/tables.md")]
 SLOW_PAGES = [ROOT / "docs" / name for name in ("how-to/simulate.md", "explanation/simulation.md")]
 """They simulate at length; the tutorial does so in short."""
 
@@ -68,7 +61,6 @@ PROGRAMS: dict[str, tuple[Printed, ...]] = {
         lambda nth: f'stored at {2001 * (nth - 1) + 1}\n0 {{"item": "pear", "count": 3}}\n...\n',
         lambda nth: f"1000 stored\nthe next entry gets {2001 * nth + 1}\n",
         lambda nth: f"processed 2001\nsaved position {2001 * nth + 1}\n",
-        lambda _: "",
     ),
     "docs/tutorials/simulate.md": (lambda nth: "600 orders, cooked in 63.5 minutes\ntrace ...\n",),
     "docs/tutorials/standalone.md": (

@@ -11,10 +11,6 @@ from rillnode.node.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rillnode.node.config import Config
     from rillnode.node.spark.config import PythonSink, SparkSink
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rillnode.node.config import Config
     from rillnode.node.spark.job_config import TypedConfig
     from rillnode.node.spark.table_config import TypedTable
 

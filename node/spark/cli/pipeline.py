@@ -18,11 +18,10 @@ from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
-    from rillnode.node.config import Config
-    from rillnode.node.spark.config import SparkSink
-if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rillnode.node.config import Config
+    from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.job_config import DerivedConfig
     from rillnode.node.spark.report_figures import Figures
 

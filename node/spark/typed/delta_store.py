@@ -126,6 +126,13 @@ class OpenDeltaTable:
     ) -> None:
         """Commit files that are written; all is durable when this returns.
 
+        Args:
+            added: files in the store's directory.
+            numbers: what the commit leaves.
+            removed: files that go.
+            pair: what `DeltaStore.pair` is to find.
+            noted: what `noted` is to find.
+
         Raises:
             Conflict: another writer was first, and nothing was merged.
             StoreError: `table.pair`, a file is gone.

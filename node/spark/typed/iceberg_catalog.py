@@ -23,6 +23,7 @@ from sqlalchemy import exc as sql
 from sqlalchemy.engine import make_url
 
 from rillnode.codecs.errors import ConfigError, RillnodeError, StoreError, TransportError
+from rillnode.node.spark.explaining import first_line
 from rillnode.node.spark.job_config import CatalogConfig
 
 ANSWER_SECONDS_MAX: Final = 60.0
@@ -76,25 +77,25 @@ def asking(name: str) -> Generator[None]:
     except (RillnodeError, iceberg.CommitFailedException):
         raise
     except _REFUSED as error:
-        text = f"the catalog of {name} refuses the credentials: {_line(error)}"
+        text = f"the catalog of {name} refuses the credentials: {first_line(error)}"
         raise ConfigError(
             "table.catalog",
             f"{text}. They come from the environment, as PYICEBERG_CATALOG__NAME__TOKEN or "
             "PYICEBERG_CATALOG__NAME__CREDENTIAL, with the catalog's name",
         ) from error
     except _AWAY as error:
-        text = f"the catalog of {name} is away: {_line(error)}"
+        text = f"the catalog of {name} is away: {first_line(error)}"
         raise TransportError(
             "table.catalog", f"{text}. Nothing is lost, the table goes on where it is"
         ) from error
     except _DAMAGED as error:
         raise StoreError(
             "table.damaged",
-            f"{name} is damaged: {_line(error)}. Put the file back from a copy, or drop the table "
-            "and its rejects from the catalog: they are made anew",
+            f"{name} is damaged: {first_line(error)}. Put the file back from a copy, or drop the "
+            "table and its rejects from the catalog: they are made anew",
         ) from error
     except _WRONG as error:
-        raise ConfigError("table.catalog", f"the catalog of {name}: {_line(error)}") from error
+        raise ConfigError("table.catalog", f"the catalog of {name}: {first_line(error)}") from error
 
 
 @lru_cache(maxsize=64)
@@ -112,9 +113,3 @@ def open_catalog(config: CatalogConfig) -> Catalog:
     if url.get_backend_name() == "sqlite" and url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     return SqlCatalog(config.name, **properties)
-
-
-def _line(error: BaseException) -> str:
-    """What an error says first."""
-    lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -183,7 +183,7 @@ class Pairs:
             text = f"another writer has changed or removed columns of {self.table.name}"
             raise ConfigError("table.schema", f"{text}: {', '.join(other)}"[:500])
 
-    def _recover(self) -> OpenTable | None:
+    def _recover(self) -> "OpenTable | None":
         for _ in range(_ATTEMPTS):
             table, rejects = self.table.open(), self.rejects.open()
             number = 0 if rejects is None else rejects.transaction_version(_PAIR) or 0

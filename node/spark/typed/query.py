@@ -5,7 +5,6 @@ with the position that it reached. The table's own log is its checkpoint: whatev
 was made or was not. `docs/explanation/architecture.md` tells of the other tables of a sink.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +15,7 @@ from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.bronze import share_files
-from rillnode.node.spark.delta_log import LogFile, Position, TableLog, saved_position
+from rillnode.node.spark.delta_log import LogFile, Position, TableLog, mark, saved_position
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns
@@ -129,7 +128,7 @@ class TypedQuery:
         is_due = saved.version < self._bronze.erased_at <= end.version
         is_due = is_due or end.version - saved.version >= EMPTY_VERSIONS_MAX
         if written or rejected or counts or is_due:
-            until = [*end.transactions(), _source(end.table)]
+            until = [*end.transactions(), mark(_SOURCE, end.table)]
             unexpected = summed([one.unexpected for one in outcomes])
             before, after = self._totals(table, unexpected, counts)
             self._pairs.commit(
@@ -180,7 +179,7 @@ class TypedQuery:
         return {one.name for one in self.config.expect if one.action == "warn"}
 
     def _totals(
-        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
+        self, table: "OpenTable | None", unexpected: Unexpected, counts: Mapping[str, int]
     ) -> tuple[list[Transaction], list[Transaction]]:
         """The totals before and after some rows, of those that change."""
         before = totals(table, list(unexpected))
@@ -188,14 +187,14 @@ class TypedQuery:
         was, now = counted(table, counts)
         return [*positions(before), *was], [*positions(after), *now]
 
-    def _saved(self, table: OpenTable | None, source: str) -> Position:
+    def _saved(self, table: "OpenTable | None", source: str) -> Position:
         """How far the table has come in bronze.
 
         Raises:
             ConfigError: it has rows of another bronze table, and would have some of them twice.
         """
         known = None if table is None else table.transaction_version(_SOURCE)
-        if known is not None and known != _source(source).version:
+        if known is not None and known != mark(_SOURCE, source).version:
             raise ConfigError(
                 "table.source",
                 f"bronze was made anew, and has entries again that {self._table.name} has: remove "
@@ -314,13 +313,7 @@ class TypedQuery:
             self._rejects.remove([file["name"] for file in one.rejects])
 
 
-def _source(table: str) -> Transaction:
-    """Of which bronze table another is made, as its transactions say it: with a number."""
-    digest = hashlib.blake2b(table.encode(), digest_size=7).digest()
-    return Transaction(_SOURCE, int.from_bytes(digest))
-
-
-def _sizes(table: OpenTable | None) -> dict[str, int]:
+def _sizes(table: "OpenTable | None") -> dict[str, int]:
     """A table's files and bytes, and when it was committed to last, in ms since 1970."""
     if table is None:
         return {}
@@ -333,5 +326,5 @@ def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
     return sum((Counter(one.counts) for one in outcomes), Counter[str]())
 
 
-def _count(table: OpenTable | None) -> int:
+def _count(table: "OpenTable | None") -> int:
     return 0 if table is None else table.count()

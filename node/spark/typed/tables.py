@@ -8,19 +8,18 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import TYPED_TABLES
-from rillnode.node.spark.bronze import read_file
+from rillnode.node.spark.bronze import streams_in
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES
@@ -252,15 +251,12 @@ class TypedTables:
             return
         start = self._seen or Position(str(bronze.metadata().id))
         end = self._log.plan(start, None)
-        for name in sorted(self._names(self._log.uris(self._log.files_between(start, end)))):
+        for name in sorted(streams_in(self._log.uris(self._log.files_between(start, end)))):
             for config in wanted:
                 known = (config.name, name) in self._queries
                 if not known and any(matcher(one)(name) for one in config.streams):
                     self._add(config, name)
         self._seen = end
-
-    def _names(self, uris: Sequence[str]) -> set[str]:
-        return {name for uri in uris for name in _streams_of(uri)}
 
     def _look(self) -> None:
         """Note how far the tables are behind bronze."""
@@ -285,8 +281,3 @@ def _sizes(figures: Sequence[Mapping[str, Any]]) -> dict[str, object]:
 
 
 _ORDER: Final = ("failed", "waiting", "running")
-
-
-def _streams_of(uri: str) -> Iterator[str]:
-    for rows in read_file(uri, ["stream"]):
-        yield from pc.unique(rows.column("stream")).to_pylist()

@@ -21,7 +21,6 @@ from deltalake.exceptions import DeltaError
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.job_config import ViewConfig
 from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.tables import BRONZE_SCHEMA, DERIVED, SILVER_SCHEMA, GoldTable
 from rillnode.node.spark.typed.arrays import table_schema
@@ -32,7 +31,7 @@ from rillnode.node.spark.views import SILVER
 if TYPE_CHECKING:
     from rillnode.node.spark.table_config import TypedTable
 
-__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views", "view_of"]
+__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views"]
 
 REPEATS: Final = "repeats"
 """In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""
@@ -64,11 +63,6 @@ class View:
     def schema(self) -> pa.Schema | None:
         """The columns that it must have; None where its SQL decides."""
         return None if self.gold is None else self.gold.schema
-
-
-def view_of(config: ViewConfig) -> View:
-    """A view as a job's configuration has it."""
-    return View(name=config.name, sql=config.sql, slot=config.slot, dir=config.dir)
 
 
 def gold_views(gold: str) -> list[View]:

@@ -17,7 +17,7 @@ from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.job_config import TypedConfig, ViewConfig
 from rillnode.node.spark.parts import LOOK_SECONDS, Behind, Part
-from rillnode.node.spark.views.planning import view_of
+from rillnode.node.spark.views.planning import View
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.source import TypedSource
 
@@ -75,6 +75,11 @@ class Duty:
         self._behind = self._behind or Behind(log)
         found = self._behind.look(table, {"": self.made.position}, datetime.now(UTC))
         self.part.behind = found.get("", self.part.behind)
+
+
+def view_of(config: ViewConfig) -> View:
+    """A view as a job's configuration has it."""
+    return View(name=config.name, sql=config.sql, slot=config.slot, dir=config.dir)
 
 
 def duty_of(query: ViewQuery) -> Duty:
