@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import Column, DataFrame, SparkSession, functions as f
 from pyspark.sql.types import StructType
 from rich.bar import Bar
 from rich.table import Table

@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
         (resume, "start the job of a sink that was paused or gave up", ""),
     ):
         parser = add_verb(
-            verbs, run.__name__, run, summary=summary, text=text, usage="NAME [options]",
+            verbs, run.__name__, run, summary=summary, text=text,
             examples=[f"rillnode sink {run.__name__} bronze"],
         )  # fmt: skip
         parser.add_argument("name", metavar="NAME", help="name of the sink")
@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
         ),
     ):
         parser = add_verb(
-            verbs, work.__name__, work, summary=summary, text=text, usage="[NAME] [options]",
+            verbs, work.__name__, work, summary=summary, text=text,
             examples=[f"rillnode sink {work.__name__} bronze -c edge/node.toml"],
         )  # fmt: skip
         parser.add_argument("name", nargs="?", metavar="NAME", help="name of the sink")
@@ -143,8 +143,7 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     # Only this verb needs what the `tables` extra installs.
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.job_config import derived_config
-    from rillnode.node.spark.verify import is_made
-    from rillnode.node.spark.verify import verify as verify_table
+    from rillnode.node.spark.verify import is_made, verify as verify_table
     from rillnode.node.spark.view_config import views_of
     from rillnode.node.spark.views import SILVER
 
