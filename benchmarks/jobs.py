@@ -82,6 +82,7 @@ class WorkJob(msgspec.Struct, frozen=True, kw_only=True, tag="work"):
         workers: connections, all of this one process.
         in_flight: messages that each has before it has answered.
         queue: name of the queue, group or consumer, unused before.
+        confirmed: nats: wait for the server's word on each acknowledgement, as others always do.
     """
 
     endpoint: Endpoint
@@ -90,6 +91,7 @@ class WorkJob(msgspec.Struct, frozen=True, kw_only=True, tag="work"):
     workers: int
     in_flight: int
     queue: str
+    confirmed: bool = False
 
 
 class FanoutJob(msgspec.Struct, frozen=True, kw_only=True, tag="fanout"):

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from benchmarks.jobs import Endpoint
+from benchmarks.jobs import Endpoint, WorkJob
 
 _READ_BYTES: Final = 262_144
 _WINDOW: Final = 1_000
@@ -15,8 +15,11 @@ _WINDOW: Final = 1_000
 _ANSWERS: Final = "_INBOX.answers"
 _MESSAGES: Final = "_INBOX.messages"
 
+_CONFIRM: Final = b"3"
+"""The subscription to answers to acknowledgements."""
+
 Message = tuple[bytes, bytes]
-"""Where to acknowledge, and the data."""
+"""Where to acknowledge, and the data; `_CONFIRM`: an acknowledgement was answered."""
 
 
 class Nats:
@@ -26,6 +29,7 @@ class Nats:
         self._reader = reader
         self._writer = writer
         self._rest = b""
+        self._confirms = 0
 
     @classmethod
     async def connect(cls, endpoint: Endpoint) -> "Nats":
@@ -132,22 +136,28 @@ class Nats:
         document = {"stream_name": stream, "config": options}
         await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.{consumer}", document)
 
-    async def work(
-        self, stream: str, consumer: str, number: int, in_flight: int, count: int
-    ) -> None:
+    async def work(self, job: WorkJob, number: int, count: int) -> None:
         """Fetch so many messages and acknowledge each; fetch anew when half of them are."""
-        inbox = f"{_MESSAGES}.{number}"
-        self.send(f"SUB {inbox} 2\r\n".encode())
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        asked = done = 0
+        inbox, answers = f"{_MESSAGES}.{number}", f"{_ANSWERS}.{number}"
+        self.send(f"SUB {inbox} 2\r\nSUB {answers} 3\r\n".encode())
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{job.stream}.{job.queue}"
+        word = b"PUB %b 4\r\n+ACK\r\n"
+        if job.confirmed:
+            word = b"PUB %%b %b 4\r\n+ACK\r\n" % answers.encode()
+        in_flight, asked, done = job.in_flight, 0, 0
         while done < count:
             if asked < count and asked - done <= in_flight // 2:
                 due = min(in_flight - (asked - done), count - asked)
                 self.send(publication(subject, json.dumps({"batch": due}).encode(), inbox))
                 asked += due
-            messages = await self._messages()
-            self.send(b"".join(b"PUB %b 4\r\n+ACK\r\n" % reply for reply, _ in messages))
-            done += len(messages)
+            messages = [reply for reply, _ in await self._messages() if reply != _CONFIRM]
+            self.send(b"".join(word % reply for reply in messages))
+            done += self._take_confirms() if job.confirmed else len(messages)
+
+    def _take_confirms(self) -> int:
+        """How many acknowledgements the server has answered since this was asked last."""
+        confirms, self._confirms = self._confirms, 0
+        return confirms
 
     async def _messages(self) -> list[Message]:
         """Wait for messages; at least one."""
@@ -162,7 +172,10 @@ class Nats:
                     after += int(words[-1]) + 2
                     if after > len(data):
                         break
-                    if words[0] == b"MSG":
+                    if words[0] == b"MSG" and words[2] == _CONFIRM:
+                        self._confirms += 1
+                        found.append((_CONFIRM, b""))
+                    elif words[0] == b"MSG":
                         found.append((words[3], data[end + 2 : after - 2]))
                     elif len(words) == 6:  # flow control, which asks for an answer
                         self.send(b"PUB %b 0\r\n\r\n" % words[3])

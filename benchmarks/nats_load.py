@@ -61,17 +61,15 @@ async def replay(job: ReplayJob) -> AsyncGenerator[Result]:
 
 
 async def work(job: WorkJob) -> AsyncGenerator[Result]:
-    """Fetchers of one durable consumer; each message is acknowledged, and nothing answers that."""
+    """Fetchers of one durable consumer; each message is acknowledged.
+
+    Nothing answers that, or the server's word that it has heard it; that does not mean synced.
+    """
     workers = [await Nats.connect(job.endpoint) for _ in range(job.workers)]
     await workers[0].create_worked(job.stream, job.queue, job.workers * job.in_flight)
     reading = Reading(job.endpoint.pid)
     share, more = divmod(job.count, job.workers)
-    await asyncio.gather(
-        *(
-            one.work(job.stream, job.queue, n, job.in_flight, share + (n < more))
-            for n, one in enumerate(workers)
-        )
-    )
+    await asyncio.gather(*(one.work(job, n, share + (n < more)) for n, one in enumerate(workers)))
     yield reading.result(job.count)
 
 

@@ -153,25 +153,38 @@ class _Left:
         self.count = count
         self.is_over = asyncio.Event()
 
-    def done(self, answered: asyncio.Future[None]) -> None:
-        """One more is."""
-        answered.result()
-        self.count -= 1
-        if not self.count:
-            self.is_over.set()
+    async def confirm(self, said: deque[asyncio.Future[None]], more: asyncio.Event) -> None:
+        """Wait until what a worker has said is durable, in the order in which it has said it."""
+        while True:
+            while not said:
+                more.clear()
+                await more.wait()
+            await said[0]
+            while said and said[0].done():
+                said.popleft().result()
+                self.count -= 1
+            if not self.count:
+                self.is_over.set()
 
 
 async def _work(client: Client, job: WorkJob, left: _Left) -> None:
     stream = await client.stream(job.stream)
+    said, more = deque[asyncio.Future[None]](), asyncio.Event()
     async with stream.work(job.queue, in_flight=job.in_flight) as queue:
-        taking = asyncio.create_task(_take(queue, left))
+        tasks = [
+            asyncio.create_task(_take(queue, said, more)),
+            asyncio.create_task(left.confirm(said, more)),
+        ]
         await left.is_over.wait()
-        taking.cancel()
+        for task in tasks:
+            task.cancel()
 
 
-async def _take(queue: WorkQueue, left: _Left) -> None:
+async def _take(queue: WorkQueue, said: deque[asyncio.Future[None]], more: asyncio.Event) -> None:
     async for one in queue:
-        one.done_nowait().add_done_callback(left.done)
+        said.append(one.done_nowait())
+        if len(said) == 1:
+            more.set()
 
 
 async def streams(job: StreamsJob) -> AsyncGenerator[Result]:

@@ -104,7 +104,7 @@ def start_nats(directory: Path, *, sync: str = "", tls: bool = False) -> Generat
     port = free_port()
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
-    interval = f"sync_interval: {sync}" if sync else ""
+    interval = f", sync_interval: {sync}" if sync else ""
     authority = secure = ""
     if tls:
         files = make_certificates(directory)

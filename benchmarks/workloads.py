@@ -164,6 +164,7 @@ def work(settings: Settings, sink: Sink) -> None:
                                 workers=workers,
                                 in_flight=in_flight,
                                 queue=f"q-{workers}-{in_flight}-{turn}",
+                                confirmed=name == "nats, sync always",
                             )
                         )
                         workload = f"{workers} workers, {in_flight} in flight"

@@ -179,6 +179,12 @@ class Quotas:
             owning.pending_bytes += size
         return None
 
+    def give_back(self, pusher: str, size: int) -> None:
+        """Give back a second's bytes for what was stored before, and not once more."""
+        usage = self.usage(pusher)
+        if usage is not None and usage.quota.push_bytes_per_second is not None:
+            usage.credit_bytes += size
+
     def appended(self, owner: str, log: int, size: int, kept_bytes: int | None) -> None:
         """Admitted bytes are durable, and the log keeps so many now; None: they are not."""
         usage = self.usage(owner)

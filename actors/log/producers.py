@@ -143,8 +143,8 @@ class Numbers:
             raise _other(append) if append.epoch >= ONCE_EPOCH else _fenced(append)
         if append.sequence >= self._next(known, index):
             return None
-        first = self._index_of(known, append.sequence, index)
-        last = self._index_of(known, append.sequence + append.count - 1, index)
+        first = _index_in(known, append.sequence, index)
+        last = _index_in(known, append.sequence + append.count - 1, index)
         whole = first is not None and last == first + append.count - 1
         if not whole or append.sequence < known.since:
             raise _stale(append, first, self._next(known, index) - 1)
@@ -186,7 +186,7 @@ class Numbers:
         known.since = known.next = self._next(known, index)
         self._note(opening.log, known, now, put)
         opening.epoch, opening.next_sequence = known.epoch, known.next
-        last = self._index_of(known, known.next - 1, index)
+        last = _index_in(known, known.next - 1, index)
         opening.last_index = -1 if last is None else last
 
     def _continue(self, known: _Known) -> None:
@@ -234,13 +234,6 @@ class Numbers:
         """The number after a producer's last one."""
         return self._offset + index if known is self._open else known.next
 
-    def _index_of(self, known: _Known, sequence: int, index: int) -> int | None:
-        """The index that a number was given, where that is known."""
-        for first, at, end in reversed(known.runs):
-            if 0 <= sequence - first < (end or index) - at:
-                return at + sequence - first
-        return None
-
 
 def numbers_for(append: Append, log: Log) -> Numbers | None:
     """What an append is to be looked up, and noted, in; None: there is nothing to do so with.
@@ -265,6 +258,35 @@ def open_producer(opening: OpenProducer, log: Log, put: Put) -> None:
     log.numbers.open(opening, log.next_index, put)
 
 
+def in_row(row: bytes, append: Append, index: int) -> bool:
+    """Whether a log has an append already, as its producer's row shows (`row_name`).
+
+    Args:
+        row: the value of that.
+        append: what may have been stored before.
+        index: the log's next one; a later one may show a little more than there is.
+    """
+    known = _decoder.decode(row)
+    if known.epoch != append.epoch or append.sequence < known.since:
+        return False
+    first = _index_in(known, append.sequence, index)
+    last = _index_in(known, append.sequence + append.count - 1, index)
+    return first is not None and last == first + append.count - 1
+
+
+def row_name(append: Append) -> str:
+    """The name of the row of an append's producer."""
+    return _row_name(append.log, append.producer, append.epoch)
+
+
+def _index_in(known: _Known, sequence: int, index: int) -> int | None:
+    """The index that a number was given, where that is known; `index` is the log's next one."""
+    for first, at, end in reversed(known.runs):
+        if 0 <= sequence - first < (end or index) - at:
+            return at + sequence - first
+    return None
+
+
 def rows_prefix(log: int) -> str:
     """Begins the names of the rows of a log's producers."""
     return f"{beside_log(log)}producer/"
@@ -276,8 +298,12 @@ def _check_number(number: int, most: int) -> None:
 
 
 def _name(log: int, known: _Known) -> str:
-    kind = "once" if known.epoch >= ONCE_EPOCH else "named" if known.epoch else "automatic"
-    return f"{rows_prefix(log)}{kind}/{known.producer.hex()}"
+    return _row_name(log, known.producer, known.epoch)
+
+
+def _row_name(log: int, producer: bytes, epoch: int) -> str:
+    kind = "once" if epoch >= ONCE_EPOCH else "named" if epoch else "automatic"
+    return f"{rows_prefix(log)}{kind}/{producer.hex()}"
 
 
 def _limits(epoch: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """Work queues as a client sees them: jobs that come, and a word on each that goes back.
 
-What is said about jobs in one turn of the event loop travels together, and while that is on its way
-what is said next gathers; so a worker that is fast needs few requests. A request that has no answer
-when a link is lost is asked again on the next, and done once.
+What is said about jobs in one turn of the event loop travels together, and while some of that is on
+its way what is said next gathers; so a worker that is fast needs few requests. A request that has
+no answer when a link is lost is asked again on the next, and done once.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -35,6 +36,9 @@ VISIBILITY_SECONDS: Final = 30.0
 
 REPEAT_SECONDS: Final = 30.0
 """How long it is said again what the node could not write."""
+
+ASKINGS_MAX: Final = 4
+"""Requests about jobs that are under way at a time: a node knows the last 8."""
 
 JOIN_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 10.0
@@ -327,10 +331,11 @@ class _Worker:
         self._ready: deque[_Given] = deque()
         self._open: dict[Place, _Given] = {}
         self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._error: RillnodeError | None = None
         self._words: list[_Word] = []
         self._number = 0
-        self._asking: _Asking | None = None
+        self._askings: dict[int, _Asking] = {}
         self._is_gathering = False
         self._again: asyncio.TimerHandle | None = None
         self.stopping: asyncio.Task[None] | None = None
@@ -370,19 +375,19 @@ class _Worker:
         milliseconds = None if seconds is None else round(1_000 * seconds)
         if outcome != _EXTEND:
             del self._open[place]
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         word = _Word(job, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX], future)
         self._words.append(word)
-        if self._asking is None:
+        if not self._is_gathering:
             self._send_soon()
         return future
 
     def take(self) -> _Given | None:
         """The next job that is there, and whose time is not over."""
-        now = asyncio.get_running_loop().time()
-        while self._ready and self.joined:
-            job = self._ready.popleft()
-            if job.until > now and self.has(job):
+        ready = self._ready
+        while ready and self.joined:
+            job = ready.popleft()
+            if self._open.get(job.place) is job and job.until > self._loop.time():
                 return job
             self._open.pop(job.place, None)
         return None
@@ -404,8 +409,7 @@ class _Worker:
         if self._again is not None:
             self._again.cancel()
         if self.joined and self._error is None:
-            loop = asyncio.get_running_loop()
-            self._leaving = loop.create_future()
+            self._leaving = self._loop.create_future()
             self._send_soon()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LEAVE_SECONDS):
@@ -426,8 +430,8 @@ class _Worker:
         """Ask to be a worker, with what this one has already."""
         self.joined = False
         self._route = ()
-        saying = (*(() if self._asking is None else self._asking.words), *self._words)
-        places = {*self._open, *(word.job.place for word in saying)}
+        saying = [word for asking in self._askings.values() for word in asking.words]
+        places = {*self._open, *(word.job.place for word in (*saying, *self._words))}
         return self._address, native.WorkRequest(
             self._id,
             self._token,
@@ -451,7 +455,7 @@ class _Worker:
         self.joined = True
         for gone in response.gone:
             self._open.pop((gone.partition, gone.index, gone.attempt), None)
-        until = asyncio.get_running_loop().time() + self._visibility_seconds
+        until = self._loop.time() + self._visibility_seconds
         for run in response.jobs:
             for entry in native.entries_of_run(run):
                 place = entry.partition, entry.index, run.attempt
@@ -465,8 +469,7 @@ class _Worker:
         passes = error.code in PASSING or error.retryable
         if passes and self.stopping is None and not isinstance(error, TransportError):
             self._session.unanswered += 2
-            loop = asyncio.get_running_loop()
-            self._again = loop.call_later(AGAIN_SECONDS, self._subscribe)
+            self._again = self._loop.call_later(AGAIN_SECONDS, self._subscribe)
             return
         self._error = error
         self._wake.set()
@@ -474,8 +477,11 @@ class _Worker:
     # What is said ----------------------------------------------------------------------------
 
     def _send_soon(self) -> None:
-        waits = self._words or self._leaving is not None
-        if waits and self._asking is None and not self._is_gathering:
+        if self._is_gathering:
+            return
+        # The last of all is said when the others are answered.
+        leaves = self._leaving is not None and not self._askings
+        if leaves or (self._words and len(self._askings) < ASKINGS_MAX):
             self._is_gathering = True
             self._session.gather(self._send)
 
@@ -484,17 +490,15 @@ class _Worker:
         self._is_gathering = False
         words, self._words = self._words[:WORK_SETTLEMENTS_MAX], self._words[WORK_SETTLEMENTS_MAX:]
         begun: list[native.JobRef] | None = None
-        if self._leaving is not None and not self._words:
+        if self._leaving is not None and not (self._words or self._askings):
             waiting = {job.place for job in self._ready}
             begun = [native.JobRef(*place) for place in self._open if place not in waiting]
         self._number += 1
-        until = asyncio.get_running_loop().time() + REPEAT_SECONDS
-        self._asking = _Asking(self._number, words, begun, until)
-        self._ask()
+        until = self._loop.time() + REPEAT_SECONDS
+        asking = self._askings[self._number] = _Asking(self._number, words, begun, until)
+        self._ask(asking)
 
-    def _ask(self) -> None:
-        asking = self._asking
-        assert asking is not None
+    def _ask(self, asking: _Asking) -> None:
         items: list[native.Settlement] = []
         for word in asking.words:
             if items and word.follows(items[-1]):
@@ -505,29 +509,33 @@ class _Worker:
         number = self._session.next_id()
         request = native.SettleRequest(number, self._token, asking.number, items, asking.begun)
         try:
-            self._session.ask(self._address, request, self._answered)
+            self._session.ask(self._address, request, partial(self._answered, asking))
         except RillnodeError as error:
-            self._settled(error)
+            self._settled(asking, error)
 
-    def _answered(self, response: native.Response | RillnodeError) -> None:
+    def _answered(self, asking: _Asking, response: native.Response | RillnodeError) -> None:
         if isinstance(response, RillnodeError):
-            loop, asking = asyncio.get_running_loop(), self._asking
-            assert asking is not None
             passes = response.code in PASSING or response.retryable
-            if passes and loop.time() < asking.until and not isinstance(response, TransportError):
+            if (
+                passes
+                and self._loop.time() < asking.until
+                and not isinstance(response, TransportError)
+            ):
                 # With its number it may be asked again, whatever has become of it.
-                loop.call_later(AGAIN_SECONDS, self._ask)
+                self._loop.call_later(AGAIN_SECONDS, self._ask, asking)
             else:
-                self._settled(response)
+                self._settled(asking, response)
         elif isinstance(response, native.SettledResponse):
-            self._settled(None, response.late)
+            self._settled(asking, None, response.late)
         else:
-            self._settled(RequestError("client.answer", "the node gave another kind of answer"))
+            error = RequestError("client.answer", "the node gave another kind of answer")
+            self._settled(asking, error)
 
-    def _settled(self, error: RillnodeError | None, late: Sequence[int] = ()) -> None:
+    def _settled(
+        self, asking: _Asking, error: RillnodeError | None, late: Sequence[int] = ()
+    ) -> None:
         """Tell who waits what has become of their words, and send the next."""
-        asking, self._asking = self._asking, None
-        assert asking is not None
+        del self._askings[asking.number]
         refused = set(late)
         for at, word in enumerate(asking.words):
             failure = error

@@ -341,7 +341,7 @@ def confirms_of_the_first_block(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Appends, origin: Any, pushes: Any) -> Iterator[Append | None]:
         for items in split_items([request.data for _, request in pushes]):
             token = Pushes(origin, pushes[: len(items)], self._owner)
-            yield self._append(len(items), pack_body(items), token, origin.principal)
+            yield self._admitted(len(items), pack_body(items), token, origin.principal)
 
     patch.setattr(Appends, "pushes", wrong)
 

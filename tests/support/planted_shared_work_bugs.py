@@ -7,6 +7,7 @@ Each is a patch of the right code.
 # pyright: reportPrivateUsage=false
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -23,14 +24,16 @@ from rillnode.node.simulation.scenario import ClientsTable
 
 
 def done_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    """A queue confirms what its workers have said, and does not write it down."""
-    note = QueueState.note_settled
+    """A queue confirms what its workers have said, and writes down what was so before that."""
+    encode, last = QueueState.encode, WeakKeyDictionary[QueueState, bytes]()
 
-    def forgetful(self: QueueState, *arguments: Any) -> None:
-        note(self, *arguments)
-        self.changed = False
+    def late(self: QueueState, stamp: int) -> bytes:
+        value = encode(self, stamp)
+        before = last.get(self, value)
+        last[self] = value
+        return before
 
-    patch.setattr(QueueState, "note_settled", forgetful)
+    patch.setattr(QueueState, "encode", late)
 
 
 def queue_looks_past_entries(patch: pytest.MonkeyPatch) -> None:

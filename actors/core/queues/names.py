@@ -1,6 +1,7 @@
 """Addresses of work queues, the names of their records, and what is known of those in use."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -26,6 +27,7 @@ def queue_address(stream: str, queue: str) -> bytes:
     return b"%s%s_%s" % (PREFIX, quoted.encode(), quote(stream, safe=_SAFE).encode())
 
 
+@lru_cache(maxsize=1_024)
 def parse_queue_address(address: bytes) -> tuple[str, str] | None:
     """The stream and the queue that an address was made of, or None where it was not."""
     if not address.startswith(PREFIX) or not address.isascii():

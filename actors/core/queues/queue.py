@@ -6,6 +6,9 @@ record, whatever the number of jobs. Only then are workers told that what they s
 sent what they were given. So a job that a worker has is in the record with its attempt and its
 time, and a node that is killed, or another node of the same log, knows of it.
 
+Most rounds need not wait so long (`_goes_ahead`): entries that were never given before are sent at
+once, and while the record is on its way to the disk the next round is done.
+
 Where another node has written the record since it was read, the write is refused; the round is then
 done again on what that node has left. What is given up goes into `<stream>.dead`, and in the same
 commit out of the state.
@@ -14,6 +17,7 @@ commit out of the state.
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, assert_never
 
@@ -89,6 +93,9 @@ GRACE_SECONDS: Final = 2.0
 GIVEN_MAX: Final = 1_024
 """Jobs given in one round."""
 
+WHOLE_MAX: Final = 64
+"""So many jobs may be given to a worker at once, even if they are all that it takes."""
+
 GIVEN_BYTES: Final = 1_048_576
 """Data given to one worker in one round; a first job that is larger goes alone."""
 
@@ -122,6 +129,12 @@ WAKE_SECONDS_MIN: Final = 0.002
 OLDEST_SECONDS: Final = 1.0
 """How often it is looked when the oldest entry came that is not settled."""
 
+AHEAD_OF_RECORD_MAX: Final = 4_096
+"""Entries of a partition, behind those that the record on the disk has, that workers may have."""
+
+WRITES_MAX: Final = 2
+"""Records on their way to the disk: one that is being written, and one that waits behind it."""
+
 TRIES_MAX: Final = 10
 """How often a round is done again whose write was refused or has failed."""
 
@@ -132,6 +145,7 @@ TAKEN_BACK_BYTES: Final = 1_048_576
 """Of the stream of dead letters, looked at for one request."""
 
 _OUTCOMES: Final = frozenset(Outcome)
+_AHEAD: Final = frozenset({Outcome.DONE, Outcome.EXTEND, Outcome.RELEASE})
 
 _REVOKED: Final = RequestError(
     "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
@@ -197,6 +211,24 @@ class _Letters:
     left: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Owed:
+    """What a round has done: told, and sent, once a record that has it is durable."""
+
+    doing: "Sequence[_Said | _Gone]"
+    jobs: "_Jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class _SentAhead:
+    """Entries that a worker was sent before the record was durable that says so."""
+
+    member: _Member
+    partition: int
+    index: int
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Due:
     """Time to look what has become due."""
@@ -236,6 +268,16 @@ class QueueActor(Worker):
         self._members: dict[bytes, _Member] = {}
         self._said: list[_Said | _Gone] = []
         self._doing: Sequence[_Said | _Gone] = ()
+        self._owed: list[_Owed] = []
+        self._writing: list[_Owed] = []
+        self._writes = 0
+        self._written = Signal()
+        self._sent_ahead: list[_SentAhead] = []
+        self._known_at: list[int] = []
+        self._known_workers: list[set[int]] = [set()]
+        self._doubtful: list[int] = []
+        self._awaited: set[bytes] = set()
+        self._early: list[_Said] = []
         self._taking: Delivery | None = None
         self._is_running = False
         self._more = False
@@ -294,10 +336,7 @@ class QueueActor(Worker):
     def stopped(self) -> None:
         """Tell workers and who waits for an answer; give up what is followed."""
         context = self._context
-        for said in (*self._doing, *self._said):
-            if isinstance(said, _Said) and not said.is_told:
-                self._reply(said, _STOPPED)
-        self._doing, self._said = (), []
+        self._answer_all(_STOPPED)
         for member in tuple(self._members.values()):
             self._dismiss(member, _STOPPED)
         self._follow(False)
@@ -308,11 +347,11 @@ class QueueActor(Worker):
 
     def may_passivate(self) -> bool:
         """Whether nobody works on it."""
-        return not (self._members or self._is_running or self._said)
+        return not (self._members or self._is_running or self.owes())
 
     def owes(self) -> bool:
         """Whether something that was said is not answered yet."""
-        return bool(self._said or self._doing)
+        return bool(self._said or self._doing or self._early or self._owed or self._writes)
 
     def described(self, address: bytes) -> Described | None:
         """Nothing here: queues are looked up in the store, whether anybody is awake for them."""
@@ -414,16 +453,23 @@ class QueueActor(Worker):
         """Know a worker no more; what it has is given to others with the next round."""
         self._members.pop(member.token, None)
         self._unwatch(member.origin)
+        self._await_no_more(member.token)
         self._said.append(_Gone(member.token, reason))
+
+    def _answer_all(self, error: RequestError) -> None:
+        """Tell whoever waits for an answer that there is none."""
+        owed = [said for one in (*self._writing, *self._owed) for said in one.doing]
+        for said in (*owed, *self._doing, *self._said, *self._early):
+            if isinstance(said, _Said) and not said.is_told:
+                self._reply(said, error)
+        self._doing, self._said, self._early = (), [], []
+        self._owed, self._writing = [], []
 
     def _remove(self) -> None:
         """The stream is no more."""
         self._ended = True
         record = self._record
-        for said in (*self._doing, *self._said):
-            if isinstance(said, _Said) and not said.is_told:
-                self._reply(said, _REMOVED)
-        self._doing, self._said = (), []
+        self._answer_all(_REMOVED)
         for member in tuple(self._members.values()):
             self._dismiss(member, _REMOVED)
         if record is not None:
@@ -460,7 +506,7 @@ class QueueActor(Worker):
             self._is_running = False
 
     def _fail(self, doing: Sequence[_Said | _Gone], error: RillnodeError) -> None:
-        """Nothing comes of a round; jobs of workers that are gone are found in the record again."""
+        """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
         self._state, self._more = None, False
         logger.warning(
             "queue_not_served",
@@ -482,26 +528,28 @@ class QueueActor(Worker):
 
     async def _round(self, doing: Sequence[_Said | _Gone]) -> None:
         """Do what was said, give what can be given, and write it down; then tell."""
+        if self._goes_ahead(doing):
+            await self._round_ahead(doing)
+            return
         error: RillnodeError | None = None
         for _ in range(TRIES_MAX):
+            await self._written_out()
             if self._state is None:
                 await self._load(doing)
             state = self._state
             assert state is not None
             self._follow(bool(self._members) or any(map(_joins, doing)))
+            self._doing = doing = self._in_time(state, doing)
             letters = {
                 id(said): await self._look_for_letters(state, said.request)
                 for said in doing
                 if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
             }
-            now = self._context.clock.now_ms()
-            if now < self._last_ms:
-                state.look_at_clock(now)
-            self._last_ms = now
-            state.expire(now)
+            ends = await self._ends_of_logs(doing)
+            now = self._look_at_time(state)
             for said in doing:
-                self._do(state, said, letters, now)
-            jobs = await self._choose(state)
+                self._do(state, said, letters, ends, now)
+            jobs, _ = await self._choose(state)
             buries = bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
             error = await self._write(state)
             if self._ended:
@@ -517,6 +565,168 @@ class QueueActor(Worker):
                 break  # else what is to be dead waits, and the rest is written
         assert error is not None
         raise error
+
+    def _look_at_time(self, state: QueueState) -> int:
+        now = self._context.clock.now_ms()
+        if now < self._last_ms:
+            state.look_at_clock(now)
+        self._last_ms = now
+        state.expire(now)
+        return now
+
+    # Ahead of the record -----------------------------------------------------------------------
+
+    def _goes_ahead(self, doing: Sequence[_Said | _Gone]) -> bool:
+        """Whether a round need not wait until those before it are durable, nor until it is itself.
+
+        Where only this node writes the record, whatever is settled is told once that is durable;
+        but who has settled something may have more meanwhile. An entry that a worker has without
+        the record is one that was never given before: should this node fail now, a worker that is
+        still there says so (`_adopt`), and else it is given for the first time once more.
+        """
+        state = self._state
+        return (
+            state is not None
+            and self._lasts
+            and not state.settings.by_key
+            and not self._awaited
+            and not (state.dying and self.system.timing.monotonic() >= self._bury_at)
+            and all(map(_settles, doing))
+        )
+
+    async def _round_ahead(self, doing: Sequence[_Said | _Gone]) -> None:
+        state = self._state
+        assert state is not None
+        now = self._look_at_time(state)
+        for said in doing:
+            self._do(state, said, {}, (), now)
+        later, ahead = await self._choose(state, is_ahead=True)
+        if self._state is not state:
+            raise _STOPPED  # a write has failed, of what this stands upon: it is asked again
+        for member, runs in ahead.items():
+            if self._members.get(member.token) is not member or member.origin is None:
+                continue  # what it has is given to others
+            for _, run in runs:
+                first = run[0]
+                sent = _SentAhead(member, first.partition, first.index, len(run))
+                self._sent_ahead.append(sent)
+            self._send(member, runs)
+        self._more |= bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
+        if doing or state.changed:
+            self._owed.append(_Owed(doing, later))
+            self._write_soon()
+        else:
+            self._wake(state)
+
+    def _write_soon(self) -> None:
+        if self._owed and self._writes < WRITES_MAX and self._state is not None:
+            self.begin(self._write_owed(self._state))
+
+    async def _write_owed(self, state: QueueState) -> None:
+        """Write what rounds have done, and tell then."""
+        owed, self._owed = self._owed, []
+        ahead, self._sent_ahead = self._sent_ahead, []
+        self._writes += 1
+        self._writing += owed
+        stamp = int.from_bytes(self._context.entropy(8), "big")
+        value = state.encode(stamp)
+        known_at = [state.next_index(at) for at in range(len(self._logs))]
+        self._known_workers.append(set(state.given))
+        error: RillnodeError | None = None
+        try:
+            await write(self._context.store, PutRecords(records=[(self._state_key(), value)]))
+        except StoreError as failure:
+            error = failure
+            with suppress(StoreError):
+                if await self._is_written(stamp):
+                    error = None
+        self._writes -= 1
+        self._written.set()
+        if self._ended:
+            return
+        self._writing = [one for one in self._writing if one not in owed]
+        doing = [said for one in owed for said in one.doing]
+        if error is not None:
+            # Also what was done since stands upon this; it is said again, as nothing is told.
+            self._sent_ahead = ahead + self._sent_ahead
+            late, self._owed = self._owed, []
+            self._fail([*doing, *(said for one in late for said in one.doing)], error)
+            return
+        if self._state is state:
+            self._version, self._seen_at = version_of(value), self.system.timing.monotonic()
+            self._known_workers, self._known_at = self._known_workers[1:], known_at
+        self._write_soon()
+        jobs: _Jobs = {}
+        for one in owed:
+            for member, runs in one.jobs.items():
+                jobs.setdefault(member, []).extend(runs)
+        try:
+            await self._tell(state, doing, jobs)
+        except StoreError as failure:
+            self._fail((), failure)
+
+    async def _written_out(self) -> None:
+        """Wait until no record is on its way to the disk, and none waits for that."""
+        while self._writes or self._owed:
+            self._write_soon()
+            if not self._writes:
+                break  # there is no state that could be written: whoever waits was told
+            if self._written.is_set:
+                self._written = Signal()
+            await self._written
+
+    def _in_time(
+        self, state: QueueState, doing: Sequence[_Said | _Gone]
+    ) -> Sequence[_Said | _Gone]:
+        """What can be done now: workers that are awaited say what they have before all else."""
+        if not self._awaited:
+            return doing
+        joining = [said for said in doing if isinstance(said, _Said) and _joins(said)]
+        awaited = self._awaited - {said.request.worker for said in joining}
+        now: list[_Said | _Gone] = [*joining]
+        for said in doing:
+            if said in joining:
+                continue
+            if (
+                isinstance(said, _Said)
+                and isinstance(request := said.request, native.SettleRequest)
+                and request.worker in awaited
+                and (number := state.worker_of(request.worker)) is not None
+                and state.settled(number, request.number, 0) is None
+            ):
+                self._early.append(said)
+            else:
+                now.append(said)
+        return now
+
+    def _await_no_more(self, token: bytes) -> None:
+        """A worker is there again, or does not come: what it has said before that can be done."""
+        if token in self._awaited:
+            self._awaited.discard(token)
+            self._said += [said for said in self._early if said.request.worker == token]
+            self._early = [said for said in self._early if said.request.worker != token]
+
+    async def _ends_of_logs(self, doing: Sequence[_Said | _Gone]) -> Sequence[int]:
+        """Where partitions end, if workers say that they have entries that the record lacks."""
+        if not (self._awaited and any(map(_joins, doing))):
+            return ()
+        reads = [Read(log=log, index=0, entries_max=1, bytes_max=1) for log in self._logs]
+        await read(self._context.store, *reads)
+        return [one.extent.next_index for one in reads]
+
+    def _adopt(
+        self, state: QueueState, number: int, request: native.WorkRequest, ends: Sequence[int]
+    ) -> None:
+        """Take a worker's word for what it was sent ahead of the record that there is."""
+        now = self._context.clock.now_ms()
+        for one in sorted(request.holds, key=lambda one: (one.partition, one.index)):
+            place = one.partition, one.index
+            if (
+                one.attempt == 1
+                and one.partition < len(ends)
+                and one.index < min(self._doubtful[one.partition], ends[one.partition])
+            ):
+                state.adopt(number, place, now, request.visibility_milliseconds)
 
     async def _load(self, doing: Sequence[_Said | _Gone]) -> None:
         """Read the record, and where workers stand in it."""
@@ -552,8 +762,17 @@ class QueueActor(Worker):
         now = context.clock.now_ms()
         for member in self._members.values():
             member.id = state.join(member.token, now, self._members) or 0
+        self._doubtful = [state.next_index(partition) for partition in range(state.partitions)]
+        self._known_at = list(self._doubtful)
+        self._known_workers = [set(state.given)]
         if self._lasts:
-            self._await_workers(state)
+            self._await_workers(state, may_have_more=not state.settings.by_key)
+            for sent in self._sent_ahead:  # by this actor, in rounds that came to nothing
+                if self._members.get(sent.member.token) is sent.member and sent.member.id:
+                    for index in range(sent.index, sent.index + sent.count):
+                        place = sent.partition, index
+                        state.adopt(sent.member.id, place, now, sent.member.visibility_ms)
+        self._sent_ahead = []
         self._state, self._seen_at = state, self.system.timing.monotonic()
 
     async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> bytes:
@@ -589,14 +808,21 @@ class QueueActor(Worker):
             text = f"{self._queue} is a consumer of {self._stream} already: choose another name"
             raise RequestError("queue.name", text)
 
-    def _await_workers(self, state: QueueState) -> None:
-        """Wait for those that have jobs from before this actor; nobody else serves them."""
+    def _await_workers(self, state: QueueState, *, may_have_more: bool) -> None:
+        """Wait for those that have jobs from before this actor; nobody else serves them.
+
+        Where they may have more than the record says, nobody is given anything before they say so.
+        """
         due = self.system.timing.monotonic() + GRACE_SECONDS
         for number, token in tuple(state.workers):
             if token not in self._members:
                 request = native.WorkRequest(0, token, [], 1, 0, 1, 0, False)
                 self._members[token] = _Member(token, request, None, (), number, due)
+                if may_have_more:
+                    self._awaited.add(token)
                 self._wake_in(GRACE_SECONDS)
+        if self._awaited:
+            self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
 
     def _state_key(self) -> str:
         return state_record(self._logs[0], self._queue)
@@ -620,6 +846,7 @@ class QueueActor(Worker):
         state: QueueState,
         said: _Said | _Gone,
         letters: dict[int, _Letters | RequestError],
+        ends: Sequence[int],
         now: int,
     ) -> None:
         if isinstance(said, _Gone):
@@ -629,7 +856,7 @@ class QueueActor(Worker):
             return
         match said.request:
             case native.WorkRequest() as request:
-                said.answer = self._join(state, said, request, now)
+                said.answer = self._join(state, said, request, ends, now)
             case native.SettleRequest() as request:
                 said.answer = self._settle(state, request, now)
             case native.TakeBackRequest() as request:
@@ -638,7 +865,12 @@ class QueueActor(Worker):
                 said.answer = None
 
     def _join(
-        self, state: QueueState, said: _Said, request: native.WorkRequest, now: int
+        self,
+        state: QueueState,
+        said: _Said,
+        request: native.WorkRequest,
+        ends: Sequence[int],
+        now: int,
     ) -> native.Response | RequestError:
         settings = Settings(request.attempts, request.queue_in_flight, request.by_key)
         if not state.set_settings(settings):
@@ -659,6 +891,9 @@ class QueueActor(Worker):
             self._lost(said.origin)
         else:
             said.origin.watch(self.address)
+        if request.worker in self._awaited:
+            self._await_no_more(request.worker)
+            self._adopt(state, number, request, ends)
         holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
         state.return_all(number, now, but=holds)
         gone = [
@@ -675,15 +910,15 @@ class QueueActor(Worker):
         number = state.worker_of(request.worker)
         if number is None:
             return native.SettledResponse(request.request_id, _all(request))
-        last, late = state.settled(number)
         if not request.number:
             return RequestError("queue.limit", "Settlements are numbered from 1")
-        if sum(item.count for item in request.items) > WORK_SETTLEMENTS_MAX:
+        count = sum(item.count for item in request.items)
+        if count > WORK_SETTLEMENTS_MAX:
             text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
             return RequestError("queue.limit", text)
-        if request.number <= last:
-            again = list(late) if request.number == last else _all(request)
-            return native.SettledResponse(request.request_id, again)
+        late = state.settled(number, request.number, count)
+        if late is not None:
+            return native.SettledResponse(request.request_id, list(late))
         limit = round(1_000 * WORK_SECONDS_MAX)
         for item in request.items:  # all, before any of them is carried out
             if item.outcome not in _OUTCOMES:
@@ -719,8 +954,11 @@ class QueueActor(Worker):
 
     # Giving ----------------------------------------------------------------------------------
 
-    async def _choose(self, state: QueueState) -> _Jobs:
-        """Give workers what they have room for; the record says so before they get it."""
+    async def _choose(self, state: QueueState, *, is_ahead: bool = False) -> tuple[_Jobs, _Jobs]:
+        """Give workers what they have room for.
+
+        Returns what they get when the record says so, and what they get before that.
+        """
         room = {
             member: left
             for member in self._members.values()
@@ -731,10 +969,11 @@ class QueueActor(Worker):
         if limit:
             capacity = min(capacity, limit - state.given_count)
         jobs: _Jobs = {}
+        ahead: _Jobs = {}
         now = self._context.clock.now_ms()
         state.ripen(now)
-        if capacity <= 0:
-            return jobs
+        if capacity <= 0 or self._awaited:
+            return jobs, ahead
         data: dict[Place, Entry] = {}
         if state.settings.by_key:
             await self._look_at(state, capacity - state.ready_count, data)
@@ -766,12 +1005,13 @@ class QueueActor(Worker):
         given = len(chosen)
         if not state.settings.by_key:
             given += await self._give_new(
-                state, capacity - given, turns, room, left_bytes, jobs, now
-            )
+                state, capacity - given, turns, room, left_bytes, jobs, now,
+                ahead if is_ahead else None,
+            )  # fmt: skip
         self._more |= given >= capacity and (
             capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
         )
-        return jobs
+        return jobs, ahead
 
     async def _give_new(
         self,
@@ -782,6 +1022,7 @@ class QueueActor(Worker):
         left_bytes: dict[_Member, int],
         jobs: _Jobs,
         now: int,
+        ahead_of_record: _Jobs | None,
     ) -> int:
         """Give so many entries at most that were not looked at; return how many were given.
 
@@ -792,6 +1033,7 @@ class QueueActor(Worker):
         while given < wanted and turns and idle < len(self._logs) and not state.is_full:
             partition = self._turn % len(self._logs)
             self._turn += 1
+            is_doubtful = state.next_index(partition) < self._doubtful[partition]
             ahead = await self._next_entries(state, partition)
             idle = 0 if ahead else idle + 1
             left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
@@ -809,7 +1051,15 @@ class QueueActor(Worker):
                     size += len(entry.data)
                     run.append(entry)
                 state.give_new(partition, len(run), member.id, now, member.visibility_ms)
-                jobs.setdefault(member, []).append((1, run))
+                goes = jobs
+                if (
+                    ahead_of_record is not None
+                    and not is_doubtful
+                    and all(member.id in known for known in self._known_workers)
+                    and run[-1].index < self._known_at[partition] + AHEAD_OF_RECORD_MAX
+                ):
+                    goes = ahead_of_record
+                goes.setdefault(member, []).append((1, run))
                 given += len(run)
                 left -= len(run)
                 room[member] -= len(run)
@@ -829,7 +1079,7 @@ class QueueActor(Worker):
             return 0
         # Half of it at a time: what one half says is written while the other is worked on.
         most = member.request.in_flight
-        return min(most - state.given[member.id], (most + 1) // 2)
+        return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
 
     async def _look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
         """Take so many further entries among the open ones, of all partitions in turn."""
@@ -928,6 +1178,8 @@ class QueueActor(Worker):
         if error is None:
             self._version = version_of(value)
             self._seen_at = self.system.timing.monotonic()
+            self._known_workers = [set(state.given)]
+            self._known_at = [state.next_index(at) for at in range(len(self._logs))]
         return error
 
     async def _is_written(self, stamp: int) -> bool:
@@ -1041,7 +1293,7 @@ class QueueActor(Worker):
             assert said.answer is not None
             self._reply(said, said.answer)
         for member, runs in jobs.items():
-            if member.origin is not None:
+            if member.origin is not None and self._members.get(member.token) is member:
                 self._send(member, runs)
         if self.system.timing.monotonic() >= self._look_oldest_at:
             await self._find_oldest(state)
@@ -1082,6 +1334,7 @@ class QueueActor(Worker):
     def _dismiss(self, member: _Member, error: RillnodeError) -> None:
         """Tell a worker that it is none any more."""
         self._members.pop(member.token, None)
+        self._await_no_more(member.token)
         if member.origin is not None and not member.origin.ended:
             payload = failed(member.request.request_id, error)
             self._answer(member.origin, member.return_route, payload)
@@ -1256,6 +1509,16 @@ class QueueActor(Worker):
 
 def _joins(said: _Said | _Gone) -> bool:
     return isinstance(said, _Said) and isinstance(said.request, native.WorkRequest)
+
+
+def _settles(said: _Said | _Gone) -> bool:
+    """Whether it settles jobs, makes no dead letters, and that is all."""
+    return (
+        isinstance(said, _Said)
+        and isinstance(said.request, native.SettleRequest)
+        and said.request.begun is None
+        and all(item.outcome in _AHEAD for item in said.request.items)
+    )
 
 
 def _principal_of(member: _Member | None) -> str:

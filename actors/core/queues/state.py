@@ -37,6 +37,10 @@ PAUSE_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 600_000
 """Before an entry is given again: twice as long each time, within these bounds."""
 
+SETTLEMENTS_KEPT: Final = 8
+"""Of so many settlements of a worker, by number, it is known what became of them: it may have that
+many under way, and say them again in any order."""
+
 DYING_MAX: Final = 256
 """Entries that wait to become dead letters; above it no others are given."""
 
@@ -84,14 +88,16 @@ class KnownWorker(msgspec.Struct, array_like=True):
     Attributes:
         token: it is known by.
         seen_at: when it was last heard of, more or less.
-        number: of its last settlement.
+        number: the highest of its settlements.
         late: what was refused of that.
+        before: what was refused of those carried out before it, by number.
     """
 
     token: bytes
     seen_at: int = 0
     number: int = 0
     late: Sequence[int] = ()
+    before: dict[int, Sequence[int]] = {}
 
 
 class Settings(msgspec.Struct, array_like=True, frozen=True):
@@ -445,13 +451,27 @@ class QueueState:
     def note_settled(self, worker: int, number: int, late: Sequence[int], now: int) -> None:
         """A worker's settlement was carried out."""
         known = self._workers[worker]
-        known.number, known.late, known.seen_at = number, late, now
+        known.seen_at = now
         self.changed = True
+        if number < known.number:
+            known.before = {**known.before, number: late}
+            return
+        oldest = number - SETTLEMENTS_KEPT
+        before = {**known.before, known.number: known.late}
+        known.before = {at: refused for at, refused in before.items() if at > max(0, oldest)}
+        known.number, known.late = number, late
 
-    def settled(self, worker: int) -> tuple[int, Sequence[int]]:
-        """The number of a worker's last settlement, and what was refused of it."""
+    def settled(self, worker: int, number: int, count: int) -> Sequence[int] | None:
+        """What was refused of a worker's settlement of `count` jobs; None: it is to be carried out.
+
+        Of one that is too old to be known all is.
+        """
         known = self._workers[worker]
-        return known.number, known.late
+        if number == known.number:
+            return known.late
+        if number <= max(0, known.number - SETTLEMENTS_KEPT):
+            return range(count)
+        return known.before.get(number)
 
     def look_at_clock(self, now: int) -> None:
         """See that nothing waits for longer than it was to, as where a clock was ahead before."""
@@ -480,6 +500,25 @@ class QueueState:
                 self.changed = True
             else:
                 self._expires_at = min(self._expires_at, entry.at)
+
+    def adopt(self, worker: int, place: Place, now: int, span: int) -> bool:
+        """Take a worker's word that it was given an entry for the first time; False: it cannot be.
+
+        So it is where the record was lost that says so. No order of keys is kept.
+        """
+        partition, index = place
+        if partition >= len(self._partitions):
+            return False
+        part = self._partitions[partition]
+        if self._open_count + index + 1 - part.next > OPEN_MAX:
+            return False
+        for one in range(part.next, index + 1):
+            self.look_at(partition, one, 0)
+        entry = part.open.get(index)
+        if entry is None or entry.worker or entry.attempts or entry.reason:
+            return False
+        self.give(place, worker, now, span)
+        return True
 
     def return_all(self, worker: int, now: int, *, but: frozenset[tuple[int, int, int]]) -> None:
         """Take back what a worker has but says that it has not got: it was lost on its way."""

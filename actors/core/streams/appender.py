@@ -20,7 +20,7 @@ from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.router import UNKNOWN
 from rillnode.actors.core.streams.answers import failed, invalid_request
-from rillnode.actors.core.streams.appending import Appends, Gathered, Part
+from rillnode.actors.core.streams.appending import Appends, Gathered, Part, Refused, was_stored
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     StreamContext,
@@ -31,7 +31,7 @@ from rillnode.actors.core.streams.context import (
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Append, FindStream, StreamRecord, log_id
-from rillnode.actors.log.waiting import read
+from rillnode.actors.log.waiting import read, write
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import APPENDS_MAX
@@ -256,6 +256,7 @@ class AppenderActor(Worker):
     ) -> None:
         gathered = Gathered(self._context, ADDRESS, origin, wire.return_route, request)
         appends: list[Append] = []
+        refused: list[Refused] = []
         for number, item in enumerate(request.items):
             known = self._partitions.find(item.address)
             if known is None or not self._may_push(known.name):
@@ -265,8 +266,14 @@ class AppenderActor(Worker):
                 gathered.note(number, -1, error or self._refusal(item.address))
                 continue
             append = known.part(gathered, number, item, request.producer, self._principal)
-            if append is not None:
+            if isinstance(append, Refused):
+                refused.append(append)
+            elif append is not None:
                 appends.append(append)
+        if refused:
+            gathered.looks(on=True)
+            work = self._append_again(gathered, refused)
+            self.begin(work, partial(_refuse, gathered, refused))
         if not appends:
             gathered.answer()
             return
@@ -274,6 +281,21 @@ class AppenderActor(Worker):
         submit = self._context.store.submit
         for append in appends:
             submit(append)
+
+    async def _append_again(self, gathered: Gathered, refused: Sequence[Refused]) -> None:
+        """Note what was stored before, which no quota refuses."""
+        store, again = self._context.store, list[Append]()
+        for one in refused:
+            part: Part = one.append.token
+            if await was_stored(store, one.append):
+                again.append(one.append)
+            else:
+                part.appends.refuse(one)
+        with suppress(StoreError):  # each of them has its own
+            await write(store, *again)
+        for append in again:
+            append.token.appends.settle(append)
+        gathered.looks(on=False)
 
     def _refusal(self, address: bytes) -> RillnodeError:
         parsed = parse_stream_address(address)
@@ -286,6 +308,15 @@ class AppenderActor(Worker):
             if append.error is not None and append.error.code == "stream.removed":
                 self._partitions.forget(append.token.appends)
         _settle(appends)
+
+
+def _refuse(gathered: Gathered, refused: Sequence[Refused], error: RillnodeError) -> None:
+    """It is not known whether these were stored before."""
+    for one in refused:
+        part: Part | None = one.append.token
+        if part is not None:
+            part.appends.refuse(one, error)
+    gathered.looks(on=False)
 
 
 def _settle(appends: Sequence[Append]) -> None:

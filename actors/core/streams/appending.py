@@ -8,13 +8,23 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.answers import failed
 from rillnode.actors.core.streams.asked import Answers, NativeAppend, Opening, Pushes
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.inside import AppendEntries
-from rillnode.actors.log import Append, OpenProducer, StreamRecord
+from rillnode.actors.log import (
+    Append,
+    GetRecord,
+    LogStore,
+    OpenProducer,
+    Read,
+    StreamRecord,
+)
+from rillnode.actors.log.producers import in_row, row_name
+from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.entries import (
     FLAGS_PUSHED,
@@ -51,7 +61,10 @@ class Gathered:
         request: the request.
     """
 
-    __slots__ = ("_answered", "_context", "_failures", "_from", "_id", "_indexes", "_origin", "_to")
+    __slots__ = (
+        "_answered", "_context", "_failures", "_from", "_id", "_indexes", "_looks", "_origin",
+        "_settled", "_to", "pusher",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,7 +81,8 @@ class Gathered:
         self._id = request.request_id
         self._indexes = [0] * len(request.items)
         self._failures: list[native.Failure] = []
-        self._answered = False
+        self._answered = self._settled = self._looks = False
+        self.pusher = origin.principal
 
     def note(self, item: int, first_index: int, error: RillnodeError | None) -> None:
         """An item is stored, or nothing of it is."""
@@ -78,8 +92,17 @@ class Gathered:
             self._failures.append(native.Failure.of(item, error))
 
     def answer(self) -> None:
-        """Tell who has asked, once; every item is noted."""
-        if self._answered:
+        """Tell who has asked, once; every item is noted but those that are looked for."""
+        self._settled = True
+        self._tell()
+
+    def looks(self, *, on: bool) -> None:
+        """Items are looked for that may be stored already; or that is over, and they are noted."""
+        self._looks = on
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._answered or self._looks or not self._settled:
             return
         self._answered = True
         response = native.PositionsResponse(self._id, self._indexes, self._failures)
@@ -88,12 +111,29 @@ class Gathered:
 
 
 class Part(Struct, frozen=True):
-    """The token of one item of an AppendManyRequest; `owner` is the stream's."""
+    """The token of one item of an AppendManyRequest; `owner` is the stream's.
+
+    Attributes:
+        is_charged: it was taken from quotas.
+    """
 
     gathered: Gathered
     item: int
     appends: "Appends"
     owner: str
+    is_charged: bool = True
+
+    @property
+    def pusher(self) -> str:
+        """Who has pushed it."""
+        return self.gathered.pusher
+
+
+class Refused(Struct, frozen=True):
+    """An append that quotas do not let in, unless it was stored before (`was_stored`)."""
+
+    append: Append
+    refusal: RequestError
 
 
 Token = Pushes | NativeAppend | Inserted | Part
@@ -102,7 +142,7 @@ Token = Pushes | NativeAppend | Inserted | Part
 class Appends:
     """The appends of one partition of one stream."""
 
-    __slots__ = ("_context", "_log", "_own_address", "_owner", "_signed_only")
+    __slots__ = ("_context", "_log", "_own_address", "_owner", "_signed_only", "_under_way")
 
     def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
         self._context = context
@@ -110,6 +150,8 @@ class Appends:
         self._log = log
         self._owner = owner
         self._signed_only = False
+        # By producer and epoch: the number after the last one that is on its way to the disk.
+        self._under_way: dict[tuple[bytes, int], int] = {}
 
     def update(self, record: StreamRecord) -> None:
         """Take over what the stream's record says now."""
@@ -123,14 +165,14 @@ class Appends:
         for items in split_items([request.data for _, request in pushes]):
             waiting = pushes[start : start + len(items)]
             token = Pushes(origin, waiting, self._owner)
-            append = self._append(len(items), pack_body(items), token, origin.principal)
+            append = self._admitted(len(items), pack_body(items), token, origin.principal)
             if append is not None:
                 yield append
             start += len(items)
 
     def block(
         self, origin: Origin, return_route: Route, request: native.AppendRequest, answers: Answers
-    ) -> Append | None:
+    ) -> Append | Refused | None:
         """What appends a native client's block; None where that is refused, and told why."""
         try:
             _check_pushed(request)
@@ -140,13 +182,11 @@ class Appends:
             answers.append((return_route, failed(request.request_id, error)))
             return None
         token = NativeAppend(origin, return_route, request.request_id, self._owner)
-        append = self._append(
-            request.count, request.body, token, origin.principal, flags=request.flags
-        )
-        if append is not None and request.producer:
-            append.producer, append.epoch = request.producer, request.epoch
-            append.sequence = request.sequence
-        return append
+        if not request.producer:
+            return self._admitted(
+                request.count, request.body, token, origin.principal, flags=request.flags
+            )
+        return self._numbered(token, request, request.producer, request.epoch)
 
     def part(
         self,
@@ -155,7 +195,7 @@ class Appends:
         item: native.AppendItem,
         producer: bytes,
         principal: str,
-    ) -> Append | None:
+    ) -> Append | Refused | None:
         """What appends an item of many; None where that is refused, and noted."""
         try:
             _check_pushed(item)
@@ -165,10 +205,41 @@ class Appends:
             gathered.note(number, -1, error)
             return None
         token = Part(gathered, number, self, self._owner)
-        append = self._append(item.count, item.body, token, principal, flags=item.flags)
-        if append is not None:
-            append.producer, append.sequence = producer, item.sequence
-        return append
+        if not producer:
+            return self._admitted(item.count, item.body, token, principal, flags=item.flags)
+        return self._numbered(token, item, producer, 0)
+
+    def _numbered(
+        self,
+        token: NativeAppend | Part,
+        item: native.AppendRequest | native.AppendItem,
+        producer: bytes,
+        epoch: int,
+    ) -> Append | Refused | None:
+        """What appends numbered entries, which may be stored already: those cost nothing."""
+        owner, count, number = (producer, epoch), item.count, item.sequence
+        refusal = self._refusal(count, item.body, token, token.pusher, item.flags)
+        if refusal is not None and refusal.code == "stream.signed_only":
+            self._answer(token, -1, refusal)
+            return None
+        if refusal is not None:
+            token = replace(token, is_charged=False)
+        append = self._append(count, item.body, token, flags=item.flags)
+        append.producer, append.epoch, append.sequence = producer, epoch, number
+        if refusal is None:
+            if self._context.quotas.enabled:
+                self._under_way[owner] = max(number + count, self._under_way.get(owner, 0))
+            return append
+        if number + count <= self._under_way.get(owner, 0):
+            return append  # it follows another one that is stored, or both fail
+        return Refused(append, refusal)
+
+    def refuse(self, refused: Refused, error: RillnodeError | None = None) -> None:
+        """Tell that an append was not stored before, or why that is not known; once."""
+        asked: Token | None
+        asked, refused.append.token = refused.append.token, None
+        if asked is not None:
+            self._answer(asked, -1, error or refused.refusal)
 
     def opening(
         self,
@@ -200,7 +271,7 @@ class Appends:
         columns = request.metas or None, request.entry_keys or None, request.headers or None
         body = pack_body(request.items, *columns)
         token = Inserted(request, self._owner)
-        return self._append(
+        return self._admitted(
             len(request.items), body, token, request.principal, flags=flags_of(*columns)
         )
 
@@ -221,11 +292,26 @@ class Appends:
         elif error.code == "stream.removed":
             context.followers.removed(operation.log)
         if context.quotas.enabled:
-            kept = operation.kept_bytes if error is None else None
-            size = data_bytes(operation.count, operation.body, operation.flags)
-            context.quotas.appended(asked.owner, operation.log, size, kept)
+            self._charge(operation, asked)
 
-    def _append(
+    def _charge(self, operation: Append, asked: Token) -> None:
+        """Have quotas count what is stored, and not what was stored before."""
+        quotas, error = self._context.quotas, operation.error
+        size = data_bytes(operation.count, operation.body, operation.flags)
+        is_charged = True
+        if isinstance(asked, NativeAppend | Part) and operation.producer:
+            owner = operation.producer, operation.epoch
+            if self._under_way.get(owner) == operation.sequence + operation.count:
+                del self._under_way[owner]
+            is_charged = asked.is_charged
+            if is_charged and operation.is_double:
+                quotas.give_back(asked.pusher, size)
+            elif not (is_charged or operation.is_double or error):
+                quotas.give_back(asked.pusher, -size)
+        kept = operation.kept_bytes if error is None else None
+        quotas.appended(asked.owner, operation.log, size if is_charged else 0, kept)
+
+    def _admitted(
         self,
         count: int,
         body: bytes | memoryview,
@@ -238,6 +324,11 @@ class Appends:
         if refusal is not None:
             self._answer(token, -1, refusal)
             return None
+        return self._append(count, body, token, flags=flags)
+
+    def _append(
+        self, count: int, body: bytes | memoryview, token: Token, *, flags: int = 0
+    ) -> Append:
         received_at = self._context.clock.now_ms()
         if isinstance(token, Inserted):
             kind, keys = token.request.kind, token.request.keys
@@ -286,6 +377,23 @@ class Appends:
         else:
             answers = token.answers(first_index, error)
             self._context.router.reply(token.origin, self._own_address, answers)
+
+
+async def was_stored(store: LogStore, append: Append) -> bool:
+    """Look whether a log has numbered entries already: to store them once more does nothing.
+
+    What is under way is not seen; the log itself has the say when it comes to it.
+
+    Raises:
+        StoreError: that cannot be told.
+    """
+    row = GetRecord(key=row_name(append))
+    await read(store, row)
+    if row.value is None:
+        return False
+    end = Read(log=append.log, index=0, entries_max=1, bytes_max=1)
+    await read(store, end)
+    return in_row(row.value, append, end.extent.next_index)
 
 
 def _check_numbers(producer: bytes, epoch: int, sequence: int, count: int) -> None:

@@ -86,12 +86,22 @@ class Pushes(Struct, frozen=True):
 
 
 class NativeAppend(Struct, frozen=True):
-    """A whole block from a native client; `owner` is the stream's."""
+    """A whole block from a native client; `owner` is the stream's.
+
+    Attributes:
+        is_charged: it was taken from quotas.
+    """
 
     origin: Origin
     return_route: Route
     request_id: int
     owner: str
+    is_charged: bool = True
+
+    @property
+    def pusher(self) -> str:
+        """Who has pushed it."""
+        return self.origin.principal
 
     def answers(self, first_index: int, error: RillnodeError | None) -> Answers:
         """The first entry's index, or why nothing of it is durable."""

@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
-from rillnode.actors.core.streams.appending import Appends
+from rillnode.actors.core.streams.appending import Appends, Refused, was_stored
 from rillnode.actors.core.streams.asked import Answers, confirm, is_allowed
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.inside import AppendEntries
@@ -286,9 +286,18 @@ class StreamActor(Worker):
             case _:
                 answers.append((return_route, invalid_request(request)))
 
-    def _append(self, append: Append | None) -> None:
-        if append is not None:
+    def _append(self, append: Append | Refused | None) -> None:
+        if isinstance(append, Refused):
+            self.begin(self._append_again(append), partial(self._appends.refuse, append))
+        elif append is not None:
             self._context.store.submit(self.then(append, self._appended, self._appends.settle))
+
+    async def _append_again(self, refused: Refused) -> None:
+        """Answer what was stored before, which no quota refuses."""
+        if await was_stored(self._context.store, refused.append):
+            self._append(refused.append)
+        else:
+            self._appends.refuse(refused)
 
     def _appended(self, append: Append) -> None:
         self._appends.settle(append)

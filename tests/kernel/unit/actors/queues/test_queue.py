@@ -1,6 +1,6 @@
 """Work queues: who gets what, what a worker's word does, and what becomes of lost workers."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,7 @@ from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.core.queues.queue import GRACE_SECONDS, QueueActor
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
-from rillnode.actors.log import SavedIndexKey, SaveIndex
+from rillnode.actors.log import PutRecords, SavedIndexKey, SaveIndex, WriteOperation
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
@@ -303,6 +303,163 @@ def test_a_new_actor_knows_what_is_with_workers() -> None:
         assert await worker.settle(job) == native.SettledResponse(101, [])
         await pass_time(core, 2 * GRACE_SECONDS)
         assert [(one.data, one.attempt) for one in await worker.take()] == [(b"y", 2)]
+
+    with_core(test)
+
+
+class Held:
+    """Keeps the records of queues from the store."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store = cast("Any", core.store)
+        self._submit = self._store.submit
+        self._kept: list[PutRecords] = []
+        self._store.submit = self._take
+
+    def _take(self, operation: WriteOperation) -> None:
+        if isinstance(operation, PutRecords):
+            self._kept.append(operation)
+        else:
+            self._submit(operation)
+
+    def end(self, error: StoreError | None = None) -> int:
+        """Write all that was kept, or have it failed; return how much that is."""
+        self._store.submit = self._submit
+        for operation in self._kept:
+            if error is None:
+                self._submit(operation)
+            else:
+                operation.error = error
+                self._core.complete(operation)
+        return len(self._kept)
+
+    async def lose(self) -> None:
+        """Have all of it lost with the queue's actor."""
+        self._store.submit = self._submit
+        self._core.system.exit(_cell(self._core))
+        await self._core.settle()
+
+
+def test_who_has_settled_a_job_has_another_before_that_is_durable() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, *[b"%d" % n for n in range(20)])
+        worker = Worker(core)
+        await worker.work(in_flight=4)
+        held = Held(core)
+        for number in range(6):
+            assert await worker.settle(worker.jobs[number]) == []
+            assert texts(worker.jobs[number + 4 :]) == [b"%d" % (number + 4)]
+        assert held.end() == 2
+        await worker.take()
+        assert worker.settled == [native.SettledResponse(101 + n, []) for n in range(6)]
+
+    with_core(test)
+
+
+def test_where_keys_are_in_order_the_next_is_given_when_the_last_is_durable() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, *[b"%d" % n for n in range(9)])
+        worker = Worker(core)
+        await worker.work(in_flight=4, by_key=True)
+        held = Held(core)
+        assert await worker.settle(worker.jobs[0]) == []
+        assert len(worker.jobs) == 4
+        assert held.end() == 1
+        assert texts(await worker.take()) == [b"4"]
+        assert worker.settled == [native.SettledResponse(101, [])]
+
+    with_core(test)
+
+
+def test_what_was_sent_before_its_queue_failed_stays_its_workers() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, *[b"%d" % n for n in range(9)])
+        one, two, other = Worker(core, b"1"), Worker(core, b"2"), Worker(core, b"3")
+        await one.work(in_flight=2)
+        await two.work(in_flight=2)
+        held = Held(core)
+        await one.settle(one.jobs[0])
+        await two.settle(two.jobs[0])
+        assert (texts(one.jobs), texts(two.jobs)) == ([b"0", b"1", b"4"], [b"2", b"3", b"5"])
+        await held.lose()
+        assert await other.work(in_flight=1) == []
+        # A client asks again what has no answer, and then says what it has.
+        for worker in (two, one):
+            assert await worker.take() == []
+            assert {failure.code for failure in worker.failures} == {"actor.stopped"}
+            assert await worker.settle(worker.jobs[0], again=True) == []
+            assert await worker.work(in_flight=2, holds=worker.jobs[:3]) == []
+            assert worker.settled.pop() == native.SettledResponse(101, [])
+        assert texts([*one.jobs[3:], *two.jobs[3:]]) == []
+        assert texts(await other.take()) == [b"6"]
+        for worker in (one, two):
+            assert await worker.settle(*worker.jobs[1:3]) == native.SettledResponse(102, [])
+        assert {job.attempt for job in (*one.jobs, *two.jobs, *other.jobs)} == {1}
+
+    with_core(test)
+
+
+def test_what_was_sent_to_a_worker_that_is_gone_is_given_for_the_first_time() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, *[b"%d" % n for n in range(3)])
+        gone, other = Worker(core, b"1"), Worker(core, b"2")
+        await gone.work(in_flight=2)
+        held = Held(core)
+        await gone.settle(gone.jobs[0])
+        assert texts(gone.jobs) == [b"0", b"1", b"2"]
+        await held.lose()
+        assert await other.work() == []
+        await pass_time(core, 2 * GRACE_SECONDS)
+        assert {(job.data, job.attempt) for job in await other.take()} == {
+            (b"0", 2), (b"1", 2), (b"2", 1)
+        }  # fmt: skip
+        # After a failure no entry is out before its attempt is written: one that ends its node
+        # comes to an end.
+        held = Held(core)
+        await other.settle(*other.jobs)
+        assert len(other.jobs) == 3
+        held.end()
+
+    with_core(test)
+
+
+def test_a_worker_can_claim_nothing_that_it_cannot_have() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, *[b"%d" % n for n in range(6)])
+        worker, other = Worker(core, b"1"), Worker(core, b"2")
+        await worker.work(in_flight=1)
+        await other.work(in_flight=1)
+        core.system.exit(_cell(core))
+        await core.settle()
+        await other.work(in_flight=1, holds=other.jobs)
+        claims = [*other.jobs, *(JobItem(*place, 0, b"") for place in ((0, 5, 2), (0, 6, 1)))]
+        claims += [JobItem(7, 0, 1, 0, b""), JobItem(0, 2**40, 1, 0, b"")]
+        await worker.work(in_flight=1, holds=[*worker.jobs, *claims])
+        assert await worker.settle(*claims) == native.SettledResponse(101, [0, 1, 2, 3, 4])
+        assert await worker.settle(worker.jobs[0]) == native.SettledResponse(102, [])
+        assert (await shown(peer))["partitions"] == [
+            {"partition": 0, "low": 1, "next": 3, "end": 6}
+        ]
+
+    with_core(test)
+
+
+def test_what_was_sent_before_a_write_failed_stays_its_workers() -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, *[b"%d" % n for n in range(9)])
+        worker = Worker(core)
+        await worker.work(in_flight=2)
+        held = Held(core)
+        await worker.settle(worker.jobs[0])
+        assert texts(worker.jobs) == [b"0", b"1", b"2"]
+        assert held.end(StoreError("store.failed", "no disk")) == 1
+        await worker.take()
+        assert [failure.code for failure in worker.failures] == ["store.failed"]
+        assert await worker.settle(worker.jobs[0], again=True) == native.SettledResponse(101, [])
+        assert await worker.settle(*worker.jobs[1:3]) == native.SettledResponse(102, [])
+        assert texts(worker.jobs[3:]) == [b"3", b"4"]
+        assert (await shown(peer))["done"] == 3
 
     with_core(test)
 

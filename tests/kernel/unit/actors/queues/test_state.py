@@ -11,6 +11,7 @@ from rillnode.actors.core.queues import state as module
 from rillnode.actors.core.queues.state import (
     PAUSE_MS,
     PAUSE_MS_MAX,
+    SETTLEMENTS_KEPT,
     WORKER_KEPT_MS,
     Outcome,
     QueueState,
@@ -231,7 +232,19 @@ def test_workers_are_known_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(state.workers) == [(1, TOKENS[0])]
     state.note_settled(2, 7, [1], later)
     state = QueueState.decode(state.encode(5))
-    assert state.settled(2) == (7, [1])
+    assert state.settled(2, 7, 3) == [1]
+
+
+def test_settlements_of_a_worker_come_in_any_order_and_each_is_known() -> None:
+    state = made()
+    state.note_settled(1, 3, [0], 5)
+    assert [state.settled(1, number, 2) for number in (0, 1, 3, 4)] == [range(2), None, [0], None]
+    state.note_settled(1, 1, [1], 5)
+    state.note_settled(1, 2, [], 5)
+    state = QueueState.decode(state.encode(5))
+    assert [state.settled(1, number, 2) for number in (1, 2, 3)] == [[1], [], [0]]
+    state.note_settled(1, 2 + SETTLEMENTS_KEPT, [], 5)
+    assert [state.settled(1, number, 2) for number in (2, 3, 4)] == [range(2), [0], None]
     assert state.stamp == 5
 
 
