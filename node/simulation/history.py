@@ -15,8 +15,7 @@ import msgspec
 from rillnode.codecs.entries import Entry
 from rillnode.node.simulation.clock import EPOCH_MS
 from rillnode.node.simulation.pipes import Pipe
-from rillnode.node.simulation.shared_work import Group, Jobs
-from rillnode.node.simulation.shared_work import Log as Log
+from rillnode.node.simulation.shared_work import Group, Jobs, Log as Log
 
 EVENTS_KEPT_MAX: Final = 20_000
 """Events kept for the report; all are hashed."""

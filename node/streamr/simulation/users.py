@@ -26,8 +26,7 @@ from rillnode.node.simulation.clients.programs import (
 from rillnode.node.simulation.history import Log, Push
 from rillnode.node.simulation.node_configs import STREAMR_PORT
 from rillnode.node.simulation.world import Machine
-from rillnode.node.streamr.client import Client as Streamr
-from rillnode.node.streamr.client import From, Last, Range, Resend, connect
+from rillnode.node.streamr.client import Client as Streamr, From, Last, Range, Resend, connect
 from rillnode.node.streamr.simulation.deeds import StreamrDeeds
 from rillnode.node.streamr.simulation.following import Following, check_resent
 from rillnode.node.streamr.simulation.messages import StreamrMessages, text_of
