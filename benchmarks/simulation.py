@@ -28,8 +28,7 @@ from rich.table import Table
 
 from benchmarks import simulation_flood
 from benchmarks.simulation_flood import DELAY_SECONDS, Flood, host_name
-from rillnode.node.overlay.simulation.spreading import Spreading
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.interpreter import deterministic_interpreter, one_by_one
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
@@ -37,6 +36,7 @@ from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, Scenario, load_scenario
+from rillnode.node.simulation.spreading import Spreading
 from rillnode.testing import Network as Application
 
 _CONFIGS: Final = Path(__file__).parent.parent / "configs"

@@ -581,7 +581,7 @@ class SettleRequest:
     Attributes:
         worker: the worker's token.
         number: the worker's own, one more with each request: the same one asked again is answered
-            as it was, and done once. A worker has one such request under way at a time.
+            as it was, and done once. A worker has at most 8 such requests under way at a time.
         begun: it is a worker no more, and what it has is given to others; what it has begun has
             cost an attempt. None: it stays one.
     """

@@ -18,7 +18,7 @@ logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait f
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.router import Router
@@ -151,52 +151,6 @@ class Core:
     session: Callable[[str], Session]
 
 
-class SimulatedPart(Protocol):
-    """A plug-in's part of one run of a scenario of `rillnode sim run`; see `PlugIn`.
-
-    What is `Any` here is the simulator's own, which the kernel does not know. What a part leaves
-    out adds nothing.
-    """
-
-    def configured(self, config: Config) -> Config:
-        """A node's configuration, with what the plug-in's clients need of it."""
-        return config
-
-    def clients(self, share: Any, nodes: Sequence[str]) -> Mapping[str, Callable[..., Any]]:
-        """Makers of the plug-in's clients, by their kinds as `[clients]` of a scenario has them.
-
-        Args:
-            share: what all clients have in common, a `clients.programs.Share`.
-            nodes: names of the nodes that have clients.
-
-        Returns:
-            Functions of a machine, the name of its node and the client's number among its kind,
-            which make a `clients.programs.Program`.
-        """
-        return {}
-
-    def check(self, logs: Any) -> None:
-        """Hold what its clients have seen to what stands in all logs, once all is over."""
-        return
-
-    async def read(self, seconds: float) -> None:
-        """Read what its clients have left on the nodes, within so many seconds, likewise."""
-        return
-
-
-class Spreading(Protocol):
-    """A run that measures how messages spread; see `PlugIn`.
-
-    Attributes:
-        problems: what is missing, doubled or broken; nothing, where all is well.
-    """
-
-    problems: list[str]
-
-    def run(self) -> Any:
-        """Run it; the result is a `rillnode.node.simulation.model.Propagation`."""
-
-
 class PlugIn:
     """A plug-in of one node; every method is optional.
 
@@ -208,14 +162,12 @@ class PlugIn:
 
     Attributes:
         metrics: the metrics that it adds to the node's; `samples` has their values.
-        simulated: makes its part of a run of the simulator, as `module:name`, which the simulator
-            alone imports: a `SimulatedPart` or None of a `Scenario`, its `World` and `History`.
-        spreading: likewise makes a `Spreading` of a scenario and a seed.
+        simulated: makes its part of a simulated run, as `module:name`, which the simulation alone
+            imports: a `MakePart` of `node/simulated/part.py`.
     """
 
     metrics: ClassVar[Sequence[Described]] = ()
     simulated: ClassVar[str] = ""
-    spreading: ClassVar[str] = ""
 
     def __init__(self, host: Host) -> None:
         self.host = host

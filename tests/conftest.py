@@ -31,6 +31,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from coroutines import run_test
 from ockam_worker import RELEASED
+from one_run import ONE_RUN
 from rooms import can_import, deleted_rooms
 
 settings.register_profile(
@@ -48,6 +49,8 @@ settings.load_profile("repeatable")
 # No test shall find the contexts of whoever runs it, or a node that runs beside it.
 _OWN_DIRECTORY: Final = tempfile.mkdtemp(prefix="rillnode-tests-")
 os.environ |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"), _OWN_DIRECTORY)
+# Workers are started by the first process of a run, and find its directory here.
+os.environ.setdefault(ONE_RUN, _OWN_DIRECTORY)
 atexit.register(shutil.rmtree, _OWN_DIRECTORY, ignore_errors=True)
 
 

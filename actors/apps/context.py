@@ -5,18 +5,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.apps.endpoint import ASK_SECONDS, ActorRef, Call, Endpoint
+from rillnode.actors.apps.endpoint import ASK_SECONDS, ActorRef, Call, Endpoint, Houses
 from rillnode.actors.apps.messages import Answer
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError
 from rillnode.codecs.routing.routes import Address, Route
-
-if TYPE_CHECKING:
-    from rillnode.actors.apps.handling import HostedActor
 
 T = TypeVar("T")
 
@@ -24,6 +21,26 @@ Target = Route | str | ActorRef | ActorAddress
 """Whom to send to: a route, its text, or an actor of this node."""
 
 _logger = logging.getLogger("rillnode.app")
+
+
+class Hosted(Protocol):
+    """The actor behind an address, as the context of its messages sees it; see `HostedActor`.
+
+    Attributes:
+        interleaves: whether it takes other messages while it waits.
+    """
+
+    hosting: Houses
+    endpoint: Endpoint
+    interleaves: ClassVar[bool]
+
+    def reply(self, call: Call, payload: bytes, value: object) -> None:
+        """Answer a message."""
+        ...
+
+    def tick_after(self, seconds: float, value: object, every: bool) -> TimerHandle:
+        """Set a timer."""
+        ...
 
 
 class Context:
@@ -40,7 +57,7 @@ class Context:
 
     node: Any
 
-    def __init__(self, host: "HostedActor", call: Call | None) -> None:
+    def __init__(self, host: Hosted, call: Call | None) -> None:
         self._host = host
         self._call = call
         self.node = host.hosting.node

@@ -1,8 +1,9 @@
 """Endpoints: each stands at an address while instances of its actor come and go."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
@@ -11,11 +12,14 @@ from thespian.actors import ActorAddress
 from rillnode.actors.apps.messages import Answer, Message
 from rillnode.actors.apps.policy import Policy
 from rillnode.actors.apps.questions import Question
+from rillnode.actors.core.threads import Threads
 from rillnode.actors.engine.cell import Cell
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.ports import Clock
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.routing.routes import Address
 
 if TYPE_CHECKING:
-    from rillnode.actors.apps.stock import Wire
     from rillnode.actors.core.access import Grant
     from rillnode.actors.core.delivery import Origin
     from rillnode.codecs.routing.routes import WireMessage
@@ -70,7 +74,28 @@ class Ended:
 
 
 class Houses(Protocol):
-    """The keeper of all endpoints, as one of them sees it; see `Hosting`."""
+    """The keeper of all endpoints, as those see it that it makes; see `Hosting`.
+
+    Attributes:
+        system: where actors live.
+        clock: tells them the time.
+        threads: makes those of blocking actors.
+        node: the node, as its application has it.
+        loop: the loop that they are on.
+    """
+
+    system: AsyncioSystemBase
+    clock: Clock
+    threads: Threads
+    node: object
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def random(self) -> Random:
+        """Chance for the application."""
+        ...
+
+    # What applications ask for ---------------------------------------------------------------
 
     async def ask(
         self,
@@ -89,8 +114,76 @@ class Houses(Protocol):
         """Send to an actor of this node, as its policy has it."""
         ...
 
+    def send(
+        self, sender: "Endpoint", to: Any, payload: bytes, value: object, answers: bool
+    ) -> None:
+        """Send a message; see `Context.send`."""
+        ...
+
+    def forward(
+        self,
+        own: "Endpoint",
+        call: Call,
+        before: Sequence[Address | str],
+        payload: bytes | None,
+        stay: bool,
+    ) -> None:
+        """Pass a message on; see `Context.forward`."""
+        ...
+
+    async def spawn_child(
+        self,
+        parent: "Endpoint",
+        actor: Any,
+        args: Sequence[Any],
+        name: str | None,
+        allow: Sequence[str],
+        settings: Mapping[str, Any],
+    ) -> "ActorRef":
+        """Make a child of an actor; see `Context.spawn`."""
+        ...
+
+    def watch(self, watcher: "Endpoint", ref: "ActorRef") -> None:
+        """Have an actor told of another's end."""
+        ...
+
+    def begin_stop(self, endpoint: "Endpoint") -> None:
+        """Have an actor end after what waits."""
+        ...
+
     async def stop(self, endpoint: "Endpoint", seconds: float, reason: Reason) -> None:
         """End an actor when it has worked off what waits."""
+        ...
+
+    # What its actors tell it -----------------------------------------------------------------
+
+    def answer(self, call: Call, own: Address, payload: bytes, value: object) -> None:
+        """Send an answer back along the route that a message came with.
+
+        Raises:
+            ActorReply: `message.size`, its way takes no such large answer.
+            TypeError: it is an object, and does not stay on the node.
+        """
+        ...
+
+    def not_handled(self, call: Call, error: RillnodeError) -> None:
+        """Nothing comes of a message: whoever waits for it is told, or it is counted."""
+        ...
+
+    def dropped(self, reason: str) -> None:
+        """Count a message that nobody waits for."""
+        ...
+
+    def instance_gone(self, endpoint: "Endpoint") -> None:
+        """An actor's instance goes: its children end."""
+        ...
+
+
+class Reads(Protocol):
+    """What reads the messages of one endpoint's actor; see `Wire`."""
+
+    def take(self, endpoint: "Endpoint", call: Call, sender: Cell | None = None) -> None:
+        """Put a message into the actor's mailbox; one that cannot be read is refused."""
         ...
 
 
@@ -134,7 +227,7 @@ class Endpoint:
     error: BaseException | None = None
     ended: Ended | None = None
     cell: Cell = field(init=False)
-    wire: "Wire | None" = None
+    wire: Reads | None = None
     _waiters: "list[asyncio.Future[Ended]]" = field(default_factory=list["asyncio.Future[Ended]"])
 
     @property

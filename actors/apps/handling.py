@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from msgspec import Struct
 from thespian.actors import ActorAddress, PoisonMessage
 
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.apps.context import Context
-from rillnode.actors.apps.endpoint import Call, Endpoint
+from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
 from rillnode.actors.apps.messages import ActorReply, Answer, Message
 from rillnode.actors.apps.policy import ENDPOINTS_MAX
 from rillnode.actors.core.access import NODE_PRINCIPAL
@@ -24,9 +24,6 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.routing.routes import local
-
-if TYPE_CHECKING:
-    from rillnode.actors.apps.hosting import Hosting
 
 ANSWER_SPARE_BYTES = 4_096
 """Of the largest message that a link takes what an answer leaves to its routes. Own choice."""
@@ -80,7 +77,7 @@ class HostedActor(Worker, ABC):
     blocking: ClassVar[bool] = False
     concurrency: ClassVar[int] = 1
 
-    def __init__(self, hosting: "Hosting", endpoint: Endpoint, make: Callable[[], Actor]) -> None:
+    def __init__(self, hosting: Houses, endpoint: Endpoint, make: Callable[[], Actor]) -> None:
         self.hosting = hosting
         self.endpoint = endpoint
         self._make = make
@@ -290,7 +287,7 @@ class _Crew:
     alone: it keeps neither the node nor the process.
     """
 
-    def __init__(self, hosting: "Hosting", name: str, count: int) -> None:
+    def __init__(self, hosting: Houses, name: str, count: int) -> None:
         self._loop = hosting.loop
         self._threads = hosting.threads
         self._name = name

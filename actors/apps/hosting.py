@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from inspect import iscoroutinefunction
 from random import Random
 from typing import Any, Final, cast
@@ -111,6 +111,7 @@ class Hosting:
         self._router = router
         self._access = access
         self._entropy = entropy
+        self._random: Random | None = None
         self._admits = address_guard(access)
         self._endpoints: dict[bytes, Endpoint] = {}
         self._by_cell: dict[Cell, Endpoint] = {}
@@ -125,10 +126,12 @@ class Hosting:
         system.outcomes[Call] = self.not_handled
         system.sizes[Call] = Call.size
 
-    @cached_property
+    @property
     def random(self) -> Random:
         """Chance for the application; made when it is asked for."""
-        return Random(self._entropy(32))
+        if self._random is None:
+            self._random = Random(self._entropy(32))
+        return self._random
 
     # Coming ----------------------------------------------------------------------------------
 

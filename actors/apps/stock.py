@@ -8,19 +8,16 @@ other, and with actors of the other form, they exchange objects.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from thespian.actors import Actor as StockActor, PoisonMessage
 
-from rillnode.actors.apps.endpoint import Call, Endpoint
+from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
 from rillnode.actors.apps.messages import Answer
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.outside import Asker
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
 from rillnode.codecs.routing.routes import local
-
-if TYPE_CHECKING:
-    from rillnode.actors.apps.hosting import Hosting
 
 logger = logging.getLogger("rillnode.actors.apps.stock")
 
@@ -62,7 +59,7 @@ def stock_class(actor: type[StockActor], settings: dict[str, Any]) -> type[Stock
 class Wire:
     """A codec of the messages of one endpoint's actor."""
 
-    def __init__(self, hosting: "Hosting", decode: Decode, encode: Encode) -> None:
+    def __init__(self, hosting: Houses, decode: Decode, encode: Encode) -> None:
         self.hosting = hosting
         self.encode = encode
         self._decode = decode
@@ -151,7 +148,7 @@ class RouteAddress(Asker):
 
 
 def made_stock(
-    hosting: "Hosting", actor: type[StockActor], args: tuple[Any, ...], settings: dict[str, Any]
+    hosting: Houses, actor: type[StockActor], args: tuple[Any, ...], settings: dict[str, Any]
 ) -> Cell:
     """Make one of Thespian's actors, with its instance at once.
 

@@ -57,7 +57,6 @@ class Overlay(PlugIn):
     """The plug-in of `[tracker]`, `[overlay]` and `[streamr_network]`; idle without them."""
 
     simulated = "rillnode.node.overlay.simulation.shared_stream:shared_stream"
-    spreading = "rillnode.node.overlay.simulation.spreading:Spreading"
 
     _context: OverlayContext | None = None
     _tracker: Cell | None = None

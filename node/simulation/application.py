@@ -32,19 +32,21 @@ from functools import partial
 from itertools import permutations, product
 from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
+from msgspec.structs import replace as changed
 from thespian.actors import Actor as StockActor
 
 from rillnode.actors.apps.actor import Actor, Handler
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.client.client import Client
-from rillnode.node.config import Config
+from rillnode.node.config import Config, HttpListener
+from rillnode.node.config.listener_tables import WebListener
 from rillnode.node.runtime import Node
+from rillnode.node.simulated.history import Event, History
+from rillnode.node.simulated.nodes import node_config
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import moved_config, node_config
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
     DiskTable,
@@ -58,6 +60,7 @@ from rillnode.node.simulation.scenario import (
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 
 T = TypeVar("T")
+Web = TypeVar("Web", bound=WebListener)
 Ts = TypeVarTuple("Ts")
 
 PROGRAM: Final = "application"
@@ -193,7 +196,7 @@ class Network:
     @property
     def now(self) -> float:
         """Virtual seconds since the network was made."""
-        return self._world.scheduler.now
+        return self._world.now
 
     @property
     def trace_hash(self) -> str:
@@ -248,7 +251,7 @@ class Network:
             ConfigError: the name is taken, or a peer is not there.
         """
         self._take_name(name)
-        own = node_config(name) if config is None else moved_config(name, config)
+        own = node_config(name) if config is None else _moved_config(name, config)
         for peer in peers:
             self._talking[name, self._node(peer).name] = None
         machine = self._world.add_node(name, self._numbers[name], own)
@@ -524,3 +527,25 @@ async def _equip(actors: Mapping[str, ActorKind], on_start: OnStart | None, node
         await node.spawn(actor, address=address)
     if on_start is not None:
         await on_start(node)
+
+
+def _moved_config(name: str, config: Config) -> Config:
+    """A configuration whose listeners are moved to a simulated host.
+
+    Those of WebSockets keep their ports, without TLS, which the simulated network does not carry;
+    `http` is there if its table says anything.
+    """
+    own = node_config(name)
+    return changed(
+        config,
+        noise=changed(config.noise, listen=own.noise.listen),
+        http=own.http if config.http == HttpListener() else _moved(name, config.http),
+        tables=[
+            _moved(name, one) if isinstance(one, WebListener) else one for one in config.tables
+        ],
+    )
+
+
+def _moved(name: str, table: Web) -> Web:
+    listen = f"{name}:{table.address[1]}"
+    return changed(table, listen=listen, tls_cert=None, tls_key=None, allow_plain=True)

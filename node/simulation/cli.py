@@ -3,22 +3,20 @@
 import argparse
 import csv
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, add_noun, add_verb, whole_number
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds, whole_number
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rillnode.node.config import ListenAddress
-
-if TYPE_CHECKING:
     from rillnode.node.simulation.model import Propagation
-    from rillnode.node.simulation.run import Result
+    from rillnode.node.simulation.results import Result
     from rillnode.node.simulation.scenario import Scenario
 
 SEEDS_MAX: Final = 10_000_000
@@ -67,7 +65,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--speed",
-        type=speed_number,
+        type=seconds,
         metavar="N",
         help="with --http: virtual seconds per second, at most; default: no limit",
     )
@@ -77,14 +75,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run a scenario with one seed or many."""
     from rillnode.node.simulation.trials import named
 
+    chosen: Sequence[int] = args.seeds or (args.seed,)
     if target := named(str(args.scenario)):
-        return _run_application(*target, args, terminal)
+        if args.http is not None:
+            raise ConfigError("sim.http", "--http shows scenarios of TOML files only")
+        from rillnode.node.simulation.trials import load_play, try_out
+
+        _check_outputs(args)
+        play = load_play(*target)
+        return _run_each(
+            lambda seed: try_out(play, seed, only=args.faults, shrinks=not args.no_shrink),
+            chosen, None, args, terminal,
+        )  # fmt: skip
     from rillnode.node.simulation.scenario import load_scenario
 
     scenario = load_scenario(args.scenario)
     _check_faults(scenario, args.faults)
     _check_outputs(args)
-    chosen: Sequence[int] = args.seeds or (args.seed,)
     if scenario.spreads:
         if args.http is not None:
             text = (
@@ -95,52 +102,35 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.http is not None:
         return _run_served(scenario, args, terminal)
     # Only now a whole node is imported, which other verbs and model mode do without.
-    from rillnode.node.simulation.figures import document
+    return _run_each(lambda seed: _run_one(scenario, seed, args), chosen, scenario, args, terminal)
+
+
+def _run_each(
+    run_one: "Callable[[int], Result]",
+    chosen: Sequence[int],
+    scenario: "Scenario | None",
+    args: argparse.Namespace,
+    terminal: Terminal,
+) -> int:
+    """Run all seeds; of a scenario of the user's (None) each is told of when it is over."""
     from rillnode.node.simulation.interpreter import one_by_one
+    from rillnode.node.simulation.results import document
 
     documents: list[dict[str, Any]] = []
     shown: Result | None = None
     for seed in one_by_one(_progress(chosen, terminal)):
         with _quiet_nodes(args.verbose):
-            result = _run_one(scenario, seed, args)
-        documents.append(document(scenario, args.scenario, result))
+            result = run_one(seed)
+        documents.append(document(str(args.scenario), result, scenario))
         if shown is None or result.violations:
             shown = result
-    return _tell(scenario, documents, shown, args, terminal)
-
-
-def _run_application(path: Path, name: str, args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run a scenario of the user's; each seed's document is written when it is over."""
-    from rillnode.node.simulation.interpreter import one_by_one
-    from rillnode.node.simulation.report import application_report
-    from rillnode.node.simulation.trials import Trial, document, load_play, try_out
-
-    if args.http is not None:
-        raise ConfigError("sim.http", "--http shows scenarios of TOML files only")
-    _check_outputs(args)
-    play = load_play(path, name)
-    chosen: Sequence[int] = args.seeds or (args.seed,)
-    documents: list[dict[str, Any]] = []
-    shown: Trial | None = None
-    for seed in one_by_one(_progress(chosen, terminal)):
-        with _quiet_nodes(args.verbose):
-            trial = try_out(play, seed, only=args.faults, shrinks=not args.no_shrink)
-        documents.append(document(f"{path}:{name}", trial))
-        if shown is None or trial.violations:
-            shown = trial
-        if not terminal.for_people:
+        if scenario is None and not terminal.for_people:
             terminal.document(documents[-1])
             terminal.flush()
-        if trial.violations:
-            terminal.error(f"rillnode: {trial.told}")
+        if scenario is None and result.violations:
+            terminal.error(f"rillnode: {result.told}")
             terminal.error(f"  next: {documents[-1]['repeat']}")
-    if args.html is not None and shown is not None:
-        _write(args.html, application_report(f"{path}:{name}", shown, documents))
-    _write_csv(args.csv, documents)
-    failed = [one["seed"] for one in documents if one["violations"]]
-    if terminal.for_people:
-        terminal.record({"name": f"{path}:{name}", "seeds": len(documents), "failed_seeds": failed})
-    return Exit.FAILED if failed else Exit.OK
+    return _tell(scenario, documents, shown, args, terminal)
 
 
 def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
@@ -168,9 +158,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Terminal) -> int:
     """Run one seed with its page, which stays until interrupted; faults are not shortened then."""
-    from rillnode.node.simulation.figures import document
+    from rillnode.node.simulation.results import document
     from rillnode.node.simulation.run import Run
-    from rillnode.node.simulation.serving import served
+    from rillnode.node.simulation.site import served
 
     if args.seeds is not None:
         raise ConfigError("sim.http", "--http shows one run: take --seed instead of --seeds")
@@ -179,7 +169,7 @@ def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Termin
         terminal.message(f"Watch it at {page.url}")
         with _quiet_nodes(args.verbose):
             result = page.run()
-        documents = [document(scenario, args.scenario, result)]
+        documents = [document(str(args.scenario), result, scenario)]
         code = _tell(scenario, documents, result, args, terminal)
         terminal.flush()
         terminal.message("The run is over; the page stays until Ctrl-C")
@@ -188,22 +178,28 @@ def _run_served(scenario: "Scenario", args: argparse.Namespace, terminal: Termin
 
 
 def _tell(
-    scenario: "Scenario",
+    scenario: "Scenario | None",
     documents: Sequence[dict[str, Any]],
     shown: "Result | None",
     args: argparse.Namespace,
     terminal: Terminal,
 ) -> int:
     """Write what came of all runs; `shown` is the one that the report draws."""
-    from rillnode.node.simulation.figures import summary
-
+    name = str(args.scenario) if scenario is None else scenario.name
     if args.html is not None and shown is not None:
         from rillnode.node.simulation.report import html_report
 
-        _write(args.html, html_report(scenario, shown, documents))
+        _write(args.html, html_report(name, shown, documents, scenario))
     _write_csv(args.csv, documents)
-    terminal.record(documents[0] if args.seeds is None else summary(scenario, documents))
     failed = [one for one in documents if one["violations"]]
+    if scenario is None:
+        if terminal.for_people:
+            seeds = [one["seed"] for one in failed]
+            terminal.record({"name": name, "seeds": len(documents), "failed_seeds": seeds})
+        return Exit.FAILED if failed else Exit.OK
+    from rillnode.node.simulation.results import summary
+
+    terminal.record(documents[0] if args.seeds is None else summary(documents))
     for one in failed:
         first = one["violations"][0]
         terminal.error(f"rillnode: seed {one['seed']}: {first['rule']}: {first['text']}")
@@ -222,9 +218,9 @@ def _run_spreading(
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
         if scenario.overlay and scenario.mode == "protocol":
-            from rillnode.node.simulation.casting import spreading_of
+            from rillnode.node.simulation.spreading import Spreading
 
-            spreading = spreading_of(scenario, seed)
+            spreading = Spreading(scenario, seed)
             with _quiet_nodes(args.verbose):
                 found = spreading.run()
             problems += [f"seed {seed}: {text}" for text in spreading.problems]
@@ -235,7 +231,7 @@ def _run_spreading(
         documents.append(model_document(found))
         first = first or found
     if args.html is not None and first is not None:
-        from rillnode.node.simulation.model_report import model_report
+        from rillnode.node.simulation.report import model_report
 
         _write(args.html, model_report(first, documents, problems))
     _write_csv(args.csv, documents)
@@ -247,8 +243,8 @@ def _run_spreading(
 
 
 def _run_one(scenario: "Scenario", seed: int, args: argparse.Namespace) -> "Result":
+    from rillnode.node.simulation.results import shrink
     from rillnode.node.simulation.run import Run
-    from rillnode.node.simulation.shrink import shrink
 
     result = Run(scenario, seed, only=args.faults).run()
     if not result.violations or args.no_shrink:
@@ -289,7 +285,9 @@ def _write_csv(path: Path | None, documents: Sequence[dict[str, Any]]) -> None:
     """One line for each seed: every figure that is a number or a text."""
     if path is None:
         return
-    rows = [dict(_flat("", document)) for document in documents]
+    from rillnode.node.simulation.results import flat
+
+    rows = [flat(document) for document in documents]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -298,14 +296,6 @@ def _write_csv(path: Path | None, documents: Sequence[dict[str, Any]]) -> None:
             writer.writerows(rows)
     except OSError as error:
         raise _unwritable(path, error) from None
-
-
-def _flat(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(f"{prefix}{name}.", cast(dict[str, Any], value))
-        elif not isinstance(value, list):
-            yield prefix + name, value
 
 
 def _write(path: Path, text: str) -> None:
@@ -345,14 +335,3 @@ def listen_address(text: str) -> "ListenAddress":
         return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def speed_number(text: str) -> float:
-    """An argument that is a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return value

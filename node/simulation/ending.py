@@ -23,9 +23,9 @@ from rillnode.actors.log.rocks.layout import (
 )
 from rillnode.codecs.entries import Block
 from rillnode.node.client.stream import StreamInfo
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.disk import Disk
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.remembered import holding
+from rillnode.node.simulation.leftovers import holding
 from rillnode.node.simulation.world import NodeMachine, World
 
 ENDING_PART: Final = 0.1

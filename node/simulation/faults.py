@@ -10,9 +10,9 @@ from random import Random
 from typing import Final
 
 from rillnode.actors.engine.faults import When
+from rillnode.node.simulated.history import History, log_of
 from rillnode.node.simulation.disk import SLOW_FACTOR
 from rillnode.node.simulation.failing_actors import plant
-from rillnode.node.simulation.history import History, log_of
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, Scenario
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.node.simulation.world import Machine, NodeMachine, World
@@ -129,7 +129,8 @@ def draw_faults(
         elif kind in _BETWEEN:
             # Where something is said: between a client or node and a node, or the other way round.
             host, other = (client, node) if strength < 0.5 else (node, client)
-        actor = (None,) * 3 if table is None else (table.actor, table.when, table.times)
+        said = table or FaultTable(kind=kind)
+        actor = said.actor, said.when, said.times
         found.append(Fault(number, kind, at, seconds, host, other, strength, *actor))
     return found
 
@@ -174,13 +175,13 @@ class Injector:
         begin, end = self.begin, self.end
         plan = [(one.at, 0, one.number, begin, one) for one in faults]
         plan += [(one.at + one.seconds, 1, one.number, end, one) for one in faults]
-        start = self._world.scheduler.now
+        start = self._world.now
         for at, _, _, act, fault in sorted(plan, key=lambda one: one[:3]):
             if at > seconds:
                 break
-            await asyncio.sleep(start + at - self._world.scheduler.now)
+            await asyncio.sleep(start + at - self._world.now)
             act(fault)
-        await asyncio.sleep(start + seconds - self._world.scheduler.now)
+        await asyncio.sleep(start + seconds - self._world.now)
 
     def heal(self) -> None:
         """Undo all that lasts, and what has not struck yet strikes no more."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
-from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulated.history import History, Log, LogContents, Push
 
 RULES: Mapping[str, str] = {
     "index-reassigned": "an index means one entry, for everybody and for ever",
@@ -73,8 +73,6 @@ RULES: Mapping[str, str] = {
     "overlay-copies": "when all is quiet, no node sends an entry to where it came from, or twice",
 }
 """Each rule's name, and what it demands."""
-
-LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
 
 
 def check_logs(history: History, logs: LogContents, dials: Mapping[str, int]) -> None:

@@ -16,10 +16,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
-from rillnode.node.simulation.watchdog import CallbackStuck
+from rillnode.node.simulated.history import EPOCH_MS
+from rillnode.node.simulation.interpreter import CallbackStuck
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -381,3 +384,31 @@ class ProcessLoop(asyncio.BaseEventLoop):
 def _unseen(task: "asyncio.Task[Any]") -> bool:
     """Whether a task has failed and nobody has asked why; what asyncio itself goes by."""
     return bool(getattr(task, "_log_traceback", False))
+
+
+_now: Final = attrgetter("now")
+
+
+class MachineClock:
+    """The clock of one host; satisfies `Clock`.
+
+    Attributes:
+        loop: that of the process that runs now.
+        ahead_ms: how much its wall time is ahead of true time.
+        monotonic: tells virtual seconds; a clock that is set does not change them.
+    """
+
+    def __init__(self, loop: ProcessLoop) -> None:
+        self.loop = loop
+        self.ahead_ms = 0
+        self._scheduler = loop.scheduler
+        # It is asked before and after each message of each actor: no function of Python's.
+        self.monotonic: Callable[[], float] = partial(_now, loop.scheduler)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes."""
+        return EPOCH_MS + self.ahead_ms + int(self._scheduler.now * 1_000)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call back in the process that runs now."""
+        return self.loop.call_later(seconds, callback)

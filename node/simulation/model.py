@@ -17,11 +17,10 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from rillnode.node.simulation.graph import Neighbours, random_regular
 from rillnode.node.simulation.interpreter import deterministic_interpreter
 from rillnode.node.simulation.latency import Latency, make_latency
+from rillnode.node.simulation.results import distribution, mean
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.theory import growth_of
 
@@ -36,13 +35,6 @@ Links = Sequence[Sequence[tuple[int, float]]]
 _Flat = Sequence[Sequence[Any]]
 """The same with neighbours and milliseconds in turn: of a large overlay most of the time goes into
 waiting for memory, and this is one object for each node."""
-
-STUDY_NODES_MIN: Final = 32
-STUDY_DOUBLINGS: Final = 7
-STUDY_OVERLAYS_MIN: Final = 4
-STUDY_ARRIVALS: Final = 6_400
-STUDY_MESSAGES: Final = 10
-"""The sizes that are compared in a report: few enough that it takes a second or two."""
 
 
 @dataclass(slots=True)
@@ -166,33 +158,14 @@ def _delays(neighbours: Neighbours, latency: Latency, processing_ms: float) -> _
     return links
 
 
-def means_by_nodes(scenario: Scenario, seed: int) -> dict[int, float]:
-    """The model's mean time to a node, in milliseconds, in overlays of several sizes.
-
-    Sizes are powers of two below that of the scenario, and that of a scenario of real nodes; a
-    size's mean is one over several overlays.
-    """
-    sizes = [STUDY_NODES_MIN << power for power in range(STUDY_DOUBLINGS)]
-    sizes = [nodes for nodes in sizes if 2 * scenario.degree < nodes < scenario.nodes]
-    if scenario.mode == "protocol" and scenario.degree < scenario.nodes:
-        sizes.append(scenario.nodes)
-    found: dict[int, float] = {}
-    for nodes in sizes:
-        messages = min(scenario.messages, STUDY_MESSAGES)
-        one = replace(scenario, nodes=nodes, messages=messages)
-        overlays = max(STUDY_OVERLAYS_MIN, STUDY_ARRIVALS // nodes)
-        means = (fmean(propagate(one, seed + number).arrivals_ms) for number in range(overlays))
-        found[nodes] = fmean(means)
-    return found
-
-
 # Figures -----------------------------------------------------------------------------------------
 
 
 def model_document(found: Propagation) -> dict[str, Any]:
     """One seed's figures, as `rillnode sim run` writes them."""
     scenario = found.scenario
-    ordered = sorted(found.arrivals_ms)
+    times = distribution(found.arrivals_ms)
+    del times["max_ms"]
     count = sum(found.hops.values())
     of_real_nodes: dict[str, Any] = {}
     if found.fastest_ms:
@@ -206,10 +179,7 @@ def model_document(found: Propagation) -> dict[str, Any]:
         "degree": scenario.degree,
         "messages": scenario.messages,
         "propagation": {
-            "mean_ms": round(fmean(ordered), 3),
-            "p50_ms": round(_percentile(ordered, 50), 3),
-            "p90_ms": round(_percentile(ordered, 90), 3),
-            "p99_ms": round(_percentile(ordered, 99), 3),
+            **times,
             "last_node_ms": round(fmean(found.last_ms), 3),
         },
         "theory_mean_ms": _theory_mean_ms(scenario),
@@ -243,10 +213,7 @@ def model_summary(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **{key: first[key] for key in ("name", "mode", "nodes", "degree", "messages")},
         "seeds": len(documents),
-        "propagation": {
-            key: round(fmean(one["propagation"][key] for one in documents), 3)
-            for key in first["propagation"]
-        },
+        "propagation": mean(documents, "propagation"),
         "standard_error_ms": error,
         "theory_mean_ms": first["theory_mean_ms"],
         "hops": {
@@ -268,8 +235,3 @@ def _theory_mean_ms(scenario: Scenario) -> float | None:
     """The mean time to a node in a large overlay; None where theory has no figure."""
     growth, nodes = growth_of(scenario), scenario.nodes
     return None if growth is None or nodes < growth.nodes_min else round(growth.mean_ms(nodes), 3)
-
-
-def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many percent of the ordered values do not exceed (nearest rank)."""
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

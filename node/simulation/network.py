@@ -13,10 +13,9 @@ from hashlib import shake_256
 from random import Random
 from typing import Any, Final, Protocol
 
-from rillnode.node.simulation.carrier import Sign
+from rillnode.node.simulated.world import Pipe as Way, Watch
 from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
-from rillnode.node.simulation.node_configs import OCKAM_PORT
-from rillnode.node.simulation.pipes import Pipe, StreamTransport
+from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.node.simulation.sockets import FREE_PORT_MIN, Arrival, Factory, HostLoop
 
@@ -26,9 +25,6 @@ RESEND_SECONDS_MAX: Final = 10.0
 RESENDS_MAX: Final = 16
 SYN_SECONDS: Final = 1.0
 """After which TCP asks again for a connection at first; doubled each time."""
-
-Watch = Callable[[Pipe, bytes], object]
-"""Sees bytes on their way."""
 
 
 class Latency(Protocol):
@@ -93,6 +89,7 @@ class Network:
         on_delivered: who sees all that comes out of it.
         on_harmed: who is told where `harm` has struck.
         harmed_at: when it has struck last.
+        unproven_ports: listeners whose connections it spares, as nothing there tells harmed bytes.
         counts: segments, and what became of them.
         bytes_sent: by host.
         dials: connections that each host has asked for.
@@ -107,7 +104,7 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.on_sent: list[Watch] = []
         self.on_delivered: list[Watch] = []
-        self.on_harmed: list[Callable[[Pipe], object]] = []
+        self.on_harmed: list[Callable[[Way], object]] = []
         self.counts: Counter[str] = Counter()
         self.bytes_sent: Counter[str] = Counter()
         self.dials: Counter[str] = Counter()
@@ -115,6 +112,7 @@ class Network:
         self.processing_seconds = 0.0
         self.harms = True
         self.harmed_at = -math.inf
+        self.unproven_ports: set[int] = set()
         self._seed = seed
         self._latency = latency
         self._table = table
@@ -164,6 +162,11 @@ class Network:
         """Ways on which nothing gets through, though both ends are up."""
         return list(self._blocks)
 
+    @property
+    def harmed(self) -> int:
+        """How often `harm` has struck."""
+        return self.counts["corrupted"] + self.counts["replayed"]
+
     def later(self, seconds: float, callback: Callable[[], object]) -> None:
         """Call something of an operating system's, whether its processes run or not."""
         self._loop.call_later(seconds, callback)
@@ -187,7 +190,7 @@ class Network:
     def harm(self, source: str, target: str, how: str) -> None:
         """Have the next segment of an open connection `corrupted` or `replayed`.
 
-        Not of plain Ockam TCP, where nothing proves what has come: the next of another one.
+        Not of one to `unproven_ports`: the next of another one.
         """
         self._harm.setdefault((source, target), []).append(how)
 
@@ -277,8 +280,8 @@ class Network:
 
     def _harmed(self, pipe: Pipe, data: bytes) -> bytes:
         way = (pipe.source, pipe.target)
-        if way not in self._harm or not pipe.last or pipe.port == OCKAM_PORT:
-            return data  # nothing on a plain link of Ockam's could tell
+        if way not in self._harm or not pipe.last or pipe.port in self.unproven_ports:
+            return data
         how = self._harm[way].pop(0)
         if not self._harm[way]:
             del self._harm[way]

@@ -6,13 +6,13 @@ blocked, segments wait and are sent again when it is open.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
+from enum import Enum
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from rillnode.node.simulation.carrier import Carrier, Item, Sign
 from rillnode.node.simulation.loop import Life, ProcessLoop
-from rillnode.node.simulation.sockets import HostLoop
 
 SEGMENT_BYTES: Final = 65_536
 """What travels and is read at once; asyncio reads 256 KiB at most."""
@@ -20,11 +20,62 @@ SEGMENT_BYTES: Final = 65_536
 WINDOW_BYTES: Final = 262_144
 """Bytes of one direction that were sent and not read: both sockets' buffers."""
 
+_TIMES: Final = {"TCP_KEEPIDLE": 7_200, "TCP_KEEPINTVL": 75, "TCP_KEEPCNT": 9}
+"""What systems do by default: seconds before the first probe, seconds between others, how many."""
+
+
+class Sign(Enum):
+    """A sign that travels beside bytes."""
+
+    OPEN = "open"
+    END = "end"
+    RESET = "reset"
+
+
+Item = bytes | Sign
+
+
+class Carrier(Protocol):
+    """The part of a network that a pipe needs."""
+
+    def random(self, purpose: str) -> Random:
+        """A source of chance of its own for each purpose."""
+        ...
+
+    def arrival(self, pipe: "Pipe", size: int) -> float:
+        """When a segment that is sent now arrives."""
+        ...
+
+    def carry(self, pipe: "Pipe", when: float, arrive: Callable[[], object]) -> None:
+        """Call `arrive` then, in the receiver's process where it runs, or without."""
+        ...
+
+    def later(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Call something of an operating system's, whether its processes run or not."""
+        ...
+
+    def blocked_way(self, source: str, target: str) -> bool:
+        """Whether nothing gets through."""
+        ...
+
+    def blocked(self, pipe: "Pipe") -> bool:
+        """Whether nothing gets through now; the pipe is told by `Pipe.unblocked`."""
+        ...
+
+    def sent(self, pipe: "Pipe", data: bytes) -> None:
+        """A process has handed over bytes."""
+        ...
+
+    def delivered(self, pipe: "Pipe", data: bytes) -> bytes:
+        """Bytes arrive; what of them the receiver is to see."""
+        ...
+
 
 class Pipe:
     """One direction of a connection.
 
     Attributes:
+        carrier: the network that it is in.
         source: name of the host that sends.
         target: name of the host that receives.
         port: which of the dialled side the connection is to.
@@ -35,11 +86,11 @@ class Pipe:
 
     # Slots, here and below: thousands of nodes have tens of thousands of connections.
     __slots__ = (
-        "_carrier",
         "_items",
         "_number",
         "_random",
         "_under_way",
+        "carrier",
         "dialling",
         "last",
         "port",
@@ -71,7 +122,7 @@ class Pipe:
         self.dialling = dialling
         self.way_seconds = way_seconds
         self.last = b""
-        self._carrier = carrier
+        self.carrier = carrier
         self._number = number
         self._random: Random | None = None
         # A list, as those below: the window keeps it short, and an empty deque takes 760 bytes;
@@ -84,7 +135,7 @@ class Pipe:
     def random(self) -> Random:
         """Decides what happens to its segments, apart from all other pipes; made when needed."""
         if self._random is None:
-            self._random = self._carrier.random(f"{self.source}>{self.target} {self._number}")
+            self._random = self.carrier.random(f"{self.source}>{self.target} {self._number}")
         return self._random
 
     def send(self, item: Item) -> None:
@@ -95,11 +146,11 @@ class Pipe:
         if isinstance(item, bytes):
             size = len(item)
             self.unread_bytes += size
-            self._carrier.sent(self, item)
+            self.carrier.sent(self, item)
         if self._items:
-            self._items.append((self._carrier.arrival(self, size), item))
+            self._items.append((self.carrier.arrival(self, size), item))
         else:
-            self._items = [(self._carrier.arrival(self, size), item)]
+            self._items = [(self.carrier.arrival(self, size), item)]
         if not self._under_way:
             self._go_on()
 
@@ -111,10 +162,10 @@ class Pipe:
     def _go_on(self) -> None:
         if self._items:
             self._under_way = True
-            self._carrier.carry(self, self._items[0][0], self._arrive)
+            self.carrier.carry(self, self._items[0][0], self._arrive)
 
     def _arrive(self) -> None:
-        if self._carrier.blocked(self):
+        if self.carrier.blocked(self):
             return
         self._under_way = False
         assert self._items, "what arrives is its first"
@@ -124,7 +175,7 @@ class Pipe:
         else:
             self._items = ()
         if isinstance(item, bytes):
-            seen = self._carrier.delivered(self, item)
+            seen = self.carrier.delivered(self, item)
             self.receiver.segment_arrived(seen, len(item))
         else:
             self.receiver.sign_arrived(item)
@@ -209,8 +260,8 @@ class StreamTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """The other side's address, `peername`, and a `socket` that takes options."""
-        if name == "socket" and isinstance(self.loop, HostLoop):
-            return self.loop.socket_of(self)
+        if name == "socket":
+            return ProbingSocket(self._out.carrier, self)
         return self._address if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -387,3 +438,58 @@ class StreamTransport(asyncio.Transport):
     def _forget(self) -> None:
         self._gone = True
         self.loop.sockets.pop(self, None)
+
+
+class ProbingSocket:
+    """The socket of a connection, as far as there is one; of its options it knows keep-alive.
+
+    It probes whether the peer is silent or not, as an answer says nothing to anybody.
+
+    Args:
+        network: that the connection is in.
+        transport: the connection.
+    """
+
+    __slots__ = ("_missed", "_network", "_times", "_transport")
+    family: Final = socket.AF_UNSPEC
+
+    def __init__(self, network: Carrier, transport: StreamTransport) -> None:
+        self._network = network
+        self._transport = transport
+        self._times = dict(_TIMES)
+        self._missed = 0
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """Set an option: those that are not about probes change nothing."""
+        if (level, option) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE) and value:
+            # When it is to begin with may be said after that.
+            self._network.later(0.0, self._wait)
+        for name in self._times:
+            if (level, option) == (socket.IPPROTO_TCP, getattr(socket, name, None)):
+                self._times[name] = value
+
+    def getsockopt(self, *_: object) -> bytes:
+        """Tell nothing."""
+        return b""
+
+    def _wait(self) -> None:
+        seconds = self._times["TCP_KEEPINTVL" if self._missed else "TCP_KEEPIDLE"]
+        self._network.later(seconds, self._probe)
+
+    def _probe(self) -> None:
+        """Ask whether the peer knows of the connection; end it where nobody answers for long."""
+        transport, way = self._transport, self._transport.way
+        if transport.gone:
+            return
+        network, there = self._network, (way.source, way.target)
+        if not network.blocked_way(*there) and not network.blocked_way(*there[::-1]):
+            self._missed = 0
+            if transport.peer.gone:
+                transport.sign_arrived(Sign.RESET)
+                return
+        else:
+            self._missed += 1
+            if self._missed > self._times["TCP_KEEPCNT"]:
+                transport.sign_arrived(Sign.RESET)
+                return
+        self._wait()

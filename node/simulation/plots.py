@@ -12,17 +12,12 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.installed import install_command
 
 POINTS_MAX: Final = 400
-DOTS_MAX: Final = 16
-"""Points of a line that are each drawn as a dot."""
-
 LABELS_LEVEL_MAX: Final = 14
 """Names below bars that have room side by side; more are turned, and at most 60 are there."""
 LABELS_MAX: Final = 60
 
 ROWS_MAX: Final = 64
-"""Rows of a matrix or a time line that are drawn; what is left out is said."""
-SPELLED_MAX: Final = 16
-"""Columns of a matrix whose squares have room for a number."""
+"""Rows of a time line that are drawn; what is left out is said."""
 NODES_MAX: Final = 256
 """Nodes of an overlay that is drawn; of a larger one nothing could be seen."""
 
@@ -72,29 +67,15 @@ def cumulative(values: Sequence[float]) -> list[tuple[float, float]]:
     return [(ordered[at], (at + 1) / len(ordered)) for at in places]
 
 
-def lines(title: str, series: Series, *, across: str, up: str, doubling: bool = False) -> str:
-    """Lines over common axes.
-
-    Args:
-        title: above the plot.
-        series: the points of each line, by name.
-        across: what the axis below says.
-        up: what the axis on the left says.
-        doubling: that each doubling is as far across as the next; from 0 otherwise.
-    """
-    sizes = sorted({x for line in series.values() for x, _ in line})
-    if not sizes:
+def lines(title: str, series: Series, *, across: str, up: str) -> str:
+    """Lines over common axes, which say `across` below and `up` on the left."""
+    if not any(series.values()):
         return ""
 
     def draw(axes: Any) -> None:
         for name, line in series.items():
-            marker = "o" if len(line) <= DOTS_MAX else None
-            axes.plot([x for x, _ in line], [y for _, y in line], marker=marker, label=name)
-        if doubling:
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
-        else:
-            axes.set_xlim(left=0.0)
+            axes.plot([x for x, _ in line], [y for _, y in line], label=name)
+        axes.set_xlim(left=0.0)
         axes.set_ylim(bottom=0.0)
         axes.set(xlabel=across, ylabel=up)
         axes.legend()
@@ -116,31 +97,6 @@ def bars(title: str, values: Mapping[str, float], *, up: str, across: str = "") 
         axes.set(xlabel=across, ylabel=up)
 
     return _figure(title, draw)
-
-
-def matrix(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """A square for each pair, the darker the more."""
-    names = list(rows)[:ROWS_MAX]
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))[:ROWS_MAX]
-    if not names or not columns:
-        return ""
-    values = [[rows[name].get(column, 0.0) for column in columns] for name in names]
-
-    def draw(axes: Any) -> None:
-        axes.pcolormesh(values, cmap="Blues", edgecolors="white", vmin=0.0)
-        axes.set_xticks([at + 0.5 for at in range(len(columns))], columns, rotation=90)
-        axes.set_yticks([at + 0.5 for at in range(len(names))], names)
-        axes.invert_yaxis()
-        if len(columns) <= SPELLED_MAX:
-            dark = 0.6 * max(map(max, values))
-            for line, row in enumerate(values):
-                for at, value in enumerate(row):
-                    if value:
-                        shade = "white" if value > dark else "black"
-                        place = (at + 0.5, line + 0.5)
-                        axes.text(*place, f"{value:g}", color=shade, ha="center", va="center")
-
-    return _figure(_cut(title, len(rows)), draw, 1.0 + 0.22 * len(names))
 
 
 def time_line(title: str, spans: Sequence[Span], *, seconds: float) -> str:
@@ -168,7 +124,9 @@ def time_line(title: str, spans: Sequence[Span], *, seconds: float) -> str:
         shown = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
         axes.legend(handles=shown, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
-    return _figure(_cut(title, len(rows)), draw, 1.4 + 0.2 * len(lanes))
+    if len(rows) > ROWS_MAX:
+        title = f"{title} (the first {ROWS_MAX} of {len(rows):,})"
+    return _figure(title, draw, 1.4 + 0.2 * len(lanes))
 
 
 def _lanes(spans: Sequence[Span]) -> list[list[Span]]:
@@ -216,7 +174,3 @@ def topology(title: str, neighbours: Sequence[Sequence[int]], places: Sequence[s
         axes.axis("off")
 
     return _figure(title, draw, 6.6)
-
-
-def _cut(title: str, rows: int) -> str:
-    return title if rows <= ROWS_MAX else f"{title} (the first {ROWS_MAX} of {rows:,})"

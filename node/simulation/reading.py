@@ -7,10 +7,10 @@ from typing import Final
 from rillnode.actors.log import DEAD_SUFFIX
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.limited_stream import check_limited
-from rillnode.node.simulation.clients.programs import payload_of
-from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.node_configs import KEPT_PREFIX, SHARED_STREAM
+from rillnode.node.simulated.history import History, Log, Push, log_of
+from rillnode.node.simulated.nodes import KEPT_PREFIX, SHARED_STREAM
+from rillnode.node.simulated.programs import payload_of
+from rillnode.node.simulation.clients.own_stream import check_limited
 from rillnode.node.simulation.world import Machine, World
 
 READ_ENTRIES: Final = 1_000

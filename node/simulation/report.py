@@ -1,16 +1,35 @@
-"""The report of runs that are held to rules: one HTML page about one of them."""
+"""Reports: one HTML page about a run or a study that needs nothing else, with plots."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
+
+import msgspec
 
 from rillnode.node.simulation import plots
 from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.invariants import RULES
-from rillnode.node.simulation.page import page, paragraph, scenario_section, section, table
-from rillnode.node.simulation.run import Result
+from rillnode.node.simulation.model import Propagation, model_summary
+from rillnode.node.simulation.results import Result, flat
 from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.trials import Trial
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto;
+  padding: 0 1rem }}
+table {{ border-collapse: collapse; margin: 1rem 0 }}
+td, th {{ text-align: left; padding: .15rem 1.2rem .15rem 0; vertical-align: top }}
+th {{ font-weight: 600 }}
+figure {{ margin: 1.5rem 0 }} figcaption {{ font-weight: 600; margin-bottom: .4rem }}
+svg {{ width: 100%; height: auto; background: white }}
+code, pre {{ font-size: 13px; overflow-wrap: anywhere }} pre {{ overflow-x: auto }}
+summary {{ cursor: pointer }} .broken {{ color: #d1495b }} .kept {{ color: #2e8b57 }}
+</style></head><body>
+{body}</body></html>
+"""
 
 _HOSTS: Final = (
     "Hosts are called by what runs there: n nodes; p producers, f followers, s slow readers, "
@@ -20,21 +39,44 @@ _HOSTS: Final = (
 )
 
 
-def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[str, Any]]) -> str:
+def html_report(
+    name: str,
+    result: Result,
+    documents: Sequence[Mapping[str, Any]],
+    scenario: Scenario | None = None,
+) -> str:
     """The page about one run, which was alone or one of several.
 
     Args:
-        scenario: what was simulated.
+        name: of the scenario.
         result: what the run gave that is shown.
-        documents: what `figures.document` has made of every run.
+        documents: what `results.document` has made of every run.
+        scenario: what was simulated; None: one of the user's own.
     """
     document = next(one for one in documents if one["seed"] == result.seed)
-    broken = {violation.rule for violation in result.violations}
+    about = (
+        f"Real code ran on a virtual clock and network for {result.virtual_seconds:.1f} virtual "
+        f"seconds. Seed {result.seed} decided everything: every run with it has the trace hash "
+        f"{result.trace_hash}."
+    )
     parts = [
-        f"<p>{_about(scenario, result)}</p>",
+        _paragraph(about),
         _verdict(documents),
         _violations(document),
-        section("Figures", table(_figures(document))),
+        _faults(result.faults, result.virtual_seconds),
+    ]
+    if scenario is None:
+        happened = [(f"{one.at:.3f} s", one.who, f"{one.what} {one.text}") for one in result.events]
+        parts.append(_section("What was done to hosts", _table(happened)) if happened else "")
+        return _page(name, parts)
+    broken = {violation.rule for violation in result.violations}
+    rules = [
+        (rule, "broken" if rule in broken else "kept", text)
+        for rule, text in RULES.items()
+        if scenario.overlay or not rule.startswith("overlay-")
+    ]
+    parts += [
+        _section("Figures", _figures(document)),
         plots.lines(
             "How long it took until entries were confirmed, and until followers had them",
             {
@@ -44,122 +86,105 @@ def html_report(scenario: Scenario, result: Result, documents: Sequence[Mapping[
             across="milliseconds since the push",
             up="part of the entries",
         ),
-        section("Hosts", paragraph(_HOSTS)),
-        _faults(result.faults, result.virtual_seconds),
-        plots.matrix(
-            "Entries that each follower (across) got from each producer",
-            _by_name({name: _by_name(row) for name, row in result.matrix.items()}),
-        ),
+        _section("Hosts", _paragraph(_HOSTS)),
         plots.bars("Bytes that each host sent", _by_name(result.bytes_sent), up="bytes"),
-        section("Rules", table(_rules(scenario, broken))),
-        scenario_section(scenario),
+        _section("Rules", _table(rules)),
+        _scenario(scenario),
     ]
-    return page(scenario.name, parts)
+    return _page(name, parts)
 
 
-def application_report(name: str, trial: Trial, documents: Sequence[Mapping[str, Any]]) -> str:
-    """The page about one run of a scenario of the user's; see `html_report`."""
-    document = next(one for one in documents if one["seed"] == trial.seed)
+def model_report(
+    found: Propagation, documents: Sequence[Mapping[str, Any]], problems: Sequence[str] = ()
+) -> str:
+    """The page about how messages spread, by the model or through real nodes.
+
+    Args:
+        found: what the first seed gave; it is drawn.
+        documents: what `model_document` has made of each seed; figures are means over them.
+        problems: what went wrong, of all seeds.
+    """
+    scenario, figures = found.scenario, model_summary(documents)
+    if scenario.mode == "model":
+        how = (
+            "Every node handed on the first copy that reached it to all but the one it came from. "
+            "There was no protocol, and nothing queued; the overlay is a random regular graph."
+        )
+    else:
+        how = (
+            "Real nodes ran on a virtual clock and network; a tracker formed the overlay. Time "
+            "runs from when a message is durable where it was published, until a node hands it to "
+            "its log."
+        )
     about = (
-        f"The application ran on nodes with a virtual clock and network for "
-        f"{trial.virtual_seconds:.1f} virtual seconds. Seed {trial.seed} decided everything: every "
-        f"run with it has the trace hash <code>{trial.trace_hash}</code>."
+        f"{how} Figures are means over {len(documents):,} seeds; plots of messages, hops and links "
+        f"show seed {found.seed}, of which every run has the trace hash {found.trace_hash}."
     )
-    happened = [(f"{one.at:.3f} s", one.who, f"{one.what} {one.text}") for one in trial.events]
+    hops = {str(count): float(found.hops[count]) for count in sorted(found.hops)}
+    nodes = {name: sent for name, sent in found.bytes_sent.items() if re.fullmatch("n[0-9]+", name)}
+    wrong = [_paragraph(one, kind="broken") for one in problems]
     parts = [
-        f"<p>{about}</p>",
-        _verdict(documents),
-        _violations(document),
-        _faults(trial.faults, trial.virtual_seconds),
-        section("What was done to hosts", table(happened)) if happened else "",
+        _paragraph(about),
+        _section("What went wrong", *wrong) if wrong else "",
+        _section("Figures", _figures(figures)),
+        plots.lines(
+            "When messages reached nodes",
+            {
+                "each node": plots.cumulative(found.arrivals_ms),
+                "the last node": plots.cumulative(found.last_ms),
+            },
+            across="milliseconds since publishing",
+            up="part of the arrivals",
+        ),
+        plots.bars("Hops that first copies took", hops, up="copies", across="hops"),
+        plots.bars("Bytes that each node sent", _by_name(nodes), up="bytes"),
+        plots.topology("The overlay", found.neighbours, found.places),
+        _scenario(scenario),
     ]
-    return page(name, parts)
+    return _page(scenario.name, parts)
 
 
-def _about(scenario: Scenario, result: Result) -> str:
-    who = "One node and its" if scenario.nodes == 1 else f"{scenario.nodes} nodes and their"
-    return (
-        f"{who} clients ran the code that nodes and clients run "
-        f"everywhere, on a virtual clock and network, for {result.virtual_seconds:.1f} virtual "
-        f"seconds, which took {result.wall_seconds:.2f} seconds. Seed {result.seed} decided "
-        f"everything: every run with it has the trace hash <code>{result.trace_hash}</code>."
-    )
+# Parts of both -----------------------------------------------------------------------------------
 
 
 def _verdict(documents: Sequence[Mapping[str, Any]]) -> str:
     failed = [one for one in documents if one["violations"]]
-    if len(documents) == 1:
-        said = "Rules were broken." if failed else "All rules were kept."
-        return paragraph(said, kind="broken" if failed else "kept")
-    runs = f"{len(documents):,} seeds were run, from {documents[0]['seed']} on."
     if not failed:
-        return paragraph(f"{runs} All rules were kept in each.", kind="kept")
-    said = paragraph(f"{runs} Rules were broken by {len(failed):,}.", kind="broken")
-    return said + table([(f"seed {one['seed']}", one["repeat"]) for one in failed])
+        return _paragraph(f"All rules were kept, in {len(documents):,} runs.", kind="kept")
+    said = f"Rules were broken, in {len(failed):,} of {len(documents):,} runs."
+    again = _table([(f"seed {one['seed']}", one["repeat"]) for one in failed])
+    return _paragraph(said, kind="broken") + again
 
 
 def _violations(document: Mapping[str, Any]) -> str:
-    if not document["violations"]:
-        return ""
-    rows = [
-        (f"{one['at']:.3f} s", f"{one['rule']}: {one['text']}") for one in document["violations"]
-    ]
-    again = f"<p>Repeat it: <code>{escape(document['repeat'])}</code></p>"
-    return section("What was broken", again, table(rows))
+    rows = [(f"{one['at']:.3f} s", one["rule"], one["text"]) for one in document["violations"]]
+    return _section("What was broken", _table(rows)) if rows else ""
 
 
 def _faults(faults: Sequence[Fault], virtual_seconds: float) -> str:
     if not faults:
         return ""
-    spans = [(fault.host, fault.kind, fault.at, fault.at + fault.seconds) for fault in faults]
+    order = list(_by_name({fault.host: 0 for fault in faults}))
+    spans = [
+        (fault.host, fault.kind, fault.at, fault.at + fault.seconds)
+        for fault in sorted(faults, key=lambda one: order.index(one.host))
+    ]
     seconds = max([virtual_seconds, *(end for _, _, _, end in spans)])
-    order = list(_by_name({host: 0 for host, *_ in spans}))
-    spans.sort(key=lambda span: order.index(span[0]))
-    listed = table([tuple(text.split(": ", 1)) for text in map(str, faults)])
-    return plots.time_line("Faults", spans, seconds=seconds) + (
-        f"<details><summary>The list of faults, by number</summary>{listed}</details>"
-    )
+    listed = _table([text.split(": ", 1) for text in map(str, faults)])
+    return plots.time_line("Faults", spans, seconds=seconds) + _folded("Faults by number", listed)
 
 
-def _figures(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    healed = document["healed_seconds"]
-    rows = [
-        ("entries pushed", f"{document['pushed']:,}"),
-        ("entries confirmed", f"{document['confirmed']:,}"),
-        ("entries that followers got", f"{document['delivered']:,}"),
-        (
-            "after the last fault, all clients had everything",
-            "never" if healed is None else f"within {healed:g} s",
-        ),
-    ]
-    for key, what in (("confirm", "from push to confirm"), ("delivery", "from push to follower")):
-        rows += [
-            (f"{what}, {name}", _milliseconds(document[key][figure]))
-            for figure, name in (
-                ("mean_ms", "mean"),
-                ("p50_ms", "median"),
-                ("p99_ms", "99th percentile"),
-                ("max_ms", "most"),
-            )
-        ]
-    rows += [(f"segments {name}", f"{count:,}") for name, count in _network(document["network"])]
-    return [*rows, ("events", f"{document['events']:,}")]
+def _figures(document: Mapping[str, Any]) -> str:
+    """The figures of a document, under the names that it and the CSV have for them."""
+    rows: list[tuple[str, str]] = []
+    for name, value in flat(document).items():
+        rows.append((name, f"{value:,}" if isinstance(value, int | float) else str(value)))
+    return _table(rows)
 
 
-def _network(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return [("sent" if name == "segments" else name, count) for name, count in counts.items()]
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:,.1f} ms" if value < 10_000 else f"{value / 1_000:,.1f} s"
-
-
-def _rules(scenario: Scenario, broken: set[str]) -> list[tuple[str, str, str]]:
-    return [
-        (rule, "broken" if rule in broken else "kept", text)
-        for rule, text in RULES.items()
-        if scenario.overlay or not rule.startswith("overlay-")
-    ]
+def _scenario(scenario: Scenario) -> str:
+    text = msgspec.json.format(msgspec.json.encode(scenario, enc_hook=str)).decode()
+    return _section("Scenario", _folded("With all defaults", f"<pre>{escape(text)}</pre>"))
 
 
 def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,3 +195,29 @@ def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
         return letters != "n", letters, int(name[len(letters) :] or 0)
 
     return {name: values[name] for name in sorted(values, key=place)}
+
+
+def _page(title: str, parts: Iterable[str]) -> str:
+    body = "\n".join(part for part in (f"<h1>{escape(title)}</h1>", *parts) if part)
+    return _PAGE.format(title=escape(title), body=body)
+
+
+def _section(title: str, *parts: str) -> str:
+    return "\n".join((f"<h2>{escape(title)}</h2>", *parts))
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>{text}</details>"
+
+
+def _paragraph(text: str, *, kind: str = "") -> str:
+    return f'<p class="{kind}">{escape(text)}</p>'
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts; the first of each row names it."""
+    lines = [
+        f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(one)}</td>' for one in rest)}</tr>"
+        for first, *rest in rows
+    ]
+    return f"<table>{''.join(lines)}</table>"

@@ -2,31 +2,28 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle, islice, permutations
 from random import Random
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import SHARED_STREAM, examined_config
+from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
 from rillnode.node.simulation.clients.examiner import Examiner
-from rillnode.node.simulation.clients.programs import Program, Share
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
-from rillnode.node.simulation.history import Event, History, Violation
 from rillnode.node.simulation.invariants import check_logs
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
+from rillnode.node.simulation.quiet import rest, rests, see_strangers_off, start_one_again
 from rillnode.node.simulation.reading import Reading
-from rillnode.node.simulation.rest import rest, rests
+from rillnode.node.simulation.results import Result
 from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.shared_checks import check_views, keep_open
-from rillnode.node.simulation.starting_again import start_one_again
-from rillnode.node.simulation.strangers import see_strangers_off
 from rillnode.node.simulation.wire import WireAudit
 from rillnode.node.simulation.world import Machine, NodeMachine, World
 from rillnode.node.testing.failing import PlantedFailure
@@ -43,39 +40,6 @@ SILENT_PART: Final = 0.25
 
 NOTICED_SECONDS: Final = 75.0
 """Within which a node notices that nobody is there any more."""
-
-
-@dataclass(slots=True)
-class Result:
-    """The result of one run.
-
-    Attributes:
-        seed: of the run.
-        trace_hash: the same for every run of the scenario with this seed.
-        virtual_seconds: how long it took there, `wall_seconds` here.
-        healed_seconds: from the end of the last fault until every client had everything; None if
-            that never came.
-        latencies_ms: from push to confirm, each entry.
-        deliveries_ms: from push to each follower, each entry.
-    """
-
-    seed: int
-    trace_hash: str = ""
-    faults: list[Fault] = field(default_factory=list[Fault])
-    violations: list[Violation] = field(default_factory=list[Violation])
-    events: list[Event] = field(default_factory=list[Event])
-    events_count: int = 0
-    virtual_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    healed_seconds: float | None = None
-    pushed: int = 0
-    confirmed: int = 0
-    delivered: int = 0
-    latencies_ms: list[float] = field(default_factory=list[float])
-    deliveries_ms: list[float] = field(default_factory=list[float])
-    matrix: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    bytes_sent: dict[str, int] = field(default_factory=dict[str, int])
-    network: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Run:
@@ -122,7 +86,7 @@ class Run:
         share = self._share = Share(
             self.world, self.history, scenario.partitions, scenario.seconds, stream, nodes
         )
-        self.programs = cast(scenario, share, self._names, self.parts)
+        self.programs = cast(scenario, self.world, share, self._names, self.parts)
         drawn = draw_faults(
             scenario,
             seed,
@@ -165,7 +129,7 @@ class Run:
             for number, name in enumerate(names):
                 world.add_node(name, number, examined_config(name))
         else:
-            self._shared.add_nodes()
+            self._shared.add_nodes(examined_config)
         clients = self.scenario.clients
         for name in names:
             machine = world.nodes[name]
@@ -209,13 +173,13 @@ class Run:
         self._injector.heal()
         for machine in world.machines.values():
             self._restart(machine)
-        self._healed_at = world.scheduler.now
+        self._healed_at = world.now
         self.history.note("checker", "healed")
         for program in self.programs.values():
             program.healed()
         missing = await self._reached()
         if not missing:
-            result.healed_seconds = world.scheduler.now - self._healed_at
+            result.healed_seconds = world.now - self._healed_at
             if self._shared is None and rests(self.seed):
                 await rest(world, self.history, self.programs.values(), self.scenario.partitions)
                 missing = await self._reached()
@@ -223,7 +187,7 @@ class Run:
             self.history.broken("no-progress", text)
         await self._end_clients()
         for program in islice(self.programs.values(), 1):
-            await see_strangers_off(world, self.history, program.machine, program.node)
+            await see_strangers_off(world, self.history, world.machines[program.name], program.node)
         self._look_for_leftovers()
         if self._shared is not None and not missing:
             self._shared.look_for_leftovers()
@@ -254,12 +218,12 @@ class Run:
 
     async def _reached(self) -> list[str]:
         """Wait until everybody has what they must; what is missing when the time is over."""
-        deadline = self.world.scheduler.now + self.scenario.heal_seconds
+        deadline = self.world.now + self.scenario.heal_seconds
         while True:
             missing = self._missing()
             if not missing and self._shared is not None:
                 missing = await self._shared.missing()
-            if not missing or self.world.scheduler.now > deadline:
+            if not missing or self.world.now > deadline:
                 return missing
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -274,7 +238,7 @@ class Run:
         chance = self.world.network.random("who goes without a word")
         silent = self._shared is None and chance.random() < SILENT_PART
         for program in self.programs.values():
-            program.machine.end(power=silent and chance.choice((True, False)))
+            self.world.machines[program.name].end(power=silent and chance.choice((True, False)))
         await asyncio.sleep(IDLE_SECONDS + (NOTICED_SECONDS if silent else 0.0))
 
     def _look_for_leftovers(self) -> None:
@@ -310,7 +274,7 @@ class Run:
         result.trace_hash = history.trace_hash
         result.violations = history.violations
         result.events, result.events_count = history.events, history.events_count
-        result.virtual_seconds = self.world.scheduler.now
+        result.virtual_seconds = self.world.now
         pushes = history.pushes.values()
         result.pushed = len(pushes)
         result.latencies_ms = [
@@ -318,18 +282,10 @@ class Run:
             for push in pushes
             if push.index is not None
         ]
-        result.confirmed = len(result.latencies_ms)
-        for who, seen in history.first_seen.items():
-            name = who.partition(".")[0]
-            found = [
-                (push, at)
-                for push, at in zip(map(history.pushes.get, seen), seen.values(), strict=True)
-                if push is not None
+        for seen in history.first_seen.values():
+            found = zip(map(history.pushes.get, seen), seen.values(), strict=True)
+            result.deliveries_ms += [
+                (at - push.pushed_at) * 1_000 for push, at in found if push is not None
             ]
-            result.deliveries_ms += [(at - push.pushed_at) * 1_000 for push, at in found]
-            for producer, count in Counter([push.producer for push, _ in found]).items():
-                row = result.matrix.setdefault(producer.partition(".")[0], {})
-                row[name] = row.get(name, 0) + count
-        result.delivered = len(result.deliveries_ms)
         result.bytes_sent = dict(sorted(network.bytes_sent.items()))
         result.network = dict(sorted(network.counts.items()))

@@ -7,7 +7,7 @@ messages over an overlay without any protocol, `protocol` runs real nodes and re
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field, inspect
@@ -19,6 +19,7 @@ from rillnode.node.config.kinds import Count, Seconds
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.paths import KeyPath, format_path, parse_path
 from rillnode.node.config.problem import problem_of
+from rillnode.node.simulated.nodes import TRACKER
 from rillnode.node.simulation.failing_actors import classes_named
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
@@ -27,9 +28,6 @@ Whole = Annotated[int, Meta(ge=0, le=10_000)]
 Some = Annotated[int, Meta(ge=1, le=10_000)]
 Messages = Annotated[int, Meta(ge=1, le=10_000_000)]
 Span = Annotated[float, Meta(gt=0, le=1e6)]
-
-TRACKER: Final = "tracker"
-"""The name of the node that forms an overlay."""
 
 MODEL_NODES_MAX: Final = 100_000
 MODEL_LINKS_MAX: Final = 5_000_000
@@ -67,6 +65,32 @@ FaultKind = Literal[
 
 LOG_KINDS: Final[tuple[FaultKind, ...]] = ("log_cut", "log_slow", "log_unanswered", "log_delayed")
 """Those of the link between a node and the servers of a shared log."""
+
+SURVIVED_KINDS: Final[tuple[FaultKind, ...]] = tuple(
+    kind for kind in get_args(FaultKind) if kind not in ("lost_disk", "actor", *LOG_KINDS)
+)
+"""Those that nodes survive without losing data."""
+
+
+PREFIXES: Final = {
+    "producers": "p",
+    "followers": "f",
+    "consumers": "c",
+    "slow_readers": "s",
+    "readers": "r",
+    "callers": "a",
+    "ockam_users": "o",
+    "examiners": "e",
+    "ockam_tcp_users": "t",
+    "channel_users": "x",
+    "nextgraph_users": "g",
+    "streamr_users": "w",
+    "workers": "k",
+    "members": "m",
+}
+"""Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
+to the end: a client's place in the latency model is its number among all. Clients of `others` are
+called by their kind, as `syslog_senders-0`."""
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -175,6 +199,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
             be given again, or is rejected, or nothing. In half of the runs entries have keys, whose
             order the queue keeps.
         members: Members of a group that share their stream.
+        others: How many of each kind that other plug-ins have, by the kind's name.
     """
 
     producers: Whole = 2
@@ -195,6 +220,7 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     streamr_users: Whole = 0
     workers: Whole = 0
     members: Whole = 0
+    others: dict[str, Whole] = field(default_factory=dict[str, int])
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -231,22 +257,7 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     """
 
     count: Whole = 0
-    kinds: tuple[FaultKind, ...] = (
-        "kill",
-        "power_cut",
-        "pause",
-        "clock_jump",
-        "partition",
-        "one_way",
-        "clog",
-        "disk_full",
-        "disk_failing",
-        "disk_slow",
-        "bit_flip",
-        "corrupt_record",
-        "replayed_record",
-        "kill_client",
-    )
+    kinds: tuple[FaultKind, ...] = SURVIVED_KINDS
 
 
 class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -294,6 +305,12 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clients: ClientsTable = ClientsTable()
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
+
+    def clients_named(self, kind: str) -> list[str]:
+        """The names of the clients of a kind."""
+        if kind in PREFIXES:
+            return [f"{PREFIXES[kind]}{number}" for number in range(getattr(self.clients, kind))]
+        return [f"{kind}-{number}" for number in range(self.clients.others.get(kind, 0))]
 
     @property
     def checked_disk(self) -> DiskTable:

@@ -10,7 +10,7 @@ from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.errors import StoreError
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
 from rillnode.node.simulation.world import NodeMachine, World
 
@@ -25,8 +25,8 @@ KEPT_OPEN_SECONDS: Final = RELIST_SECONDS + 2 * SWEEP_SECONDS
 
 async def keep_open(world: World, servers: SharedServers) -> None:
     """Have all views in use for so long that what is over its limits goes."""
-    until = world.scheduler.now + KEPT_OPEN_SECONDS
-    while world.scheduler.now < until:
+    until = world.now + KEPT_OPEN_SECONDS
+    while world.now < until:
         for machine in world.nodes.values():
             for shard in range(len(servers.shards)) if machine.ready else ():
                 with suppress(StoreError):  # which is found when they are compared
@@ -55,7 +55,7 @@ async def check_views(world: World, servers: SharedServers, history: History) ->
 
 async def _differing(world: World, machine: NodeMachine, servers: SharedServers, shard: int) -> str:
     """In what a node's view of a shard differs from the oracle's; nothing where it is the same."""
-    deadline = world.scheduler.now + SETTLED_SECONDS
+    deadline = world.now + SETTLED_SECONDS
     while True:
         try:
             view = await world.on(machine, _store(machine).current_view(shard))
@@ -68,7 +68,7 @@ async def _differing(world: World, machine: NodeMachine, servers: SharedServers,
                 here, there = _state(view.tables), _state(oracle)
                 return ", ".join(f"another {key}" for key in here if here[key] != there[key])
             text = f"it has {view.progress.sequence} of {oracle.applier.progress.sequence} frames"
-        if world.scheduler.now > deadline:
+        if world.now > deadline:
             return text
         await asyncio.sleep(LOOK_SECONDS)
 

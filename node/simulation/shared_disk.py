@@ -8,19 +8,10 @@ from typing import Any, Final
 
 from rillnode.actors.log import (
     Complete,
-    FindStream,
-    GetRecord,
-    GetRecords,
-    HasRecords,
     ListIndexes,
-    ListKeys,
-    ListRecords,
     ListStreams,
-    LoadIndex,
-    Locate,
     LogStore,
     OnHealth,
-    Read,
     ReadExtents,
     ReadOperation,
     logs_of,
@@ -33,7 +24,7 @@ from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.actors.log.shared.shard import SharedOptions, View
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.ports import Clock
-from rillnode.node.simulation.disk import Disk, Rows, Table
+from rillnode.node.simulation.disk import Disk
 from rillnode.node.simulation.loop import ProcessLoop
 from rillnode.node.simulation.scenario import DiskTable, FaultKind, StoreTable
 from rillnode.node.stores import places
@@ -87,30 +78,17 @@ class SharedServers(MemoryServers):
         """Answer a read out of what the servers have."""
         if not self.shards:
             return  # nothing was ever stored
-        place = self.placement
         match operation:
-            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
-                shard = place.of_log(log)
-            case FindStream(name=name):
-                shard = place.of_stream_id(operation.id) if name is None else place.of_stream(name)
-            case LoadIndex(key=key):
-                shard = place.of_stream(key.stream)
-            case GetRecord(key=name) | ListRecords(prefix=name):
-                shard = place.of_value(name)
-            case GetRecords(keys=names) | HasRecords(keys=names):
-                shard = place.of_values(names)
-            case ListIndexes(stream=stream):
-                if not stream:
-                    self._list_indexes(operation)
-                    return
-                shard = place.of_stream(stream)
+            case ListIndexes(stream=""):
+                self._list_indexes(operation)
             case ListStreams():
                 self._list_streams(operation)
-                return
             case ReadExtents(logs=logs):
                 operation.extents = [self._extents([log])[0] for log in logs]
-                return
-        self.oracle(shard).answer(operation)
+            case _:
+                shard = self.placement.of_read(operation)
+                assert shard is not None, "all others are of one"
+                self.oracle(shard).answer(operation)
 
     def _extents(self, logs: list[int]) -> Any:
         extents = ReadExtents(logs=logs)
@@ -229,9 +207,6 @@ class SharedDisk(Disk):
         """The process ends: the servers have no such client any more."""
         self._servers.clients.pop(self._logs[-1], None)
 
-    def close(self) -> None:
-        """Nothing works on it."""
-
     def replace(self) -> bool:
         """A new disk, which changes nothing: a process begins without views anyway."""
         return False
@@ -240,20 +215,10 @@ class SharedDisk(Disk):
         """Answer a read out of what the servers have."""
         self._servers.look(operation)
 
-    def rows(self, table: Table) -> Rows:
-        """Nothing: it has no tables."""
-        return ()
-
-    def show_on(self) -> None:
-        """It does so as it is."""
-
     @property
     def durable_bytes(self) -> int:
         """Views are in memory."""
         return 0
-
-    def spoil(self, reads: int) -> None:
-        """Views are in memory, where nothing is spoilt."""
 
     def harm_log(self, kind: FaultKind, strength: float) -> None:
         """Begin a fault of the link to the servers."""

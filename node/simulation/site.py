@@ -1,19 +1,25 @@
 """The status page over simulated nodes: the same page, with a choice of the node and a picture.
 
 There are two threads. HTTP is served in one of its own. All that is shown is read in the world's,
-between two moments of virtual time (see `watching`), so that who watches changes nothing.
+between two moments of virtual time (see `Watch`), so that who watches changes nothing.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
 from rillnode.actors.log import ReadOperation
-from rillnode.node.config import HttpListener
+from rillnode.codecs.errors import ConfigError
+from rillnode.node.config import HttpListener, ListenAddress
 from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
 from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
 from rillnode.node.http.documents import Documents, shown_of
@@ -24,11 +30,12 @@ from rillnode.node.http.page import Page
 from rillnode.node.http.recent import WARNINGS_MAX, RecentWarnings
 from rillnode.node.http.streams import Streams, View, view_of
 from rillnode.node.runtime import Node
-from rillnode.node.simulation.clock import EPOCH_MS
-from rillnode.node.simulation.network_view import network_view, state_of
-from rillnode.node.simulation.run import Result, Run
-from rillnode.node.simulation.watching import Watch
-from rillnode.node.simulation.world import NodeMachine
+from rillnode.node.simulated.history import EPOCH_MS
+from rillnode.node.simulation.loop import Life
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.world import Machine, NodeMachine, World
+from rillnode.transports.web_server import listen_web
 
 T = TypeVar("T")
 OperationT = TypeVar("OperationT", bound=ReadOperation)
@@ -53,6 +60,66 @@ PATHS: Final = {
 
 _OF_STREAMS: Final = ("streams", "consumers")
 """Documents that are read from the store, and can be waited for."""
+
+
+BIND_SECONDS: Final = 10.0
+
+NEVER: Final = float("inf")
+
+
+class Watch:
+    """Takes from other threads what is to be looked at.
+
+    Args:
+        speed: virtual seconds that pass in a second at most; None: as many as there can be.
+        on_moment: called with each new time before the world goes on.
+    """
+
+    def __init__(
+        self, speed: float | None = None, on_moment: Callable[[float], object] | None = None
+    ) -> None:
+        self._speed = speed
+        self._on_moment = on_moment
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._started: tuple[float, float] | None = None
+
+    def ask(self, look: Callable[[], T]) -> "Future[T]":
+        """Have the world's thread call `look` soon; from any thread."""
+        future: Future[T] = Future()
+        self._asked.put((look, future))
+        return future
+
+    def jump(self, then: float) -> None:
+        """The world goes on at `then`: do what was asked, and wait where it goes too fast."""
+        if self._on_moment is not None:
+            self._on_moment(then)
+        until = 0.0
+        if self._speed is not None:
+            now = time.monotonic()
+            begun, first = self._started = self._started or (now, then)
+            until = begun + (then - first) / self._speed
+        self.answer(until)
+
+    def answer(self, until: float) -> None:
+        """Do what is asked until a monotonic time, and what has been asked already in any case."""
+        while True:
+            left = until - time.monotonic()
+            try:
+                look, future = (
+                    self._asked.get(timeout=min(max(left, 0.0), 1.0))
+                    if left > 0
+                    else (self._asked.get_nowait())
+                )
+            except queue.Empty:
+                if left <= 0:
+                    return
+                continue
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(look())
+            except Exception as error:  # whatever it is, it is for who asked
+                future.set_exception(error)
 
 
 class ShownNode:
@@ -116,7 +183,7 @@ class ShownNode:
         if machine.started and machine.node is not self._node and self._kept is None:
             node = self._node = machine.node
             self._history = History()
-            self._since = self._run.world.scheduler.now
+            self._since = self._run.world.now
             self._streams = SimulatedStreams(node, machine, self._run, self._watch)
             self._documents = Documents(
                 node.observed, self._streams, self._history, RecentWarnings(), "open"
@@ -133,7 +200,7 @@ class ShownNode:
         if name == "overview":
             state = state_of(self._machine)
             found["state"] = self._machine.node.observed.state if state == "up" else state
-            up = self._run.world.scheduler.now - self._since
+            up = self._run.world.now - self._since
             found["uptime_seconds"] = round(up, 1)
             found["simulation"] = {"node": self._machine.name, "nodes": list(self._run.world.nodes)}
         return found
@@ -158,7 +225,7 @@ class SimulatedStreams(Streams):
 
     def __init__(self, node: Node, machine: NodeMachine, run: Run, watch: Watch) -> None:
         limit = node.config.metrics.streams_max
-        super().__init__(node.observed, limit, lambda: self._over or run.world.scheduler.now)
+        super().__init__(node.observed, limit, lambda: self._over or run.world.now)
         self._over = 0.0
         self._machine = machine
         self._watch = watch
@@ -237,7 +304,7 @@ class SimulationSite:
             "scenario": run.scenario.name,
             "seed": run.seed,
             "running": True,
-            "at": run.world.scheduler.now,
+            "at": run.world.now,
             "trace_hash": history.trace_hash,
             "pushed": len(history.pushes),
             "violations": len(history.violations),
@@ -348,7 +415,7 @@ class SimulationSite:
         return await self._events.tail(request, streams, request.match_info["name"])
 
     def _now_ms(self) -> int:
-        return EPOCH_MS + int(self._run.world.scheduler.now * 1_000)
+        return EPOCH_MS + int(self._run.world.now * 1_000)
 
 
 def finished(made: Awaitable[T]) -> T:
@@ -382,3 +449,137 @@ def _clock(at: float) -> str:
     minutes, seconds = divmod(at, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"1970-01-01T{hours:02}:{minutes:02}:{seconds:06.3f}Z"
+
+
+HOSTS_MAX: Final = 128
+"""Hosts in one picture. Own choice: as many as can be told apart."""
+
+WAYS_MAX: Final = 2_000
+
+
+def state_of(machine: Machine) -> str:
+    """How a machine is: `up`, `starting`, `paused`, `killed` or `off` (no power)."""
+    if not machine.runs:
+        return "killed" if machine.host.up else "off"
+    if machine.loop.life is Life.PAUSED:
+        return "paused"
+    if isinstance(machine, NodeMachine) and not machine.ready:
+        return "starting"
+    return "up"
+
+
+def network_view(world: World, homes: Mapping[str, str]) -> dict[str, Any]:
+    """The network now, as a JSON document; `homes` are the nodes of clients, by their names."""
+    machines = list(world.machines.values())[:HOSTS_MAX]
+    names = {machine.name for machine in machines}
+    groups = _groups(world, sorted(names))
+    ways = [
+        [source, target, count]
+        for (source, target), count in world.network.connections().items()
+        if source in names and target in names
+    ]
+    cut = [list(way) for way in world.network.cut() if names.issuperset(way)]
+    return {
+        "hosts": [
+            {
+                "name": machine.name,
+                "kind": "node" if isinstance(machine, NodeMachine) else "client",
+                "state": state_of(machine),
+                "home": homes.get(machine.name),
+                "group": groups[machine.name],
+            }
+            for machine in machines
+        ],
+        "links": ways[:WAYS_MAX],
+        "cut": cut[:WAYS_MAX],
+        "more": len(world.machines) > HOSTS_MAX,
+    }
+
+
+def _groups(world: World, names: list[str]) -> dict[str, int]:
+    """Numbers of the parts that the network has fallen into: 0 is the largest."""
+    apart = set(world.network.cut())
+    left, parts = set(names), list[list[str]]()
+    while left:
+        reached = [min(left)]
+        left.remove(reached[0])
+        for one in reached:
+            near = [
+                other for other in sorted(left)
+                if (one, other) not in apart and (other, one) not in apart
+            ]  # fmt: skip
+            left.difference_update(near)
+            reached += near
+        parts.append(reached)
+    parts.sort(key=len, reverse=True)
+    return {name: number for number, part in enumerate(parts) for name in part}
+
+
+class ServedRun:
+    """A run whose page is served.
+
+    Attributes:
+        url: where the page is.
+    """
+
+    def __init__(self, run: Run, site: SimulationSite, url: str) -> None:
+        self.url = url
+        self._run = run
+        self._site = site
+
+    def run(self) -> Result:
+        """Run it; whoever watches sees it happen."""
+        result = self._run.run()
+        self._site.ended(result)
+        return result
+
+    def answer(self, seconds: float) -> None:
+        """Answer who looks, for so long."""
+        self._site.watch.answer(time.monotonic() + seconds)
+
+    def stay(self) -> None:
+        """Show how it ended, until interrupted."""
+        try:
+            self.answer(NEVER)
+        except KeyboardInterrupt:
+            return
+
+
+@contextmanager
+def served(run: Run, address: ListenAddress, speed: float | None) -> Generator[ServedRun]:
+    """Serve a run's page.
+
+    Args:
+        run: it must not have begun.
+        address: what is bound; of this machine only, for nobody is asked who he is.
+        speed: virtual seconds that pass in a second at most; None: as many as there can be.
+
+    Raises:
+        ConfigError: the address is not a loopback address.
+        TransportError: it cannot be bound.
+    """
+    if not address.loopback:
+        text = f"--http: {address} is not of this machine alone: take 127.0.0.1:{address.port}"
+        raise ConfigError("sim.http", text)
+    site = SimulationSite(run, speed)
+    bound: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        try:
+            server = await listen_web(site.app(), *address)
+        except BaseException as error:
+            bound.set_exception(error)
+            return
+        over = asyncio.Event()
+        bound.set_result((server.address, asyncio.get_running_loop(), over))
+        await over.wait()
+        await server.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="page", daemon=True)
+    thread.start()
+    where, loop, over = bound.result(BIND_SECONDS)
+    try:
+        yield ServedRun(run, site, f"http://{where}/")
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(BIND_SECONDS)

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from rillnode.node.simulation.loop import Call, ProcessLoop
-from rillnode.node.simulation.probing import ProbingSocket
 
 if TYPE_CHECKING:
     from rillnode.node.simulation.network import Host, Network
-    from rillnode.node.simulation.pipes import StreamTransport
 
 FREE_PORT_MIN: Final = 49_152
 
@@ -99,10 +97,6 @@ class HostLoop(ProcessLoop):
             (host, port),
         )
         return [found]
-
-    def socket_of(self, transport: "StreamTransport") -> ProbingSocket:
-        """What a connection tells its users of its socket."""
-        return ProbingSocket(self._network, transport)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """Note where a socket is to go; `create_connection` goes there."""

@@ -1,27 +1,24 @@
-"""Trials of the user's scenarios: each a run with one seed, shortened where something broke.
+"""Results of the user's scenarios: each a run with one seed, shortened where something broke.
 
 A scenario is an async function of a network. It adds nodes, uses them, and asserts what must hold.
 """
 
 import sys
 import traceback
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import iscoroutinefunction
 from pathlib import Path
-from shlex import quote
 from typing import Any, Final
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.simulated.history import Violation
 from rillnode.node.simulation.application import InvariantBroken, Network
-from rillnode.node.simulation.faults import Fault
-from rillnode.node.simulation.history import Event, Violation
 from rillnode.node.simulation.interpreter import one_by_one
 from rillnode.node.simulation.libraries import NotSimulated
 from rillnode.node.simulation.loop import SimulationStuck
-from rillnode.node.simulation.shrink import shrink
+from rillnode.node.simulation.results import Result, shrink
 
 Play = Callable[[Network], Coroutine[Any, Any, object]]
 """A scenario of the user's."""
@@ -32,49 +29,12 @@ JITTER_MS: Final = 2.0
 SECONDS_MAX: Final = 3_600.0
 """Virtual time after which a scenario is given up, unless it sets `Network.seconds_max` itself."""
 
-EVENTS_TOLD_MAX: Final = 30
-"""Events before something broke that are told."""
-
 
 class ScenarioBroken(AssertionError):
     """A scenario does not hold with some seed; the text tells which, and what happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The outcome of one run.
-
-    Attributes:
-        seed: decided everything.
-        trace_hash: the same for every run of the scenario with this seed and these faults.
-        virtual_seconds: how long it took.
-        faults: those that were drawn, and not left out.
-        violations: what was broken.
-        events: what was done to hosts.
-        events_count: what happened in all.
-    """
-
-    seed: int
-    trace_hash: str
-    virtual_seconds: float
-    faults: Sequence[Fault]
-    violations: Sequence[Violation]
-    events: Sequence[Event] = field(repr=False)
-    events_count: int
-
-    @property
-    def told(self) -> str:
-        """What was broken and what came before that, in lines for people."""
-        lines = [f"seed {self.seed}: {one.rule}: {one.text}" for one in self.violations]
-        events = [one for one in self.events if one.at <= self.violations[0].at]
-        lines += [
-            f"  {one.at:9.3f} s  {one.who}: {one.what} {one.text}".rstrip()
-            for one in events[-EVENTS_TOLD_MAX:]
-        ]
-        return "\n".join([*lines, f"  {self.violations[0].at:9.3f} s  broken"])
-
-
-def run_once(scenario: Play, seed: int, only: Collection[int] | None = None) -> Trial:
+def run_once(scenario: Play, seed: int, only: Collection[int] | None = None) -> Result:
     """Run a scenario with a seed; `only` these faults happen, or all.
 
     The result is complete even where something was broken.
@@ -100,20 +60,20 @@ def run_once(scenario: Play, seed: int, only: Collection[int] | None = None) -> 
             broken("not-simulated", text)
         for text in network.problems():
             broken("unhandled-error", text)
-        return Trial(
+        return Result(
             seed,
             network.trace_hash,
-            network.now,
             network.drawn,
             violations,
             network.events,
             network.events_count,
+            network.now,
         )
 
 
 def try_out(
     scenario: Play, seed: int, *, only: Collection[int] | None = None, shrinks: bool = True
-) -> Trial:
+) -> Result:
     """Run a scenario with a seed; where something breaks, with as few faults as it breaks with."""
     trial = run_once(scenario, seed, only)
     if not trial.violations or not shrinks:
@@ -183,23 +143,3 @@ def load_play(path: Path, name: str) -> Play:
 
 def _async_functions(names: dict[str, Any]) -> Iterator[str]:
     return (name for name, one in names.items() if iscoroutinefunction(one))
-
-
-def document(target: str, trial: Trial) -> dict[str, Any]:
-    """One run, as `rillnode sim run` writes it: the same for every run with the same seed."""
-    found: dict[str, Any] = {
-        "name": target,
-        "seed": trial.seed,
-        "trace_hash": trial.trace_hash,
-        "events": trial.events_count,
-        "virtual_seconds": round(trial.virtual_seconds, 3),
-        "faults": [str(fault) for fault in trial.faults],
-        "violations": [
-            {"rule": one.rule, "at": round(one.at, 3), "text": one.text} for one in trial.violations
-        ],
-    }
-    if trial.violations:
-        numbers = ",".join(str(fault.number) for fault in trial.faults) or "none"
-        command = f"rillnode sim run {quote(target)} --seed {trial.seed} --faults {numbers}"
-        found["repeat"] = command
-    return found

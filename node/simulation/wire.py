@@ -3,19 +3,14 @@
 Other wires are plain by design: WebSockets are sealed by TLS, beyond a machine, or not at all.
 """
 
-from typing import Final
-
 from rillnode.codecs.noise.cipher import TAG_BYTES
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.xx import PREAMBLE_BYTES
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NOISE_PORT
-from rillnode.node.simulation.pipes import Pipe
-
-HEAD_BYTES: Final = 12
-"""Records of one direction begin with the same plain bytes (lengths, routes), so that the first
-sealed bytes of two are the same if their nonces are. By chance that happens once in 2**96."""
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NOISE_PORT
+from rillnode.node.simulated.programs import MARKER
+from rillnode.node.simulated.sealing import HEAD_BYTES, Sealing
+from rillnode.node.simulated.world import Pipe
 
 
 class _Direction:
@@ -38,7 +33,7 @@ class WireAudit:
     def __init__(self, history: History) -> None:
         self._history = history
         self._directions: dict[Pipe, _Direction] = {}
-        self._ephemerals: dict[bytes, str] = {}
+        self._sealing = Sealing(history)
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
         """Look at bytes that a process has sent."""
@@ -67,15 +62,6 @@ class WireAudit:
     def _record(self, pipe: Pipe, direction: _Direction, begin: bytes) -> None:
         direction.records += 1
         if direction.records == 1:
-            ephemeral = begin[:DH_BYTES]
-            if ephemeral in self._ephemerals:
-                other = self._ephemerals[ephemeral]
-                text = f"{pipe.source} and {other} have the same ephemeral key"
-                self._history.broken("nonce-reuse", text)
-            self._ephemerals[ephemeral] = pipe.source
+            self._sealing.shown(pipe.source, begin[:DH_BYTES])
         elif len(begin) > TAG_BYTES:
-            head = begin[:HEAD_BYTES]
-            if head in direction.heads:
-                text = f"{pipe.source} sealed two records to {pipe.target} alike"
-                self._history.broken("nonce-reuse", text)
-            direction.heads[head] = None
+            self._sealing.sealed(pipe.source, begin[:HEAD_BYTES], direction.heads)

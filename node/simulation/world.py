@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -19,22 +19,27 @@ from rillnode.node.client.session import Connect, Session
 from rillnode.node.config import Config, PeerTable
 from rillnode.node.config.listener_tables import Listener
 from rillnode.node.runtime import Node
-from rillnode.node.simulation.clock import EPOCH_MS, MachineClock
-from rillnode.node.simulation.disk import Disk
-from rillnode.node.simulation.interpreter import deterministic_interpreter, unheard
+from rillnode.node.simulated import world as contract
+from rillnode.node.simulated.history import EPOCH_MS
+from rillnode.node.simulated.nodes import NOISE_PORT, node_config
+from rillnode.node.simulation.disk import Disk, make_disk
+from rillnode.node.simulation.interpreter import (
+    CallbackStuck,
+    deterministic_interpreter,
+    unheard,
+    watchdog,
+)
 from rillnode.node.simulation.libraries import Libraries
 from rillnode.node.simulation.loop import (
+    MachineClock,
     ProcessLoop,
     Scheduler,
     SimulationStuck,
 )
 from rillnode.node.simulation.network import Host, Latency, Network
-from rillnode.node.simulation.node_configs import NOISE_PORT, node_config, replace_peers
-from rillnode.node.simulation.rocks_disk import make_disk
 from rillnode.node.simulation.scenario import DiskTable, NetworkTable, StoreTable
 from rillnode.node.simulation.shared_disk import SharedDisk, SharedServers
 from rillnode.node.simulation.threads import SimulatedThreads
-from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 from rillnode.transports.links import LinkEvents
 from rillnode.transports.tcp import dial
 
@@ -65,15 +70,20 @@ class Machine:
         self.clock = MachineClock(self.loop)
         self.session: Session | None = None
 
-    @cached_property
+    @property
     def channel_key(self) -> ChannelKey:
         """Its key for secure channels; stays the same for all its processes."""
-        return channel_key_of(self._network, self.name)
+        return _channel_key(self._network, self.name)
 
     @property
     def runs(self) -> bool:
         """Whether its process lives; it may be paused."""
         return self.host.runs
+
+    @property
+    def lives(self) -> int:
+        """How many processes it had."""
+        return self.host.lives
 
     def entropy(self, count: int, /) -> bytes:
         """Random bytes that the seed decides."""
@@ -201,6 +211,11 @@ class World:
         self._libraries = Libraries(seed, self._now_ms)
         self._files: TemporaryDirectory[str] | None = None
 
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return self.scheduler.now
+
     # Machines --------------------------------------------------------------------------------
 
     def add_node(self, name: str, number: int, config: Config | None = None) -> NodeMachine:
@@ -254,7 +269,11 @@ class World:
             )
             for name in others
         )
-        return replace_peers(config, peers)
+        return replace(config, peers=peers)
+
+    def channel_key_of(self, name: str) -> ChannelKey:
+        """The key for secure channels that the machine of this name has, or will have."""
+        return _channel_key(self.network, name)
 
     def boot(self, machine: Machine) -> None:
         """Begin a new process on a machine; a node's is started."""
@@ -280,7 +299,7 @@ class World:
 
     async def client(
         self,
-        machine: Machine,
+        machine: contract.Machine,
         node: str,
         *,
         reconnect: bool = True,
@@ -293,18 +312,20 @@ class World:
         connect = connect or self.connector(machine, node)
         session = Session(connect, reconnect=reconnect, entropy=machine.entropy)
         self.sessions.append(session)
-        machine.session = session
+        self.machines[machine.name].session = session
         await session.open()
         return Client(session)
 
-    def session(self, machine: Machine, node: str, *, identity: Identity, expected: str) -> Session:
+    def session(
+        self, machine: contract.Machine, node: str, *, identity: Identity, expected: str
+    ) -> Session:
         """A session that is not open yet, of whoever says so with whomever is expected there."""
         connect = self.connector(machine, node, identity=identity, expected=expected)
         return Session(connect, reconnect=False, entropy=machine.entropy)
 
     def connector(
         self,
-        machine: Machine,
+        machine: contract.Machine,
         node: str,
         *,
         identity: Identity | None = None,
@@ -356,7 +377,7 @@ class World:
         """What code has asked the machine for that no simulation has; it may have gone on."""
         return self._libraries.refused
 
-    async def on(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def on(self, machine: contract.Machine, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in a machine's process, and wait for its result."""
         return await self.watched(machine.loop.create_task(coroutine))
 
@@ -397,6 +418,5 @@ class World:
             self._files.cleanup()
 
 
-def channel_key_of(network: Network, name: str) -> ChannelKey:
-    """The key for secure channels that the machine of this name has, or will have."""
+def _channel_key(network: Network, name: str) -> ChannelKey:
     return ChannelKey(network.secret(f"channel key of {name}", KEY_BYTES))

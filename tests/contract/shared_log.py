@@ -10,13 +10,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from rillnode.actors.log.shared.port import (
-    Blobs,
-    Frame,
-    LogLost,
-    Opened,
-    SharedLog,
-)
+from rillnode.actors.log.shared.port import Blobs, Frame, LogLost, Opened, SharedLog
 
 ANSWER_SECONDS: Final = 60.0
 """What takes longer hangs. Machines that test are busy."""

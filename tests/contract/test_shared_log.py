@@ -16,10 +16,7 @@ from postgres.server import needs_postgres, start_postgres
 from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
-ENGINES: Final[dict[str, Start]] = {
-    "jetstream": jetstream_site.start,
-    "postgres": start_postgres,
-}
+ENGINES: Final[dict[str, Start]] = {"jetstream": jetstream_site.start, "postgres": start_postgres}
 """Engines by name."""
 
 MARKS: Final = {"postgres": (pytest.mark.long, needs_postgres)}

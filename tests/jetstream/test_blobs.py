@@ -57,178 +57,153 @@ async def chunks_of(options: JetStreamOptions, client: Client) -> int:
 
 
 @pytest.mark.parametrize("size", [0, 5, 1_000_000])
-def test_another_client_reads_what_was_put(
+async def test_another_client_reads_what_was_put(
     nats: NatsServer, options: JetStreamOptions, tmp_path: Path, size: int
 ) -> None:
-    async def run() -> None:
-        data = os.urandom(size)
-        (tmp_path / "source").write_bytes(data)
-        async with opened(pair_of(options)) as client, other_client(nats) as js:
-            await client.blobs.put("snapshot/ä 1", tmp_path / "source")
-            store = await js.object_store(bucket_of(client))
-            found = await store.get("snapshot/ä 1")
-            assert found.data == data
-            assert (found.info.size, found.info.chunks) == (size, -(-size // 131_072))
-            assert [info.name for info in await store.list()] == ["snapshot/ä 1"]
-
-    asyncio.run(run())
+    data = os.urandom(size)
+    (tmp_path / "source").write_bytes(data)
+    async with opened(pair_of(options)) as client, other_client(nats) as js:
+        await client.blobs.put("snapshot/ä 1", tmp_path / "source")
+        store = await js.object_store(bucket_of(client))
+        found = await store.get("snapshot/ä 1")
+        assert found.data == data
+        assert (found.info.size, found.info.chunks) == (size, -(-size // 131_072))
+        assert [info.name for info in await store.list()] == ["snapshot/ä 1"]
 
 
-def test_what_another_client_has_put_is_read(
+async def test_what_another_client_has_put_is_read(
     nats: NatsServer, options: JetStreamOptions, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        (tmp_path / "source").write_bytes(b"ours")
-        data = os.urandom(700_000)
-        async with opened(pair_of(options)) as client, other_client(nats) as js:
-            await client.blobs.put("ours", tmp_path / "source")
-            store = await js.object_store(bucket_of(client))
-            await store.put("theirs", data)
-            await store.put("gone", b"x")
-            await store.delete("gone")
-            assert await client.blobs.list("") == [Blob("ours", 4), Blob("theirs", 700_000)]
-            await client.blobs.get("theirs", tmp_path / "theirs")
-            assert (tmp_path / "theirs").read_bytes() == data
-            with pytest.raises(StoreError) as caught:
-                await client.blobs.get("gone", tmp_path / "gone")
-            assert caught.value.code == "store.unknown"
-            await client.blobs.delete("theirs")
-            assert "theirs" not in [info.name for info in await store.list()]
-
-    asyncio.run(run())
+    (tmp_path / "source").write_bytes(b"ours")
+    data = os.urandom(700_000)
+    async with opened(pair_of(options)) as client, other_client(nats) as js:
+        await client.blobs.put("ours", tmp_path / "source")
+        store = await js.object_store(bucket_of(client))
+        await store.put("theirs", data)
+        await store.put("gone", b"x")
+        await store.delete("gone")
+        assert await client.blobs.list("") == [Blob("ours", 4), Blob("theirs", 700_000)]
+        await client.blobs.get("theirs", tmp_path / "theirs")
+        assert (tmp_path / "theirs").read_bytes() == data
+        with pytest.raises(StoreError) as caught:
+            await client.blobs.get("gone", tmp_path / "gone")
+        assert caught.value.code == "store.unknown"
+        await client.blobs.delete("theirs")
+        assert "theirs" not in [info.name for info in await store.list()]
 
 
-def test_nothing_is_left_of_what_was_replaced_or_deleted(
+async def test_nothing_is_left_of_what_was_replaced_or_deleted(
     options: JetStreamOptions, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        (tmp_path / "source").write_bytes(os.urandom(300_000))
-        async with opened(pair_of(options)) as client:
-            for _ in range(3):
-                await client.blobs.put("a", tmp_path / "source")
-                assert await chunks_of(options, client) == 3
-            await client.blobs.put("b", tmp_path / "source")
-            await client.blobs.delete("a")
+    (tmp_path / "source").write_bytes(os.urandom(300_000))
+    async with opened(pair_of(options)) as client:
+        for _ in range(3):
+            await client.blobs.put("a", tmp_path / "source")
             assert await chunks_of(options, client) == 3
-            await client.blobs.delete("b")
-            assert await chunks_of(options, client) == 0
-            assert not await client.blobs.list("")
+        await client.blobs.put("b", tmp_path / "source")
+        await client.blobs.delete("a")
+        assert await chunks_of(options, client) == 3
+        await client.blobs.delete("b")
+        assert await chunks_of(options, client) == 0
+        assert not await client.blobs.list("")
 
-    asyncio.run(run())
 
-
-def test_a_put_that_was_lost_leaves_the_blob_as_it_was_and_is_swept_later(
+async def test_a_put_that_was_lost_leaves_the_blob_as_it_was_and_is_swept_later(
     nats: NatsServer, options: JetStreamOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        (tmp_path / "small").write_bytes(b"before")
-        (tmp_path / "large").write_bytes(os.urandom(50_000_000))
-        async with opened(pair_of(options)) as client:
-            await client.blobs.put("a", tmp_path / "small")
-            putting = asyncio.create_task(client.blobs.put("a", tmp_path / "large"))
-            await until(lambda: chunks_of(options, client), lambda count: count > 5)
-            await asyncio.to_thread(nats.kill)
-            with pytest.raises(LogLost):
-                await putting
-            await asyncio.to_thread(nats.start)
+    (tmp_path / "small").write_bytes(b"before")
+    (tmp_path / "large").write_bytes(os.urandom(50_000_000))
+    async with opened(pair_of(options)) as client:
+        await client.blobs.put("a", tmp_path / "small")
+        putting = asyncio.create_task(client.blobs.put("a", tmp_path / "large"))
+        await until(lambda: chunks_of(options, client), lambda count: count > 5)
+        await asyncio.to_thread(nats.kill)
+        with pytest.raises(LogLost):
+            await putting
+        await asyncio.to_thread(nats.start)
 
-            async def size() -> int:
-                try:
-                    (found,) = await client.blobs.list("")
-                except LogLost:
-                    return 0
-                return found.size
-
-            assert await until(size, bool) == 6
-            await client.blobs.get("a", tmp_path / "found")
-            assert (tmp_path / "found").read_bytes() == b"before"
-            assert await chunks_of(options, client) > 5
-            # They may be those of a put that still goes on.
-            await client.blobs.put("b", tmp_path / "small")
-            assert await chunks_of(options, client) > 5
-            monkeypatch.setattr(blobs_module, "_ORPHAN_SECONDS", -1)
-            await client.blobs.put("b", tmp_path / "small")
-            assert await chunks_of(options, client) == 2
-
-    asyncio.run(run())
-
-
-def test_a_bucket_that_is_full_refuses_and_keeps_nothing_of_it(
-    options: JetStreamOptions, tmp_path: Path
-) -> None:
-    async def run() -> None:
-        (tmp_path / "small").write_bytes(b"small")
-        (tmp_path / "large").write_bytes(os.urandom(3_000_000))
-        async with opened(pair_of(options)) as client:
-            await client.blobs.put("a", tmp_path / "small")
-            name = f"OBJ_{bucket_of(client)}"
-            config = (await administer(options, f"STREAM.INFO.{name}"))["config"]
-            limited = config | {"max_bytes": 1_000_000}
-            await administer(options, f"STREAM.UPDATE.{name}", limited)
-            with pytest.raises(StoreError) as caught:
-                await client.blobs.put("b", tmp_path / "large")
-            assert caught.value.code == "store.full"
-            assert await client.blobs.list("") == [Blob("a", 5)]
-            assert await chunks_of(options, client) == 1
-
-    asyncio.run(run())
-
-
-def test_a_blob_whose_chunks_are_gone_is_corrupt(options: JetStreamOptions, tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "source").write_bytes(os.urandom(300_000))
-        async with opened(pair_of(options)) as client:
-            await client.blobs.put("a", tmp_path / "source")
-            name = f"OBJ_{bucket_of(client)}"
-            await administer(options, f"STREAM.MSG.DELETE.{name}", {"seq": 3})
-            with pytest.raises(StoreError) as caught:
-                await client.blobs.get("a", tmp_path / "target")
-            assert caught.value.code == "store.corrupt"
-            assert not (tmp_path / "target").exists()
-
-    asyncio.run(run())
-
-
-def test_a_blob_that_is_replaced_while_it_is_read_is_whole_or_lost(
-    options: JetStreamOptions, tmp_path: Path
-) -> None:
-    async def run() -> None:
-        (tmp_path / "source").write_bytes(os.urandom(20_000_000))
-        (tmp_path / "other").write_bytes(b"other")
-        async with opened(pair_of(options)) as client:
-            await client.blobs.put("a", tmp_path / "source")
-            getting = asyncio.create_task(client.blobs.get("a", tmp_path / "target"))
-            await asyncio.sleep(0.02)
-            await client.blobs.put("a", tmp_path / "other")
+        async def size() -> int:
             try:
-                await getting
+                (found,) = await client.blobs.list("")
             except LogLost:
-                assert not (tmp_path / "target").exists()
-            else:
-                assert (tmp_path / "target").read_bytes() == (tmp_path / "source").read_bytes()
+                return 0
+            return found.size
 
-    asyncio.run(run())
-
-
-def test_blobs_are_not_those_of_other_logs(options: JetStreamOptions, tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "source").write_bytes(b"x")
-        async with opened(pair_of(options), 1) as client:
-            await client.blobs.put("a", tmp_path / "source")
-            await administer(options, "STREAM.DELETE.t-log-0")
-        async with opened(pair_of(options), 1) as client:
-            assert not await client.blobs.list("")
-
-    asyncio.run(run())
+        assert await until(size, bool) == 6
+        await client.blobs.get("a", tmp_path / "found")
+        assert (tmp_path / "found").read_bytes() == b"before"
+        assert await chunks_of(options, client) > 5
+        # They may be those of a put that still goes on.
+        await client.blobs.put("b", tmp_path / "small")
+        assert await chunks_of(options, client) > 5
+        monkeypatch.setattr(blobs_module, "_ORPHAN_SECONDS", -1)
+        await client.blobs.put("b", tmp_path / "small")
+        assert await chunks_of(options, client) == 2
 
 
-def test_a_source_that_is_missing_is_told_and_nothing_stored(
+async def test_a_bucket_that_is_full_refuses_and_keeps_nothing_of_it(
     options: JetStreamOptions, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options)) as client:
-            with pytest.raises(FileNotFoundError):
-                await client.blobs.put("a", tmp_path / "none")
-            assert not await client.blobs.list("")
+    (tmp_path / "small").write_bytes(b"small")
+    (tmp_path / "large").write_bytes(os.urandom(3_000_000))
+    async with opened(pair_of(options)) as client:
+        await client.blobs.put("a", tmp_path / "small")
+        name = f"OBJ_{bucket_of(client)}"
+        config = (await administer(options, f"STREAM.INFO.{name}"))["config"]
+        limited = config | {"max_bytes": 1_000_000}
+        await administer(options, f"STREAM.UPDATE.{name}", limited)
+        with pytest.raises(StoreError) as caught:
+            await client.blobs.put("b", tmp_path / "large")
+        assert caught.value.code == "store.full"
+        assert await client.blobs.list("") == [Blob("a", 5)]
+        assert await chunks_of(options, client) == 1
 
-    asyncio.run(run())
+
+async def test_a_blob_whose_chunks_are_gone_is_corrupt(
+    options: JetStreamOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_bytes(os.urandom(300_000))
+    async with opened(pair_of(options)) as client:
+        await client.blobs.put("a", tmp_path / "source")
+        name = f"OBJ_{bucket_of(client)}"
+        await administer(options, f"STREAM.MSG.DELETE.{name}", {"seq": 3})
+        with pytest.raises(StoreError) as caught:
+            await client.blobs.get("a", tmp_path / "target")
+        assert caught.value.code == "store.corrupt"
+        assert not (tmp_path / "target").exists()
+
+
+async def test_a_blob_that_is_replaced_while_it_is_read_is_whole_or_lost(
+    options: JetStreamOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_bytes(os.urandom(20_000_000))
+    (tmp_path / "other").write_bytes(b"other")
+    async with opened(pair_of(options)) as client:
+        await client.blobs.put("a", tmp_path / "source")
+        getting = asyncio.create_task(client.blobs.get("a", tmp_path / "target"))
+        await asyncio.sleep(0.02)
+        await client.blobs.put("a", tmp_path / "other")
+        try:
+            await getting
+        except LogLost:
+            assert not (tmp_path / "target").exists()
+        else:
+            assert (tmp_path / "target").read_bytes() == (tmp_path / "source").read_bytes()
+
+
+async def test_blobs_are_not_those_of_other_logs(options: JetStreamOptions, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"x")
+    async with opened(pair_of(options), 1) as client:
+        await client.blobs.put("a", tmp_path / "source")
+        await administer(options, "STREAM.DELETE.t-log-0")
+    async with opened(pair_of(options), 1) as client:
+        assert not await client.blobs.list("")
+
+
+async def test_a_source_that_is_missing_is_told_and_nothing_stored(
+    options: JetStreamOptions, tmp_path: Path
+) -> None:
+    async with opened(pair_of(options)) as client:
+        with pytest.raises(FileNotFoundError):
+            await client.blobs.put("a", tmp_path / "none")
+        assert not await client.blobs.list("")

@@ -45,20 +45,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])
-def test_who_has_credentials_gets_in_over_tls(site: Site, scheme: str) -> None:
+async def test_who_has_credentials_gets_in_over_tls(site: Site, scheme: str) -> None:
     servers = (site.server.url.replace("nats:", f"{scheme}:"),)
-
-    async def run() -> None:
-        async with opened(pair_of(site.options, servers=servers)) as client:
-            large = b"x" * client.log.frame_bytes_max
-            await client.append(0, b"a", large)
-            assert client.log.describe()["tls"] is True
-            await asyncio.to_thread(site.server.kill)
-            await asyncio.to_thread(site.server.start)
-            sequence = await appended(client, 0, b"b")
-            assert (await client.read(0, sequence - 1, 1))[0].data == b"b"
-
-    asyncio.run(run())
+    async with opened(pair_of(site.options, servers=servers)) as client:
+        large = b"x" * client.log.frame_bytes_max
+        await client.append(0, b"a", large)
+        assert client.log.describe()["tls"] is True
+        await asyncio.to_thread(site.server.kill)
+        await asyncio.to_thread(site.server.start)
+        sequence = await appended(client, 0, b"b")
+        assert (await client.read(0, sequence - 1, 1))[0].data == b"b"
 
 
 def test_each_account_has_logs_of_its_own(tmp_path: Path) -> None:
@@ -145,24 +141,20 @@ def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_who_is_not_let_in_any_more_is_told_and_gets_in_again_with_renewed_credentials(
+async def test_who_is_not_let_in_any_more_is_told_and_gets_in_again_with_renewed_credentials(
     site: Site,
 ) -> None:
     file = site.directory / "short.creds"
     site.account.credentials(file, seconds=3.0)
-
-    async def run() -> None:
-        async with opened(pair_of(site.options, credentials=file)) as client:
-            await client.append(0, b"a")
-            error = await until(lambda: refusal(client), lambda said: said is not None)
-            assert error is not None
-            assert (error.code, error.retryable) == ("store.denied", True)
-            assert "credentials_file" in error.text
-            # Its operator writes new ones.
-            site.account.credentials(file)
-            await until(lambda: refusal(client), lambda said: said is None)
-
-    asyncio.run(run())
+    async with opened(pair_of(site.options, credentials=file)) as client:
+        await client.append(0, b"a")
+        error = await until(lambda: refusal(client), lambda said: said is not None)
+        assert error is not None
+        assert (error.code, error.retryable) == ("store.denied", True)
+        assert "credentials_file" in error.text
+        # Its operator writes new ones.
+        site.account.credentials(file)
+        await until(lambda: refusal(client), lambda said: said is None)
 
 
 def test_a_password_that_was_changed_lets_nobody_in(tmp_path: Path) -> None:

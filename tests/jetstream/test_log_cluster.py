@@ -92,16 +92,11 @@ def test_logs_go_on_without_one_of_three_servers(
     assert not different_messages([server.directory / "data" for server in cluster.servers])
 
 
-def test_logs_are_made_once_by_clients_of_all_servers(cluster: NatsCluster) -> None:
-    async def run() -> None:
-        pairs = [pair_of(options_in(cluster, number % 3)) for number in range(6)]
-        clients = [Client(*pair) for pair in pairs]
-        made = await asyncio.gather(
-            *[client.open(8 + number) for number, client in enumerate(clients)]
-        )
-        assert len(set(made)) == 1
-        sequences = await asyncio.gather(*[client.append(7, b"a") for client in clients])
-        assert sorted(sequence for (sequence,) in sequences) == [1, 2, 3, 4, 5, 6]
-        await asyncio.gather(*[client.log.close() for client in clients])
-
-    asyncio.run(run())
+async def test_logs_are_made_once_by_clients_of_all_servers(cluster: NatsCluster) -> None:
+    pairs = [pair_of(options_in(cluster, number % 3)) for number in range(6)]
+    clients = [Client(*pair) for pair in pairs]
+    made = await asyncio.gather(*[client.open(8 + number) for number, client in enumerate(clients)])
+    assert len(set(made)) == 1
+    sequences = await asyncio.gather(*[client.append(7, b"a") for client in clients])
+    assert sorted(sequence for (sequence,) in sequences) == [1, 2, 3, 4, 5, 6]
+    await asyncio.gather(*[client.log.close() for client in clients])

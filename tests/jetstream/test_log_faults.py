@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.shared_log import data_of, opened
-from jetstream.support import (
-    administer,
-    appended,
-    open_only,
-    options_of,
-    pair_of,
-    until_away,
-)
+from jetstream.support import administer, appended, open_only, options_of, pair_of, until_away
 from nats_support import MutingProxy, NatsServer, needs_nats
 from rillnode.actors.jetstream import fetching
 from rillnode.actors.jetstream.connection import Connection
@@ -43,10 +36,7 @@ def test_a_log_goes_on_when_its_server_was_killed(
     nats: NatsServer, options: JetStreamOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        async with (
-            opened(pair_of(options)) as client,
-            opened(pair_of(options)) as other,
-        ):
+        async with opened(pair_of(options)) as client, opened(pair_of(options)) as other:
             before = await client.append(0, *(b"%d" % number for number in range(100)))
             await asyncio.to_thread(nats.kill)
             with pytest.raises(LogLost):
@@ -71,32 +61,29 @@ def test_a_log_goes_on_when_its_server_was_killed(
     assert {"store_connection_lost", "store_connected"} <= told
 
 
-def test_a_server_that_is_paused_is_waited_for_only_so_long(
+async def test_a_server_that_is_paused_is_waited_for_only_so_long(
     nats: NatsServer, options: JetStreamOptions
 ) -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        async with opened(pair_of(options)) as client:
-            (first,) = await client.append(0, b"before")
-            nats.pause()
-            began = loop.time()
-            with pytest.raises(LogLost):
-                await client.log.append(0, b"lost")
-            assert loop.time() - began < 3 * options.answer_seconds_max
-            # It is given up as a whole, and another connection is tried.
-            await until_away(client)
-            await asyncio.sleep(1.0)
-            nats.resume()
-            last = await appended(client, 0, b"after")
-            found = await client.read(0, 0, last - first + 1)
-            # What was lost may be stored; nothing else is.
-            assert data_of(found) in (
-                [b"before", b"after"],
-                [b"before", b"lost", b"after"],
-                [b"before", b"after", b"lost"],
-            )
-
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    async with opened(pair_of(options)) as client:
+        (first,) = await client.append(0, b"before")
+        nats.pause()
+        began = loop.time()
+        with pytest.raises(LogLost):
+            await client.log.append(0, b"lost")
+        assert loop.time() - began < 3 * options.answer_seconds_max
+        # It is given up as a whole, and another connection is tried.
+        await until_away(client)
+        await asyncio.sleep(1.0)
+        nats.resume()
+        last = await appended(client, 0, b"after")
+        found = await client.read(0, 0, last - first + 1)
+        # What was lost may be stored; nothing else is.
+        assert data_of(found) in (
+            [b"before", b"after"],
+            [b"before", b"lost", b"after"],
+            [b"before", b"after", b"lost"],
+        )
 
 
 def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often_as_sent(
@@ -123,87 +110,77 @@ def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often
 # What an operator does
 
 
-def test_a_log_that_was_deleted_is_told_and_not_made_again(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options), 3) as client:
-            await client.append(1, b"a")
-            await administer(options, "STREAM.DELETE.t-log-1")
-            # At first a leader may not know yet what it has.
-            with pytest.raises(LogLost):
-                await client.log.append(1, b"b")
-            await asyncio.sleep(1.5 * options.doubt_seconds)
-            for asked in (
-                client.log.append(1, b"b"),
-                client.log.read(1, 0, 1),
-                client.log.span(1),
-                client.log.trim(1, 2),
-            ):
-                with pytest.raises(StoreError, match="t-log-1 is missing") as caught:
-                    await asked
-                assert (caught.value.code, caught.value.retryable) == ("store.incomplete", False)
-            # The others are as they were.
-            await client.append(2, b"c")
-        with pytest.raises(StoreError, match="t-log-1: 1 of 3 missing") as caught:
-            await open_only(options)
-        assert caught.value.code == "store.incomplete"
-
-    asyncio.run(run())
+async def test_a_log_that_was_deleted_is_told_and_not_made_again(options: JetStreamOptions) -> None:
+    async with opened(pair_of(options), 3) as client:
+        await client.append(1, b"a")
+        await administer(options, "STREAM.DELETE.t-log-1")
+        # At first a leader may not know yet what it has.
+        with pytest.raises(LogLost):
+            await client.log.append(1, b"b")
+        await asyncio.sleep(1.5 * options.doubt_seconds)
+        for asked in (
+            client.log.append(1, b"b"),
+            client.log.read(1, 0, 1),
+            client.log.span(1),
+            client.log.trim(1, 2),
+        ):
+            with pytest.raises(StoreError, match="t-log-1 is missing") as caught:
+                await asked
+            assert (caught.value.code, caught.value.retryable) == ("store.incomplete", False)
+        # The others are as they were.
+        await client.append(2, b"c")
+    with pytest.raises(StoreError, match="t-log-1: 1 of 3 missing") as caught:
+        await open_only(options)
+    assert caught.value.code == "store.incomplete"
 
 
-def test_logs_whose_first_one_was_deleted_are_not_made_again(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options), 3):
-            await administer(options, "STREAM.DELETE.t-log-0")
-        with pytest.raises(StoreError, match="t-log-0 is missing") as caught:
-            await open_only(options)
-        assert caught.value.code == "store.incomplete"
-
-    asyncio.run(run())
-
-
-def test_logs_that_were_made_anew_are_not_those_that_were(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options), 1) as old:
-            await old.append(0, b"a", b"b")
-            await administer(options, "STREAM.DELETE.t-log-0")
-            async with opened(pair_of(options), 1) as new:
-                assert new.opened.identity != old.opened.identity
-                await new.append(0, b"c", b"d", b"e")
-                with pytest.raises(LogLost):
-                    await old.log.append(0, b"f")
-                with pytest.raises(LogLost):
-                    await old.log.span(0)
-                # Frames of the new ones are never taken for the old ones'.
-                assert not await old.log.read(0, 0, 1_000)
-                await asyncio.sleep(1.5 * options.doubt_seconds)
-                with pytest.raises(StoreError, match="is that of other logs") as caught:
-                    await old.log.append(0, b"f")
-                assert caught.value.code == "store.incomplete"
-                with pytest.raises(StoreError):
-                    await old.log.trim(0, 3)
-                assert data_of(await new.read(0, 0, 3)) == [b"c", b"d", b"e"]
-
-    asyncio.run(run())
-
-
-def test_making_that_was_ended_in_between_is_finished_by_the_next(
+async def test_logs_whose_first_one_was_deleted_are_not_made_again(
     options: JetStreamOptions,
 ) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options), 4) as client:
-            identity = client.opened.identity
-        config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
-        del config["metadata"]["rillnode.made"]
-        await administer(options, "STREAM.UPDATE.t-log-0", config)
-        await administer(options, "STREAM.DELETE.t-log-2")
-        await administer(options, "STREAM.DELETE.t-log-3")
-        async with opened(pair_of(options), 9) as client:
-            assert (client.opened.identity, client.opened.shards) == (identity, 4)
-            await client.append(3, b"a")
-        config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
-        assert config["metadata"]["rillnode.made"] == "1"
+    async with opened(pair_of(options), 3):
+        await administer(options, "STREAM.DELETE.t-log-0")
+    with pytest.raises(StoreError, match="t-log-0 is missing") as caught:
+        await open_only(options)
+    assert caught.value.code == "store.incomplete"
 
-    asyncio.run(run())
+
+async def test_logs_that_were_made_anew_are_not_those_that_were(options: JetStreamOptions) -> None:
+    async with opened(pair_of(options), 1) as old:
+        await old.append(0, b"a", b"b")
+        await administer(options, "STREAM.DELETE.t-log-0")
+        async with opened(pair_of(options), 1) as new:
+            assert new.opened.identity != old.opened.identity
+            await new.append(0, b"c", b"d", b"e")
+            with pytest.raises(LogLost):
+                await old.log.append(0, b"f")
+            with pytest.raises(LogLost):
+                await old.log.span(0)
+            # Frames of the new ones are never taken for the old ones'.
+            assert not await old.log.read(0, 0, 1_000)
+            await asyncio.sleep(1.5 * options.doubt_seconds)
+            with pytest.raises(StoreError, match="is that of other logs") as caught:
+                await old.log.append(0, b"f")
+            assert caught.value.code == "store.incomplete"
+            with pytest.raises(StoreError):
+                await old.log.trim(0, 3)
+            assert data_of(await new.read(0, 0, 3)) == [b"c", b"d", b"e"]
+
+
+async def test_making_that_was_ended_in_between_is_finished_by_the_next(
+    options: JetStreamOptions,
+) -> None:
+    async with opened(pair_of(options), 4) as client:
+        identity = client.opened.identity
+    config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
+    del config["metadata"]["rillnode.made"]
+    await administer(options, "STREAM.UPDATE.t-log-0", config)
+    await administer(options, "STREAM.DELETE.t-log-2")
+    await administer(options, "STREAM.DELETE.t-log-3")
+    async with opened(pair_of(options), 9) as client:
+        assert (client.opened.identity, client.opened.shards) == (identity, 4)
+        await client.append(3, b"a")
+    config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
+    assert config["metadata"]["rillnode.made"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -217,30 +194,24 @@ def test_making_that_was_ended_in_between_is_finished_by_the_next(
         {"rillnode.identity": "x", "rillnode.shards": "2", "rillnode.format": "1"},
     ],
 )
-def test_a_stream_of_something_else_is_not_taken_for_a_log(
+async def test_a_stream_of_something_else_is_not_taken_for_a_log(
     options: JetStreamOptions, metadata: dict[str, str] | None
 ) -> None:
-    async def run() -> None:
-        config = {"name": "t-log-0", "subjects": ["x"], "metadata": metadata}
-        await administer(options, "STREAM.CREATE.t-log-0", config)
-        with pytest.raises(StoreError) as caught:
-            await open_only(options)
-        assert caught.value.code == "store.incomplete"
-
-    asyncio.run(run())
+    config = {"name": "t-log-0", "subjects": ["x"], "metadata": metadata}
+    await administer(options, "STREAM.CREATE.t-log-0", config)
+    with pytest.raises(StoreError) as caught:
+        await open_only(options)
+    assert caught.value.code == "store.incomplete"
 
 
-def test_a_log_that_was_purged_goes_on(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options)) as client:
-            sequences = await client.append(0, b"a", b"b", b"c")
-            await administer(options, "STREAM.PURGE.t-log-0")
-            assert await client.log.span(0) == Span(sequences[-1] + 1, sequences[-1])
-            assert not await client.log.read(0, 0, 1_000)
-            (sequence,) = await client.append(0, b"d")
-            assert await client.read(0, 0, 1) == [(sequence, b"d")]
-
-    asyncio.run(run())
+async def test_a_log_that_was_purged_goes_on(options: JetStreamOptions) -> None:
+    async with opened(pair_of(options)) as client:
+        sequences = await client.append(0, b"a", b"b", b"c")
+        await administer(options, "STREAM.PURGE.t-log-0")
+        assert await client.log.span(0) == Span(sequences[-1] + 1, sequences[-1])
+        assert not await client.log.read(0, 0, 1_000)
+        (sequence,) = await client.append(0, b"d")
+        assert await client.read(0, 0, 1) == [(sequence, b"d")]
 
 
 @pytest.mark.parametrize("batches", [True, False])
@@ -273,67 +244,57 @@ def test_frames_around_one_that_was_deleted_are_read(
     asyncio.run(run())
 
 
-def test_a_log_that_is_full_takes_frames_again_once_it_is_not(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options)) as client:
-            config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
-            await administer(options, "STREAM.UPDATE.t-log-0", config | {"max_bytes": 10_000})
-            sequences: list[int] = []
+async def test_a_log_that_is_full_takes_frames_again_once_it_is_not(
+    options: JetStreamOptions,
+) -> None:
+    async with opened(pair_of(options)) as client:
+        config = (await administer(options, "STREAM.INFO.t-log-0"))["config"]
+        await administer(options, "STREAM.UPDATE.t-log-0", config | {"max_bytes": 10_000})
+        sequences: list[int] = []
 
-            async def fill() -> None:
-                while True:
-                    sequences.append(await client.log.append(0, b"x" * 1_000))
+        async def fill() -> None:
+            while True:
+                sequences.append(await client.log.append(0, b"x" * 1_000))
 
-            with pytest.raises(StoreError, match="no room") as caught:
-                await fill()
-            assert (caught.value.code, caught.value.retryable) == ("store.full", True)
-            await client.append(1, b"another log")
-            # Nothing old was dropped.
-            assert await client.log.span(0) == Span(1, sequences[-1])
-            await client.log.trim(0, sequences[-1])
-            (sequence,) = await client.append(0, b"y")
-            assert sequence == sequences[-1] + 1
-
-    asyncio.run(run())
+        with pytest.raises(StoreError, match="no room") as caught:
+            await fill()
+        assert (caught.value.code, caught.value.retryable) == ("store.full", True)
+        await client.append(1, b"another log")
+        # Nothing old was dropped.
+        assert await client.log.span(0) == Span(1, sequences[-1])
+        await client.log.trim(0, sequences[-1])
+        (sequence,) = await client.append(0, b"y")
+        assert sequence == sequences[-1] + 1
 
 
 # News
 
 
-def test_news_of_strangers_do_no_harm(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with (
-            opened(pair_of(options)) as client,
-            opened(pair_of(options)) as other,
-        ):
-            stranger = Connection(options)
-            await stranger.open()
-            subject = f"t.news.{client.opened.identity.hex()}".encode()
-            for data in (b"", b"x", b"\xff" * 10, b"\0" * 1_000_000, b"\0\1" + b"\xff" * 8):
-                stranger.publish(subject, data)
-            await client.wait_heard(1, 2**64 - 1, 10.0)
-            await stranger.close()
-            # It is not passed on.
-            async with opened(pair_of(options)) as late:
-                (sequence,) = await other.append(0, b"a")
-                await late.wait_heard(0, sequence, 10.0)
-                await asyncio.sleep(1.5)
-                assert late.heard.get(1, 0) == 0
-
-    asyncio.run(run())
+async def test_news_of_strangers_do_no_harm(options: JetStreamOptions) -> None:
+    async with opened(pair_of(options)) as client, opened(pair_of(options)) as other:
+        stranger = Connection(options)
+        await stranger.open()
+        subject = f"t.news.{client.opened.identity.hex()}".encode()
+        for data in (b"", b"x", b"\xff" * 10, b"\0" * 1_000_000, b"\0\1" + b"\xff" * 8):
+            stranger.publish(subject, data)
+        await client.wait_heard(1, 2**64 - 1, 10.0)
+        await stranger.close()
+        # It is not passed on.
+        async with opened(pair_of(options)) as late:
+            (sequence,) = await other.append(0, b"a")
+            await late.wait_heard(0, sequence, 10.0)
+            await asyncio.sleep(1.5)
+            assert late.heard.get(1, 0) == 0
 
 
-def test_frames_of_which_no_news_came_are_found(options: JetStreamOptions) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options), 4) as client:
-            silent = Connection(options)
-            await silent.open()
-            subject = f"t.log.{client.opened.identity.hex()}.3".encode()
-            sequence = await silent.append(subject, b"a")
-            await silent.close()
-            await client.wait_heard(3, sequence, 15.0)
-
-    asyncio.run(run())
+async def test_frames_of_which_no_news_came_are_found(options: JetStreamOptions) -> None:
+    async with opened(pair_of(options), 4) as client:
+        silent = Connection(options)
+        await silent.open()
+        subject = f"t.log.{client.opened.identity.hex()}.3".encode()
+        sequence = await silent.append(subject, b"a")
+        await silent.close()
+        await client.wait_heard(3, sequence, 15.0)
 
 
 # Opening
@@ -357,21 +318,18 @@ def test_servers_that_do_not_sync_are_refused(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_who_is_no_server_is_told_with_its_address(nats: NatsServer) -> None:
-    async def run() -> None:
-        options = options_of(nats)
-        for servers, reason in (
-            (("nats://127.0.0.1:1",), "127.0.0.1:1: "),
-            ((nats.monitor.replace("http", "nats"),), "does not"),
-        ):
-            with pytest.raises(LogLost, match=reason):
-                await open_only(options, servers=servers)
-        with pytest.raises(StoreError, match="no URL of a NATS server") as caught:
-            await open_only(options, servers=("http://u:secret@127.0.0.1",))
-        assert caught.value.code == "store.denied"
-        assert "secret" not in str(caught.value)
-        # The next one that answers is taken.
-        async with opened(pair_of(options, servers=("nats://127.0.0.1:1", nats.url))) as client:
-            await client.append(0, b"a")
-
-    asyncio.run(run())
+async def test_who_is_no_server_is_told_with_its_address(nats: NatsServer) -> None:
+    options = options_of(nats)
+    for servers, reason in (
+        (("nats://127.0.0.1:1",), "127.0.0.1:1: "),
+        ((nats.monitor.replace("http", "nats"),), "does not"),
+    ):
+        with pytest.raises(LogLost, match=reason):
+            await open_only(options, servers=servers)
+    with pytest.raises(StoreError, match="no URL of a NATS server") as caught:
+        await open_only(options, servers=("http://u:secret@127.0.0.1",))
+    assert caught.value.code == "store.denied"
+    assert "secret" not in str(caught.value)
+    # The next one that answers is taken.
+    async with opened(pair_of(options, servers=("nats://127.0.0.1:1", nats.url))) as client:
+        await client.append(0, b"a")

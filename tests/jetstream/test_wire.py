@@ -77,31 +77,25 @@ def test_a_server_that_does_not_let_us_in_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"INFO ", INFO])
-def test_a_server_that_says_nothing_is_waited_for_only_so_long(said: bytes) -> None:
+async def test_a_server_that_says_nothing_is_waited_for_only_so_long(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         await reader.read()
 
-    async def connect() -> None:
-        async with serving(serve) as port:
-            with pytest.raises(TimeoutError):
-                await Wire(target(port, connect_seconds=0.2), ignore).connect()
-
-    asyncio.run(connect())
+    async with serving(serve) as port:
+        with pytest.raises(TimeoutError):
+            await Wire(target(port, connect_seconds=0.2), ignore).connect()
 
 
-def test_tls_is_not_begun_with_a_server_that_does_not_offer_it() -> None:
+async def test_tls_is_not_begun_with_a_server_that_does_not_offer_it() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(INFO)
         assert await reader.read() == b""
 
-    async def connect() -> None:
-        async with serving(serve) as port:
-            wire = Wire(target(port, tls=ssl.create_default_context()), ignore)
-            with pytest.raises(WireError, match="does not offer TLS"):
-                await wire.connect()
-
-    asyncio.run(connect())
+    async with serving(serve) as port:
+        wire = Wire(target(port, tls=ssl.create_default_context()), ignore)
+        with pytest.raises(WireError, match="does not offer TLS"):
+            await wire.connect()
 
 
 def test_what_comes_before_tls_is_not_believed() -> None:

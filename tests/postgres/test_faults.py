@@ -145,254 +145,210 @@ async def grown(writers: list[Writer], count: int = 50) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_no_reader_sees_a_sequence_before_those_below_it(options: PostgresOptions) -> None:
-    async def run() -> None:
-        async with writing(options) as writers, opened(client_of(options)) as reader:
-            seen = 0
-            async with asyncio.timeout(ANSWER_SECONDS):
-                while any(len(writer.stored) < 500 for writer in writers):
-                    for frame in await reader.log.read(0, seen, 100_000):
-                        seen += 1
-                        assert frame.sequence == seen
-
-    asyncio.run(run())
+async def test_no_reader_sees_a_sequence_before_those_below_it(options: PostgresOptions) -> None:
+    async with writing(options) as writers, opened(client_of(options)) as reader:
+        seen = 0
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while any(len(writer.stored) < 500 for writer in writers):
+                for frame in await reader.log.read(0, seen, 100_000):
+                    seen += 1
+                    assert frame.sequence == seen
 
 
-def test_a_server_is_killed_and_started_again(
+async def test_a_server_is_killed_and_started_again(
     server: PostgresServer, options: PostgresOptions
 ) -> None:
-    async def run() -> None:
-        async with writing(options) as writers:
-            for _ in range(4):
-                await grown(writers)
-                await asyncio.to_thread(server.kill)
-                await asyncio.sleep(0.3)
-                await asyncio.to_thread(server.start)
+    async with writing(options) as writers:
+        for _ in range(4):
             await grown(writers)
-            assert any(writer.lost for writer in writers)
+            await asyncio.to_thread(server.kill)
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(server.start)
+        await grown(writers)
+        assert any(writer.lost for writer in writers)
 
-    asyncio.run(run())
 
-
-def test_a_server_sleeps_for_longer_than_its_clients_wait(
+async def test_a_server_sleeps_for_longer_than_its_clients_wait(
     server: PostgresServer, options: PostgresOptions
 ) -> None:
-    async def run() -> None:
-        async with writing(options) as writers:
-            for _ in range(3):
-                await grown(writers)
-                with server.paused():
-                    await asyncio.sleep(2.5)
+    async with writing(options) as writers:
+        for _ in range(3):
             await grown(writers)
-            assert all(writer.lost for writer in writers)
+            with server.paused():
+                await asyncio.sleep(2.5)
+        await grown(writers)
+        assert all(writer.lost for writer in writers)
 
-    asyncio.run(run())
 
-
-def test_connections_are_ended_by_an_administrator(
+async def test_connections_are_ended_by_an_administrator(
     server: PostgresServer, options: PostgresOptions
 ) -> None:
-    async def run() -> None:
-        async with writing(options) as writers:
-            for _ in range(5):
-                await grown(writers)
-                assert await ask(server, END_CONNECTIONS)
+    async with writing(options) as writers:
+        for _ in range(5):
             await grown(writers)
+            assert await ask(server, END_CONNECTIONS)
+        await grown(writers)
 
-    asyncio.run(run())
 
-
-def test_a_wait_for_a_standby_that_is_cancelled_confirms_nothing(
+async def test_a_wait_for_a_standby_that_is_cancelled_confirms_nothing(
     server: PostgresServer, options: PostgresOptions
 ) -> None:
     cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-
-    async def run() -> None:
-        async with opened(client_of(replace(options, answer_seconds_max=30.0))) as client:
-            await ask(server, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+    async with opened(client_of(replace(options, answer_seconds_max=30.0))) as client:
+        await ask(server, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+        await ask(server, "SELECT pg_reload_conf()")
+        try:
+            # It takes a while to be in force.
+            while True:
+                append = asyncio.create_task(client.log.append(0, b"x"))
+                done, _ = await asyncio.wait([append], timeout=0.5)
+                if not done:
+                    break
+            await until(lambda: ask(server, cancel), bool)
+            with pytest.raises(LogLost):
+                await append
+        finally:
+            await ask(server, "ALTER SYSTEM RESET synchronous_standby_names")
             await ask(server, "SELECT pg_reload_conf()")
-            try:
-                # It takes a while to be in force.
-                while True:
-                    append = asyncio.create_task(client.log.append(0, b"x"))
-                    done, _ = await asyncio.wait([append], timeout=0.5)
-                    if not done:
-                        break
-                await until(lambda: ask(server, cancel), bool)
-                with pytest.raises(LogLost):
-                    await append
-            finally:
-                await ask(server, "ALTER SYSTEM RESET synchronous_standby_names")
-                await ask(server, "SELECT pg_reload_conf()")
-            await until(lambda: client.append(0, b"y"), bool)
-
-    asyncio.run(run())
+        await until(lambda: client.append(0, b"y"), bool)
 
 
-def test_a_table_that_was_dropped_is_missed(
+async def test_a_table_that_was_dropped_is_missed(
     server: PostgresServer, options: PostgresOptions
 ) -> None:
-    async def run() -> None:
-        async with opened(client_of(options)) as client:
-            await client.append(0, b"x")
-            await ask(server, f"DROP TABLE {options.schema}.frames")
-            for asked in (client.log.append(0, b"y"), client.log.read(0, 0, 1_000)):
-                with pytest.raises(StoreError) as caught:
-                    await asked
-                assert caught.value.code == "store.incomplete"
-        assert (await refusal(options)).code == "store.incomplete"
-
-    asyncio.run(run())
+    async with opened(client_of(options)) as client:
+        await client.append(0, b"x")
+        await ask(server, f"DROP TABLE {options.schema}.frames")
+        for asked in (client.log.append(0, b"y"), client.log.read(0, 0, 1_000)):
+            with pytest.raises(StoreError) as caught:
+                await asked
+            assert caught.value.code == "store.incomplete"
+    assert (await refusal(options)).code == "store.incomplete"
 
 
 @pytest.mark.parametrize(("again", "reason"), [(False, "there is no"), (True, "another one")])
-def test_a_log_that_was_dropped_is_not_made_again(
+async def test_a_log_that_was_dropped_is_not_made_again(
     server: PostgresServer, options: PostgresOptions, again: bool, reason: str
 ) -> None:
-    async def run() -> None:
-        async with opened(client_of(options)) as client:
-            await ask(server, f"DROP SCHEMA {options.schema} CASCADE")
-            if again:
-                async with opened(client_of(options)):
-                    pass
-            # Until then frames may go to another log that somebody has put there.
-            await ask(server, END_CONNECTIONS)
-            await until(said_down(client), lambda down: reason in down)
-            for asked in (client.log.append(0, b"x"), client.log.read(0, 0, 1_000)):
-                with pytest.raises(StoreError) as caught:
-                    await asked
-                assert caught.value.code == "store.incomplete"
-
-    asyncio.run(run())
+    async with opened(client_of(options)) as client:
+        await ask(server, f"DROP SCHEMA {options.schema} CASCADE")
+        if again:
+            async with opened(client_of(options)):
+                pass
+        # Until then frames may go to another log that somebody has put there.
+        await ask(server, END_CONNECTIONS)
+        await until(said_down(client), lambda down: reason in down)
+        for asked in (client.log.append(0, b"x"), client.log.read(0, 0, 1_000)):
+            with pytest.raises(StoreError) as caught:
+                await asked
+            assert caught.value.code == "store.incomplete"
 
 
-def test_some_rows_of_shards_are_missed(server: PostgresServer, options: PostgresOptions) -> None:
-    async def run() -> None:
-        async with opened(client_of(options)) as client:
-            await ask(server, f"DELETE FROM {options.schema}.shards WHERE shard = 1")
-            for asked in (client.log.append(1, b"x"), client.log.span(1), client.log.trim(1, 1)):
-                with pytest.raises(StoreError) as caught:
-                    await asked
-                assert caught.value.code == "store.incomplete"
-        assert (await refusal(options)).code == "store.incomplete"
+async def test_some_rows_of_shards_are_missed(
+    server: PostgresServer, options: PostgresOptions
+) -> None:
+    async with opened(client_of(options)) as client:
+        await ask(server, f"DELETE FROM {options.schema}.shards WHERE shard = 1")
+        for asked in (client.log.append(1, b"x"), client.log.span(1), client.log.trim(1, 1)):
+            with pytest.raises(StoreError) as caught:
+                await asked
+            assert caught.value.code == "store.incomplete"
+    assert (await refusal(options)).code == "store.incomplete"
 
-    asyncio.run(run())
 
-
-def test_a_password_is_read_from_a_file(
+async def test_a_password_is_read_from_a_file(
     server: PostgresServer, options: PostgresOptions, tmp_path: Path
 ) -> None:
     file = tmp_path / "password"
     options = replace(options, urls=(server.url,), password_file=file)
-
-    async def run() -> None:
-        assert (await refusal(options)).code == "store.denied"
-        file.write_text("another\n")
-        assert (await refusal(options)).code == "store.denied"
-        file.write_text(PASSWORD + "\n")
-        async with opened(client_of(options)) as client:
-            assert PASSWORD not in str(client.log.describe())
-            await client.append(0, b"x")
-
-    asyncio.run(run())
+    assert (await refusal(options)).code == "store.denied"
+    file.write_text("another\n")
+    assert (await refusal(options)).code == "store.denied"
+    file.write_text(PASSWORD + "\n")
+    async with opened(client_of(options)) as client:
+        assert PASSWORD not in str(client.log.describe())
+        await client.append(0, b"x")
 
 
-def test_a_user_needs_rights(server: PostgresServer, options: PostgresOptions) -> None:
-    async def run() -> None:
-        await ask(server, f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
-        url = options.urls[0].replace("//rillnode:", "//guest:")
-        guest = replace(options, urls=(url,))
-        assert (await refusal(guest)).code == "store.denied"
-        async with opened(client_of(options)):
-            pass
-        assert (await refusal(guest)).code == "store.denied"
-        await ask(server, f"GRANT USAGE ON SCHEMA {options.schema} TO guest")
-        tables = f"ALL TABLES IN SCHEMA {options.schema}"
-        await ask(server, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO guest")
-        async with opened(client_of(guest)) as client:
-            await client.append(0, b"x")
-
-    asyncio.run(run())
+async def test_a_user_needs_rights(server: PostgresServer, options: PostgresOptions) -> None:
+    await ask(server, f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
+    url = options.urls[0].replace("//rillnode:", "//guest:")
+    guest = replace(options, urls=(url,))
+    assert (await refusal(guest)).code == "store.denied"
+    async with opened(client_of(options)):
+        pass
+    assert (await refusal(guest)).code == "store.denied"
+    await ask(server, f"GRANT USAGE ON SCHEMA {options.schema} TO guest")
+    tables = f"ALL TABLES IN SCHEMA {options.schema}"
+    await ask(server, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO guest")
+    async with opened(client_of(guest)) as client:
+        await client.append(0, b"x")
 
 
-def test_the_server_that_takes_writes_is_found(options: PostgresOptions) -> None:
-    async def run() -> None:
-        nobody = "postgresql://rillnode@127.0.0.1:1/postgres"
-        async with opened(client_of(replace(options, urls=(nobody, *options.urls)))) as client:
-            await client.append(0, b"x")
-
-    asyncio.run(run())
+async def test_the_server_that_takes_writes_is_found(options: PostgresOptions) -> None:
+    nobody = "postgresql://rillnode@127.0.0.1:1/postgres"
+    async with opened(client_of(replace(options, urls=(nobody, *options.urls)))) as client:
+        await client.append(0, b"x")
 
 
 @pytest.mark.parametrize("setting", ["off", "local", "remote_write"])
-def test_a_server_that_does_not_sync_is_refused(options: PostgresOptions, setting: str) -> None:
-    async def run() -> None:
-        weak = replace(options, urls=(f"{options.urls[0]}&synchronous_commit={setting}",))
-        assert (await refusal(weak)).code == "store.unsynced"
-        async with opened(client_of(replace(weak, sync="interval"))):
-            pass
-        async with opened(client_of(options)) as client:
-            await client.append(0, b"x")
-
-    asyncio.run(run())
+async def test_a_server_that_does_not_sync_is_refused(
+    options: PostgresOptions, setting: str
+) -> None:
+    weak = replace(options, urls=(f"{options.urls[0]}&synchronous_commit={setting}",))
+    assert (await refusal(weak)).code == "store.unsynced"
+    async with opened(client_of(replace(weak, sync="interval"))):
+        pass
+    async with opened(client_of(options)) as client:
+        await client.append(0, b"x")
 
 
 @pytest.mark.parametrize("sync", ["always", "interval"])
-def test_a_server_without_fsync_is_refused(
+async def test_a_server_without_fsync_is_refused(
     server: PostgresServer,
     options: PostgresOptions,
     sync: Literal["always", "interval"],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> None:
-        await ask(server, "ALTER SYSTEM SET fsync = off")
+    await ask(server, "ALTER SYSTEM SET fsync = off")
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    try:
+        if sync == "always":
+            assert (await refusal(options)).code == "store.unsynced"
+            return
+        async with opened(client_of(replace(options, sync=sync))) as client:
+            await client.append(0, b"x")
+        assert "store_unsynced" in caplog.messages
+    finally:
+        await ask(server, "ALTER SYSTEM RESET fsync")
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
-        try:
-            if sync == "always":
-                assert (await refusal(options)).code == "store.unsynced"
-                return
-            async with opened(client_of(replace(options, sync=sync))) as client:
-                await client.append(0, b"x")
-            assert "store_unsynced" in caplog.messages
-        finally:
-            await ask(server, "ALTER SYSTEM RESET fsync")
-            await asyncio.to_thread(server.kill)
-            await asyncio.to_thread(server.start)
-
-    asyncio.run(run())
 
 
-def test_a_blob_is_put_whole_or_not_at_all(
+async def test_a_blob_is_put_whole_or_not_at_all(
     server: PostgresServer, options: PostgresOptions, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(64 * 1_048_576))
-
-    async def run() -> None:
-        async with opened(client_of(options)) as client:
-            putting = asyncio.create_task(client.blobs.put("a", source))
-            await asyncio.sleep(0.3)
-            assert not putting.done()
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(LogLost):
-                await putting
-            await asyncio.to_thread(server.start)
-        async with opened(client_of(options)) as client:
-            assert not await client.blobs.list("")
-            assert await ask(server, f"SELECT count(*) FROM {options.schema}.chunks") == [(0,)]
-
-    asyncio.run(run())
+    async with opened(client_of(options)) as client:
+        putting = asyncio.create_task(client.blobs.put("a", source))
+        await asyncio.sleep(0.3)
+        assert not putting.done()
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(LogLost):
+            await putting
+        await asyncio.to_thread(server.start)
+    async with opened(client_of(options)) as client:
+        assert not await client.blobs.list("")
+        assert await ask(server, f"SELECT count(*) FROM {options.schema}.chunks") == [(0,)]
 
 
-def test_others_may_notify_what_they_like(server: PostgresServer) -> None:
-    async def run() -> None:
-        site = PostgresSite(server)
-        async with opened(site.make()) as client, opened(site.again()) as other:
-            for payload in ("", "x", "1:", "1:2:3", "a:b"):
-                await ask(server, f"SELECT pg_notify('{site.schema}', '{payload}')")
-            (sequence,) = await client.append(1, b"x")
-            await other.wait_heard(1, sequence, 2.0)
-            assert other.heard[1] == sequence
-
-    asyncio.run(run())
+async def test_others_may_notify_what_they_like(server: PostgresServer) -> None:
+    site = PostgresSite(server)
+    async with opened(site.make()) as client, opened(site.again()) as other:
+        for payload in ("", "x", "1:", "1:2:3", "a:b"):
+            await ask(server, f"SELECT pg_notify('{site.schema}', '{payload}')")
+        (sequence,) = await client.append(1, b"x")
+        await other.wait_heard(1, sequence, 2.0)
+        assert other.heard[1] == sequence

@@ -20,7 +20,7 @@ from rillnode.node.overlay.config import (
     StreamrNetworkListener,
     TrackerTable,
 )
-from rillnode.node.simulation.clock import EPOCH_MS
+from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import Network
 from rillnode.transports.clock import SystemClock

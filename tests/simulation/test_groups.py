@@ -89,7 +89,7 @@ async def push_all(network: Network, node: str) -> None:
             await asyncio.sleep(0.2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 @pytest.mark.parametrize(
     ("shared", "kinds"),
     [

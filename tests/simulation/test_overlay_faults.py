@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     ClientsTable,
     FaultKind,
@@ -82,11 +83,18 @@ def test_a_tracker_that_starts_anew_joins_the_pieces_that_it_hears_of() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_rule_is_broken(seed: int) -> None:
-    result = Run(OVERLAY, seed).run()
+    run = Run(OVERLAY, seed)
+    result = run.run()
     assert result.violations == []
     assert result.healed_seconds is not None
     # Each follower is at a node of its own, and has what was pushed at all of them.
-    assert {len(row) for name, row in result.matrix.items() if name.startswith("p")} == {5}
+    followers = dict[str, set[str]]()
+    for who, seen in run.history.first_seen.items():
+        for push in map(run.history.pushes.get, seen):
+            if push is not None and push.producer.startswith("p"):
+                names = followers.setdefault(push.producer.partition(".")[0], set())
+                names.add(who.partition(".")[0])
+    assert {len(names) for names in followers.values()} == {5}
 
 
 @pytest.mark.long

@@ -7,8 +7,8 @@ from every_planted_bug import ALL
 from planted_bugs import Planted, requests_forgotten
 from planted_overlay import PlantedOverlay
 from rillnode.node.simulation.invariants import RULES
+from rillnode.node.simulation.results import shrink
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.shrink import shrink
 
 SEEDS_MAX = 2_000
 

@@ -28,23 +28,20 @@ def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed(
     tmp_path: Path,
 ) -> None:
     here = [Run(scenario, 5).run().trace_hash for scenario in BY_CLIENTS.values()]
-    for hash_seed in ("0", "4711"):
-        directory = tmp_path / hash_seed
-        directory.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", HASHES],
-            env={
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "TMPDIR": str(directory),
-            },
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=True,
-        )
-        assert done.stdout.split() == here
+    done = subprocess.run(
+        [sys.executable, "-c", HASHES],
+        env={
+            "PYTHONHASHSEED": "4711",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TMPDIR": str(tmp_path),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert done.stdout.split() == here
 
 
 def test_another_seed_gives_another_trace() -> None:

@@ -145,7 +145,15 @@ def run(seed: int, hosts: tuple[str, ...], *, far: bool = False) -> Caller:
         return network.run(application())
 
 
-@pytest.mark.parametrize("seed", range(6))
+QUICK_AND_LONG: Final = [
+    0,
+    1,
+    *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6)),
+]
+"""Seeds, of which the quick part has two."""
+
+
+@pytest.mark.parametrize("seed", QUICK_AND_LONG)
 def test_each_call_has_one_outcome_whatever_becomes_of_who_serves(seed: int) -> None:
     caller = run(seed, PRESSES)
     assert caller.sent > 500
@@ -155,7 +163,7 @@ def test_each_call_has_one_outcome_whatever_becomes_of_who_serves(seed: int) -> 
     assert codes["printed"] > caller.sent // 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", QUICK_AND_LONG)
 def test_no_call_has_two_outcomes_whatever_fails(seed: int) -> None:
     caller = run(seed, (*PRESSES, HUB))
     assert caller.sent > 500
@@ -164,7 +172,7 @@ def test_no_call_has_two_outcomes_whatever_fails(seed: int) -> None:
     assert sum(found == ["printed"] for found in caller.outcomes.values()) > caller.sent // 10
 
 
-@pytest.mark.parametrize("seed", [*range(6), 153])
+@pytest.mark.parametrize("seed", [*QUICK_AND_LONG, 153])
 def test_each_call_has_one_outcome_where_who_serves_is_behind_another_node(seed: int) -> None:
     caller = run(seed, (*PRESSES, FAR), far=True)
     assert caller.sent > 500

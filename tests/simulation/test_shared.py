@@ -39,9 +39,8 @@ SEEDS_MAX: Final = 20
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_rule_is_broken(seed: int) -> None:
-    assert Run(SCENARIO, seed).run().violations == []
+def test_no_rule_is_broken() -> None:
+    assert Run(SCENARIO, 0).run().violations == []
 
 
 @pytest.mark.long

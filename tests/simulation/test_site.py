@@ -15,10 +15,10 @@ from fake_client import Screen
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.cli import main
 from rillnode.node.config import parse_address
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import Scenario, parse_scenario
-from rillnode.node.simulation.serving import ServedRun, served
-from rillnode.node.simulation.watching import Watch
+from rillnode.node.simulation.site import ServedRun, Watch, served
 
 LOOPBACK = parse_address("127.0.0.1:0")
 SCENARIO = """
@@ -229,7 +229,7 @@ def test_a_watch_answers_what_was_asked_and_holds_the_speed() -> None:
         ("sim-churn", ("--http", "0.0.0.0:0"), "not of this machine"),
         ("sim-propagation", ("--http", "127.0.0.1:0"), "has none"),
         ("sim-churn", ("--http", "8090"), "host:port"),
-        ("sim-churn", ("--http", "127.0.0.1:0", "--speed", "0"), "a number above 0"),
+        ("sim-churn", ("--http", "127.0.0.1:0", "--speed", "0"), "over 0"),
     ],
 )
 def test_what_cannot_be_watched_is_a_mistake_in_the_command(

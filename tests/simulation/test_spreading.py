@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.overlay.topology import Topology
-from rillnode.node.overlay.simulation.spreading import Spreading
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.model import flood
 from rillnode.node.simulation.scenario import DiskTable, LatencyTable, Scenario
+from rillnode.node.simulation.spreading import Spreading
 
 
 def batched(names: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from fake_client import Screen
 from rillnode import Actor, Context, Message, Node, RequestError, RillnodeError, TransportError
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
-from rillnode.node.simulation.clock import EPOCH_MS
+from rillnode.node.simulated.history import EPOCH_MS
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.trials import run_once, try_out
 from rillnode.testing import InvariantBroken, Network, ScenarioBroken, check

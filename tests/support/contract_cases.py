@@ -6,11 +6,15 @@ it is looked for where nothing fails, by simulations, and by a long test under a
 """
 
 import asyncio
+import json
+import os
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from typing import Final, get_args
 
 import pytest
@@ -25,6 +29,7 @@ import contract_stopped
 from contract_load import NODE, Round
 from contract_rooms import PARTS, add_nodes
 from contract_shared import OTHER, TELL_SECONDS, add_shared_nodes
+from one_run import ONE_RUN
 from rillnode.actors.core import introduction
 from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
@@ -259,7 +264,21 @@ def with_node(
 
 @cache
 def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[str]:
-    """What a load comes to where nothing fails, or only what has to before one case."""
+    """What a load comes to where nothing fails, or only what has to before one case.
+
+    It is looked for once in a run of the tests: its processes leave for each other what they find.
+    """
+    names = [one.__qualname__ for one in load.rounds]
+    name = json.dumps([names, load.much, load.shared, traced, after])
+    file = Path(os.environ[ONE_RUN], f"reached-{sha256(name.encode()).hexdigest()}.json")
+    if not file.exists():
+        mine = file.with_suffix(f".{os.getpid()}")
+        mine.write_text(json.dumps(sorted(_look_for(load, traced=traced, after=after))))
+        mine.replace(file)
+    return frozenset(json.loads(file.read_text()))
+
+
+def _look_for(load: Load, *, traced: bool, after: str) -> set[str]:
     found: set[str] = set()
 
     def note(name: str) -> bool:
@@ -278,7 +297,7 @@ def reached(load: Load, *, traced: bool = False, after: str = "") -> frozenset[s
                 FAULTS.remove(fault)
 
     with_node(noted, load, traced=traced)
-    return frozenset(found)
+    return found
 
 
 def comes_to(load: Load, case: Case) -> bool:

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+LIMIT_SECONDS: Final = 300.0
+"""A test of the quick part that is run alone and waits longer has failed."""
 
 run_with = pytest.mark.run_with
 """Marks a test with what its runner is called with: `@run_with(quotas=[...])`."""
@@ -60,8 +63,15 @@ def run_test(item: pytest.Function) -> None:
     test: Callable[..., Any] = item.obj
     values = {name: item.funcargs[name] for name in inspect.signature(test).parameters}
     handed = {name: value for name, value in values.items() if isinstance(value, Handed)}
+
+    limit = None if item.get_closest_marker("long") else LIMIT_SECONDS
+
+    async def alone() -> None:
+        async with asyncio.timeout(limit):
+            await test(**values)
+
     if not handed:
-        asyncio.run(test(**values))
+        asyncio.run(alone())
         return
 
     async def with_values(*made: Any) -> None:

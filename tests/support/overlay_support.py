@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rillnode.node.client.client import Client
 from rillnode.node.config import Config
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
-from rillnode.node.simulation.node_configs import node_config
+from rillnode.node.simulated.nodes import node_config
 from rillnode.testing import Network
 
 TRACKER = "t"

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
+from msgspec.structs import replace as changed
 
 from planted_bugs import Patch, Planted, always
 from rillnode.actors.core.access import Access
@@ -288,12 +289,9 @@ def plain_links_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Access, "principal_of", trusting)
 
 
-_OTHERS: dict[str, int] = {
-    "producers": 1, "followers": 0, "consumers": 0, "readers": 0, "ockam_users": 0, "examiners": 0,
-}  # fmt: skip
-
-CHANNELS = ClientsTable(channel_users=3, **_OTHERS)
-TCP = ClientsTable(ockam_tcp_users=3, **_OTHERS)
+_FEW = ClientsTable(producers=1, followers=0, consumers=0, readers=0, ockam_users=0, examiners=0)
+CHANNELS = changed(_FEW, channel_users=3)
+TCP = changed(_FEW, ockam_tcp_users=3)
 FAULTS: tuple[FaultKind, ...] = ("kill", "kill_client", "clog", "corrupt_record")
 
 

@@ -10,6 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
+from rillnode.actors.log import (
+    FindStream,
+    GetRecord,
+    GetRecords,
+    HasRecords,
+    ListIndexes,
+    ListKeys,
+    ListRecords,
+    LoadIndex,
+    Locate,
+    Read,
+    ReadOperation,
+)
 from rillnode.actors.log.records import OF_LOGS, origin_of
 from rillnode.codecs.errors import StoreError
 
@@ -71,6 +84,30 @@ class Placement:
                 retryable=False,
             )
         return shards.pop() if shards else CATALOGUE
+
+    def of_read(self, operation: ReadOperation) -> int | None:
+        """The shard that answers a read; None: it is of all shards.
+
+        Raises:
+            StoreError: as of `of_values`.
+        """
+        match operation:
+            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
+                return self.of_log(log)
+            case FindStream(name=None, id=stream_id):
+                return self.of_stream_id(stream_id)
+            case FindStream(name=str() as name):
+                return self.of_stream(name)
+            case ListIndexes(stream=stream) if stream:
+                return self.of_stream(stream)
+            case LoadIndex(key=key):
+                return self.of_stream(key.stream)
+            case GetRecord(key=name) | ListRecords(prefix=name):
+                return self.of_value(name)
+            case GetRecords(keys=names) | HasRecords(keys=names):
+                return self.of_values(names)
+            case _:
+                return None
 
     def _place(self, name: str) -> str | None:
         for place_of in self._places:

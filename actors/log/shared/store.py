@@ -25,11 +25,9 @@ from rillnode.actors.log import (
     GetRecords,
     HasRecords,
     ListIndexes,
-    ListKeys,
     ListRecords,
     ListStreams,
     LoadIndex,
-    Locate,
     Lookup,
     OnHealth,
     OpenProducer,
@@ -508,18 +506,9 @@ class SharedLogStore:
 
     def _direct(self, operation: ReadOperation) -> int | None:
         """The shard whose view answers as it is; None: it takes more than that."""
-        place = self.shards.place
-        match operation:
-            case Read(log=log) | Locate(log=log) | ListKeys(log=log):
-                return place.of_log(log)
-            case FindStream(name=None, id=stream_id):
-                return place.of_stream_id(stream_id)
-            case FindStream(name=str() as name):
-                return place.of_stream(name)
-            case ListIndexes(stream=stream) if stream:
-                return place.of_stream(stream)
-            case _:
-                return None
+        if isinstance(operation, LoadIndex | GetRecord | GetRecords | HasRecords | ListRecords):
+            return None  # these are read as new as can be
+        return self.shards.place.of_read(operation)
 
     async def _read_later(self, operation: ReadOperation) -> None:
         if self.shards.placement is None:
@@ -533,7 +522,8 @@ class SharedLogStore:
             number = self._direct(operation)
             is_fresh = number is None
             if number is None:
-                number = self._shard_to_read(operation)
+                number = self.shards.place.of_read(operation)
+                assert number is not None, "what is of all shards is listed above"
             if not self._held.serves(operation, number):
                 await self._held.refuse(operation, number)
             if is_fresh:
@@ -554,20 +544,6 @@ class SharedLogStore:
             logger.exception("operation_failed")
             text = f"the node failed at an operation of its store ({error!r})"
             self.refused((operation,), StoreError("store.failed", text))
-
-    def _shard_to_read(self, operation: ReadOperation) -> int:
-        place = self.shards.place
-        match operation:
-            case LoadIndex(key=key):
-                return place.of_stream(key.stream)
-            case GetRecord(key=name):
-                return place.of_value(name)
-            case GetRecords(keys=names) | HasRecords(keys=names):
-                return place.of_values(names)
-            case ListRecords(prefix=prefix):
-                return place.of_value(prefix)
-            case _:
-                raise TypeError(f"{operation!r} is read otherwise")
 
     def answered(self, shard: int, operations: Sequence[Operation]) -> None:
         """Reads of a view are complete; called by its threads."""

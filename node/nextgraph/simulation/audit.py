@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.codecs.noise.handshake import DH_BYTES
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
-from rillnode.node.simulation.pipes import Pipe
-from rillnode.node.simulation.wire import HEAD_BYTES
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.sealing import HEAD_BYTES, Sealing
+from rillnode.node.simulated.world import Pipe
+
+NEXTGRAPH_PORT: Final = 1_440
 
 BEGINNINGS: Final = (b"GET ", b"HTTP/1.1 101 ")
 """How a side begins whose next bytes are frames."""
@@ -44,7 +45,7 @@ class NextgraphAudit:
     def __init__(self, history: History) -> None:
         self._history = history
         self._sides: dict[Pipe, _Side] = {}
-        self._ephemerals: dict[bytes, str] = {}
+        self._sealing = Sealing(history)
         self.words: list[bytes] = []
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
@@ -75,21 +76,12 @@ class NextgraphAudit:
             start += 1
         sealed = payload[start + 1 :]
         if side.frames == 1:
-            ephemeral = sealed[:DH_BYTES]
-            if ephemeral in self._ephemerals:
-                other = self._ephemerals[ephemeral]
-                self._broken("nonce-reuse", f"{pipe.source} and {other} have one ephemeral key")
-            self._ephemerals[ephemeral] = pipe.source
+            self._sealing.shown(pipe.source, sealed[:DH_BYTES])
         elif side.frames > 1 + pipe.dialling:
-            head = sealed[:HEAD_BYTES]
-            if head in side.heads:
-                self._broken("nonce-reuse", f"{pipe.source} sealed two frames alike")
-            side.heads[head] = None
+            self._sealing.sealed(pipe.source, sealed[:HEAD_BYTES], side.heads)
         if any(word in payload for word in self.words):
-            self._broken("plain-data", f"{pipe.source} sent in clear what {pipe.target} is asked")
-
-    def _broken(self, rule: str, text: str) -> None:
-        self._history.broken(rule, text)
+            text = f"{pipe.source} sent in clear what {pipe.target} is asked"
+            self._history.broken("plain-data", text)
 
 
 def _frame(data: bytes) -> tuple[bytes, int, bool] | None:

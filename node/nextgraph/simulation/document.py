@@ -22,8 +22,8 @@ from rillnode.codecs.nextgraph.overlays import (
 from rillnode.codecs.nextgraph.types import ForwardedPeer, ReadWriteAccess
 from rillnode.node.nextgraph.client.sealing import Branch, make_commit, open_event
 from rillnode.node.nextgraph.simulation.things import Things
-from rillnode.node.simulation.history import History, log_of
-from rillnode.node.simulation.world import World
+from rillnode.node.simulated.history import History, log_of
+from rillnode.node.simulated.world import World
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from rillnode.node.nextgraph.client.client import Client
 from rillnode.node.nextgraph.client.connection import refusal
 from rillnode.node.nextgraph.simulation.document import Document, encoded_blocks
 from rillnode.node.nextgraph.simulation.things import LEAF_BYTES, Held, Thing
-from rillnode.node.simulation.clients.programs import payload_of
+from rillnode.node.simulated.programs import payload_of
 
 T = TypeVar("T")
 

@@ -7,17 +7,14 @@ from msgspec.structs import replace
 
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.nextgraph.config import NextgraphListener
-from rillnode.node.nextgraph.simulation.audit import NextgraphAudit
+from rillnode.node.nextgraph.simulation.audit import NEXTGRAPH_PORT, NextgraphAudit
 from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.reading import read_documents
 from rillnode.node.nextgraph.simulation.users import NextgraphUser
-from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.casting import Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
-from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.world import Machine, World
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.part import Cast, Scenario, SimulatedPart
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine, World
 
 KIND: Final = "nextgraph_users"
 
@@ -30,7 +27,7 @@ class NextgraphPart(SimulatedPart):
     """
 
     def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        self._count = scenario.clients.nextgraph_users
+        self._count = len(scenario.clients_named(KIND))
         self._world = world
         self._history = history
         self.documents: dict[str, Document] = {}

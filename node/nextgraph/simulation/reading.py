@@ -10,11 +10,11 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.node.nextgraph.client.client import Client
 from rillnode.node.nextgraph.client.connecting import connect
+from rillnode.node.nextgraph.simulation.audit import NEXTGRAPH_PORT
 from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.following import NO_TOPIC
 from rillnode.node.nextgraph.simulation.objects import look_at
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT
-from rillnode.node.simulation.world import Machine, World
+from rillnode.node.simulated.world import Machine, World
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ async def read_documents(world: World, documents: Sequence[Document], seconds: f
 
     try:
         async with asyncio.timeout(seconds):
-            await world.watched(reader.loop.create_task(read_all()))
+            await world.on(reader, read_all())
     except TimeoutError:
         documents[0].broken("no-progress", reader.name, "documents cannot be read at the end")
 

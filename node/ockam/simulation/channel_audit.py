@@ -16,39 +16,19 @@ from rillnode.codecs.ockam.channel_cipher import Level, unwrap
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.varint import read_data
 from rillnode.node.client.messages import Keeper, Messages, OnMessage
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
-
-HEAD_BYTES: Final = 12
-"""Most messages of one direction begin with the same plain bytes (routes), so that the first sealed
-bytes of two are the same if their nonces are. By chance that happens once in 2**96."""
+from rillnode.node.simulated.programs import MARKER
+from rillnode.node.simulated.sealing import HEAD_BYTES, Sealing
 
 COPY_CHANCE: Final = 0.15
 
 
-class ChannelAudit:
+class ChannelAudit(Sealing):
     """An audit of all channels of a run."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._ephemerals: dict[bytes, str] = {}
-
-    def shown(self, who: str, message: bytes) -> None:
-        """A handshake's first message of one side begins with a key that nobody has used before."""
-        ephemeral = message[:DH_BYTES]
-        if ephemeral in self._ephemerals:
-            text = f"{who} and {self._ephemerals[ephemeral]} have the same ephemeral key"
-            self._history.broken("nonce-reuse", text)
-        self._ephemerals[ephemeral] = who
 
     def clear(self, who: str, payload: bytes) -> None:
         """Look for data in clear."""
         if MARKER in payload:
             self._history.broken("plain-data", f"{who} sends data in clear through a channel")
-
-    def reused(self, who: str, what: str) -> None:
-        """Something is there twice."""
-        self._history.broken("nonce-reuse", f"{who} has sealed two messages with the same {what}")
 
 
 class _Direction:
@@ -58,7 +38,8 @@ class _Direction:
         self._audit = audit
         self._who = who
         self._level = level
-        self._seen: dict[tuple[str, bytes], None] = {}
+        self._numbers: dict[bytes, None] = {}
+        self._heads: dict[bytes, None] = {}
 
     def message(self, payload: bytes) -> None:
         self._audit.clear(self._who, payload)
@@ -69,11 +50,8 @@ class _Direction:
         except CodecError:
             return  # nothing sealed, which the other end has to see
         size = self._level.nonce_bytes
-        found = {"number": sealed[:size], "nonce": sealed[size : size + HEAD_BYTES]}
-        for what, value in found.items():
-            if (what, value) in self._seen:
-                self._audit.reused(self._who, what)
-            self._seen[what, value] = None
+        self._audit.sealed(self._who, sealed[:size], self._numbers)
+        self._audit.sealed(self._who, sealed[size : size + HEAD_BYTES], self._heads)
 
 
 class Interceptor(Messages):
@@ -133,9 +111,10 @@ class Interceptor(Messages):
         self, route: Route, payload: bytes, *, seconds: float, **_: object
     ) -> WireMessage:
         """Send the handshake's first message, and take the second."""
-        self._audit.shown(self._name, self._handshake(payload))
+        self._audit.shown(self._name, self._handshake(payload)[:DH_BYTES])
         answer = await self._messages.ask(route, payload, seconds=seconds)
-        self._audit.shown(f"the node of {self._name}", self._handshake(answer.payload))
+        begin = self._handshake(answer.payload)[:DH_BYTES]
+        self._audit.shown(f"the node of {self._name}", begin)
         return answer
 
     def _handshake(self, payload: bytes) -> bytes:

@@ -16,12 +16,14 @@ from rillnode.node.client.messages import Messages
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.ockam.simulation.channel_audit import ChannelAudit, Interceptor
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
-from rillnode.node.simulation.clients.programs import AGAIN_SECONDS, CALL_SECONDS, Share, payload_of
-from rillnode.node.simulation.history import History, log_of
-from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.history import History, log_of
+from rillnode.node.simulated.programs import AGAIN_SECONDS, CALL_SECONDS, Share, payload_of
+from rillnode.node.simulated.world import Machine
 
 LEVELS: Final[tuple[ChannelLevel, ...]] = get_args(ChannelLevel)
+CHANNEL_IDLE_SECONDS: Final = 30.0
+"""After which, or up to twice as long, an idle secure channel ends."""
+
 LISTENERS: Final = ("SC_listener", "api")
 
 PLAIN_CHANCE: Final = 0.5

@@ -8,27 +8,25 @@ from rillnode.actors.core.access import Verb
 from rillnode.node.config import Config, GrantTable
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
-from rillnode.node.ockam.simulation.channel_users import ChannelUser
+from rillnode.node.ockam.simulation.channel_users import CHANNEL_IDLE_SECONDS, ChannelUser
+from rillnode.node.ockam.simulation.tcp import OCKAM_PORT
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.ockam.simulation.users import OckamUser
-from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.casting import PREFIXES, Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.node_configs import CHANNEL_IDLE_SECONDS, OCKAM_PORT
-from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.world import Machine, World, channel_key_of
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.part import Cast, Scenario, SimulatedPart
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine, World
 
 
 class OckamPart(SimulatedPart):
     """One run's."""
 
     def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        clients = scenario.clients
-        self._plain, self._channels = bool(clients.ockam_tcp_users), bool(clients.channel_users)
+        users = scenario.clients_named("channel_users")
+        self._plain, self._channels = bool(scenario.clients_named("ockam_tcp_users")), bool(users)
         self._audit = ChannelAudit(history)
-        users = [f"{PREFIXES['channel_users']}{one}" for one in range(clients.channel_users)]
-        self._keys = tuple(channel_key_of(world.network, user).public_hex for user in users)
+        self._keys = tuple(world.channel_key_of(user).public_hex for user in users)
+        world.network.unproven_ports.add(OCKAM_PORT)
 
     def configured(self, config: Config) -> Config:
         """A configuration with an `ockam` listener or secure channels, where clients need them."""

@@ -16,10 +16,11 @@ from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import decode_message, encode_message
 from rillnode.node.client.session import Connect
 from rillnode.node.ockam.simulation.cbor import decode_cbor, encode_cbor
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.network import Host
-from rillnode.node.simulation.node_configs import OCKAM_PORT
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.world import NodeMachine
 from rillnode.transports.links import LinkEvents
+
+OCKAM_PORT: Final = 4_000
 
 LENGTH_BYTES: Final[dict[Dialect, int]] = {"u16": 2, "2024": 4}
 GREETING: Final = b"\x01"
@@ -48,7 +49,7 @@ class OckamTcpLink(asyncio.Protocol):
         events: of the session.
         dialect: what this node speaks.
         random: what is chance in how it speaks.
-        host: of the node that listens.
+        machine: of the node that listens.
         name: of the client.
         history: takes what must not come.
 
@@ -63,14 +64,14 @@ class OckamTcpLink(asyncio.Protocol):
         events: LinkEvents,
         dialect: Dialect,
         random: Random,
-        host: Host,
+        machine: NodeMachine,
         name: str,
         history: History,
     ) -> None:
         self._events = events
         self._dialect: Dialect = dialect
         self._random = random
-        self._host = host
+        self._machine = machine
         self._name = name
         self._history = history
         self._process, self._began_at, self._failed = 0, 0.0, 0
@@ -94,7 +95,7 @@ class OckamTcpLink(asyncio.Protocol):
         largest = U16_MESSAGE_BYTES_MAX if self._dialect == "u16" else U32_MESSAGE_BYTES_MAX
         return LinkInfo(
             principal="anonymous",
-            remote=self._host.name,
+            remote=self._machine.name,
             transport="ockam",
             dialled=True,
             message_bytes_max=largest,
@@ -141,8 +142,8 @@ class OckamTcpLink(asyncio.Protocol):
         """Greet, where the dialect does, and open."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._process, self._began_at = self._host.lives, self._history.now()
-        self._failed = self._history.failed[self._host.name]
+        self._process, self._began_at = self._machine.lives, self._history.now()
+        self._failed = self._history.failed[self._machine.name]
         if self._patient:
             transport.write(GREETING)
             return
@@ -185,8 +186,8 @@ class OckamTcpLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the session, or who connects; a node that fails at nothing ends no link."""
         soon = self._history.now() - self._began_at < SOON_SECONDS
-        same = self._host.runs and self._host.lives == self._process
-        same = same and self._history.failed[self._host.name] == self._failed
+        same = self._machine.runs and self._machine.lives == self._process
+        same = same and self._history.failed[self._machine.name] == self._failed
         if not self._reason and same and (self._answered or soon):
             self._wrong("has ended a link")
         reason = self._reason or f"the connection broke: {exc}"
@@ -227,7 +228,7 @@ class OckamTcpLink(asyncio.Protocol):
 
     def _wrong(self, what: str) -> None:
         """Close, as the node does what it must not: nothing harms plain links."""
-        self._history.broken("link-broken", f"{self._host.name} {what} ({self._name})")
+        self._history.broken("link-broken", f"{self._machine.name} {what} ({self._name})")
         self.close(what)
 
     def _checked(self, frame: bytes) -> bytes:

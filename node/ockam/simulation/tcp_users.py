@@ -15,8 +15,8 @@ from rillnode.node.client.messages import Messages
 from rillnode.node.client.session import Connect
 from rillnode.node.ockam.simulation.tcp import OckamTcpLink, tcp_connect
 from rillnode.node.ockam.simulation.users import OckamUser
-from rillnode.node.simulation.clients.programs import CALL_SECONDS, Share
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.programs import CALL_SECONDS, Share
+from rillnode.node.simulated.world import Machine
 from rillnode.transports.links import LinkEvents
 
 DIALECTS: Final[tuple[Dialect, ...]] = ("u16", "2024")
@@ -53,8 +53,8 @@ class OckamTcpUser(OckamUser):
         return tcp_connect(self._make_link, self.node)
 
     def _make_link(self, events: LinkEvents) -> OckamTcpLink:
-        host, history = self.share.world.nodes[self.node].host, self.share.history
-        return OckamTcpLink(events, self.dialect, self.links, host, self.name, history)
+        machine, history = self.share.world.nodes[self.node], self.share.history
+        return OckamTcpLink(events, self.dialect, self.links, machine, self.name, history)
 
     async def _use(self, client: Client) -> None:
         await self._echo(client)

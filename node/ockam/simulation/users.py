@@ -27,7 +27,9 @@ from rillnode.codecs.routing.stream import (
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import Log, Push
+from rillnode.node.simulated.nodes import CLOSED_STREAM, READ_ONLY_STREAM
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     CALL_SECONDS,
     Program,
@@ -35,9 +37,7 @@ from rillnode.node.simulation.clients.programs import (
     check_pulled,
     payload_of,
 )
-from rillnode.node.simulation.history import Log, Push
-from rillnode.node.simulation.node_configs import CLOSED_STREAM, READ_ONLY_STREAM
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.world import Machine
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ spreads, and at last that all logs hold the same entries, each once.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -16,12 +16,11 @@ from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.overlay.overlay import Overlay
-from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.clients.programs import payload_of
-from rillnode.node.simulation.history import History, Log, Push, log_of
-from rillnode.node.simulation.node_configs import SHARED_STREAM, examined_config
-from rillnode.node.simulation.scenario import TRACKER, Scenario
-from rillnode.node.simulation.world import NodeMachine, World
+from rillnode.node.simulated.history import History, Log, LogContents, Push, log_of
+from rillnode.node.simulated.nodes import SHARED_STREAM, TRACKER
+from rillnode.node.simulated.part import Scenario, SimulatedPart
+from rillnode.node.simulated.programs import payload_of
+from rillnode.node.simulated.world import Machine, NodeMachine, World
 from rillnode.node.streamr.simulation.messages import PUBLISHER
 
 SPREAD_SECONDS: Final = 30.0
@@ -33,8 +32,6 @@ PAGE_ENTRIES: Final = 10_000
 PROBE: Final = "probe"
 PROBE_BYTES: Final = 64
 
-LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
-
 
 class SharedStream(SimulatedPart):
     """The nodes of an overlay and their one stream."""
@@ -44,28 +41,25 @@ class SharedStream(SimulatedPart):
         self._world = world
         self._history = history
         self._nodes: list[NodeMachine] = []
+        self._names: dict[str, str] = {}
         self._had: dict[Log, Counter[bytes]] = {}
 
-    def add_nodes(self) -> None:
+    def add_nodes(self, configure: Callable[[str], Config]) -> None:
         """Add the nodes, and the tracker behind them."""
         scenario, world = self._scenario, self._world
-        table = TrackerTable(enabled=True, degree=scenario.degree)
-        config = examined_config(TRACKER).having(table)
-        tracker = world.add_node(TRACKER, scenario.nodes, config)
+        shared = StreamTable(name=SHARED_STREAM, partitions=scenario.partitions)
         for number in range(scenario.nodes):
-            config = self._config(f"n{number}", number < scenario.storage_nodes)
-            self._nodes.append(world.add_node(f"n{number}", number, world.peer(config, TRACKER)))
-        # The tracker's place in all lists is behind the nodes.
-        for machines in (world.nodes, world.machines):
-            del machines[TRACKER]
-            machines[TRACKER] = tracker
-
-    def _config(self, name: str, storage: bool) -> Config:
-        config = examined_config(name)
-        shared = StreamTable(name=SHARED_STREAM, partitions=self._scenario.partitions)
-        return replace(config, streams=(*config.streams, shared)).having(
-            OverlayTable(streams=(SHARED_STREAM,), trackers=(TRACKER,), storage=storage)
-        )
+            config, storage = configure(f"n{number}"), number < scenario.storage_nodes
+            config = replace(config, streams=(*config.streams, shared)).having(
+                OverlayTable(streams=(SHARED_STREAM,), trackers=(TRACKER,), storage=storage)
+            )
+            machine = world.add_node(f"n{number}", number, config)
+            self._nodes.append(machine)
+            self._names[machine.identity.public_hex] = machine.name
+        table = TrackerTable(enabled=True, degree=scenario.degree)
+        world.add_node(TRACKER, scenario.nodes, configure(TRACKER).having(table))
+        for machine in self._nodes:
+            machine.config = world.peer(machine.config, TRACKER)
 
     # Progress --------------------------------------------------------------------------------
 
@@ -140,12 +134,12 @@ class SharedStream(SimulatedPart):
         return found
 
     def _graph(self, partition: int) -> dict[str, list[str]]:
-        names = {machine.identity.public_hex: machine.name for machine in self._nodes}
-        key = stream_key(SHARED_STREAM, partition)
-        return {
-            machine.name: [names[one] for one in _overlay(machine)["neighbours"].get(key, ())]
-            for machine in self._there
-        }
+        return {machine.name: self.neighbours(machine, partition) for machine in self._there}
+
+    def neighbours(self, machine: NodeMachine, partition: int) -> list[str]:
+        """The neighbours that a node has now in a partition of the stream, by their names."""
+        found = _overlay(machine)["neighbours"].get(stream_key(SHARED_STREAM, partition), ())
+        return [self._names[one] for one in found]
 
     @property
     def _there(self) -> list[NodeMachine]:
@@ -173,7 +167,7 @@ class SharedStream(SimulatedPart):
         for number, machine in enumerate(self._nodes):
             partition = number % self._scenario.partitions
             copies_max = self._copies_max(partition)
-            before = self._copies()
+            before = self.copies()
             payload = payload_of(PROBE, number, PROBE_BYTES)
             await self._world.on(machine, self._push(machine, payload, number, partition))
             lacking = await self._spread(payload, partition)
@@ -181,7 +175,7 @@ class SharedStream(SimulatedPart):
                 text = f"{PROBE} {number} of {machine.name} is not at {', '.join(lacking)}"
                 self._history.broken("overlay-spread", f"{text} after {SPREAD_SECONDS:.0f} s")
             await asyncio.sleep(CALM_SECONDS)  # the slowest copies are on their way still
-            copies = self._copies() - before
+            copies = self.copies() - before
             if copies > copies_max:
                 text = (
                     f"{copies} copies of {PROBE} {number} of {machine.name}: {copies_max} are due"
@@ -195,7 +189,7 @@ class SharedStream(SimulatedPart):
         stream = await machine.node.stream(SHARED_STREAM)
         history.confirmed([payload], [await stream.push(payload, partition=part)])
 
-    async def push_aside(self, away: NodeMachine) -> None:
+    async def push_aside(self, away: Machine) -> None:
         """Push an entry while a node is away."""
         number = len(self._nodes)
         machine = next(one for one in self._nodes if one is not away)
@@ -204,9 +198,9 @@ class SharedStream(SimulatedPart):
 
     async def _spread(self, payload: bytes, partition: int) -> list[str]:
         """Wait until an entry is everywhere; the nodes that it does not reach."""
-        deadline = self._world.scheduler.now + SPREAD_SECONDS
+        deadline = self._world.now + SPREAD_SECONDS
         left = list(self._nodes)
-        while left and self._world.scheduler.now < deadline:
+        while left and self._world.now < deadline:
             machine = left[-1]
             await self._world.on(machine, self._read_on(machine))
             if payload in self._had[log_of(machine.name), partition]:
@@ -215,7 +209,8 @@ class SharedStream(SimulatedPart):
                 await asyncio.sleep(LOOK_SECONDS)
         return [machine.name for machine in reversed(left)]
 
-    def _copies(self) -> int:
+    def copies(self) -> int:
+        """How many entries nodes have handed on so far."""
         return sum(_overlay(machine)["counters"].get("copies", 0) for machine in self._nodes)
 
     def _copies_max(self, partition: int) -> int:
@@ -289,7 +284,10 @@ def _piece(graph: Mapping[str, Sequence[str]], start: str) -> set[str]:
 
 
 def _overlay(machine: NodeMachine) -> dict[str, Any]:
-    status: dict[str, Any] = machine.node.status()["overlay"]
+    # Of the whole status, which is asked of every node a few times, most would be for nothing.
+    overlay = machine.node.observed.plug_in(Overlay)
+    assert overlay is not None
+    status: dict[str, Any] = overlay.status()["overlay"]
     return status
 
 

@@ -1,7 +1,9 @@
 """Members of a group: they share a stream, and what one has saved comes to no other."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.codecs.entries import Entry
@@ -9,8 +11,9 @@ from rillnode.codecs.errors import RequestError
 from rillnode.node.client.client import Client
 from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import Program
-from rillnode.node.simulation.history import Log
+from rillnode.node.simulated.history import Log
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine
 
 GROUP: Final = "members"
 BATCH: Final = 4
@@ -23,11 +26,55 @@ SESSION_SECONDS: Final = 12.0
 """How long a member is one, at most; then it leaves, and comes again."""
 
 
+@dataclass
+class Group:
+    """The groups: one of each stream.
+
+    Attributes:
+        given: which entries a member had.
+        saved: what was confirmed as saved.
+        holders: who has a partition, as it was told last, and since when.
+        begun: the first entry that it has got of it.
+    """
+
+    given: dict[Log, set[int]] = field(default_factory=dict[Log, set[int]])
+    saved: Counter[Log] = field(default_factory=Counter[Log])
+    holders: dict[Log, tuple[str, float]] = field(default_factory=dict[Log, tuple[str, float]])
+    begun: dict[Log, int] = field(default_factory=dict[Log, int])
+
+    def assign(self, log: Log, who: str, now: float) -> None:
+        """A member is told that it has a partition."""
+        self.holders[log] = who, now
+        self.begun.pop(log, None)
+
+    def give(self, log: Log, index: int, who: str) -> None:
+        """A member gets an entry."""
+        self.given.setdefault(log, set()).add(index)
+        if self.holders[log][0] == who:
+            self.begun.setdefault(log, index)
+
+    def is_late(self, log: Log, index: int, who: str, begun_at: float) -> bool:
+        """Whether a position that was saved goes over what another member has begun with by then.
+
+        What was saved already may be saved again by anybody: it changes nothing.
+        """
+        holder, since = self.holders[log]
+        return holder != who and since < begun_at and self.begun.get(log, index) < index
+
+    def missing(self, log: Log, end: int) -> list[int]:
+        """Entries before an index that no member had."""
+        return sorted(set(range(end)) - self.given.get(log, set()))
+
+
 class Member(Program):
     """Consumes what the group gives it of its node's stream, and acknowledges it a little later."""
 
     only_log = True
-    _rests = False
+
+    def __init__(self, share: Share, machine: Machine, node: str, group: Group) -> None:
+        super().__init__(share, machine, node)
+        self._group = group
+        self._rests = False
 
     def rest(self) -> None:
         """Stay a member once this session is over: nothing comes."""
@@ -52,7 +99,7 @@ class Member(Program):
             return
         for partition in range(self.share.partitions):
             log = self.log_name, partition
-            missing = history.group.missing(log, history.confirmed_end(log))
+            missing = self._group.missing(log, history.confirmed_end(log))
             if missing:
                 yield f"{len(missing)} entries of partition {partition} came to no member"
 
@@ -61,7 +108,7 @@ class Member(Program):
         history = self.share.history
         for partition in range(self.share.partitions):
             log = self.log_name, partition
-            before = history.group.saved[log]
+            before = self._group.saved[log]
             saved = await client.get_index(GROUP, self.stream_name, partition=partition) or 0
             history.note(self.name, "the group's", f"{partition} {saved}")
             if self.log_name in history.lost:
@@ -69,7 +116,7 @@ class Member(Program):
             if saved < before and not history.shared:
                 text = f"{GROUP} of {log[0]}/{partition}: {before} was saved, then {saved}"
                 history.broken("saved-index-lost", text)
-            if missing := history.group.missing(log, saved):
+            if missing := self._group.missing(log, saved):
                 text = f"{GROUP} of {log[0]}/{partition} is at {saved}, and nobody got {missing}"
                 history.broken("member-skipped", text)
 
@@ -78,7 +125,7 @@ class Member(Program):
 
         def got(partitions: Sequence[int]) -> None:
             for partition in partitions:
-                history.group.assign((self.log_name, partition), self.life, history.now())
+                self._group.assign((self.log_name, partition), self.life, history.now())
 
         def lost(partitions: Sequence[int]) -> None:
             for partition in partitions:
@@ -108,12 +155,12 @@ class Member(Program):
     def _see(self, entry: Entry) -> None:
         """Note an entry, which nobody has saved to be processed."""
         history, log = self.share.history, (self.log_name, entry.partition)
-        saved = history.group.saved[log]
+        saved = self._group.saved[log]
         if entry.index < saved and self.log_name not in history.lost:
             text = f"{self.name} gets {log[0]}/{log[1]} {entry.index}, and {saved} was saved"
             history.broken("member-again", text)
         history.saw(self.name, log, [(entry.index, bytes(entry.data))])
-        history.group.give(log, entry.index, self.life)
+        self._group.give(log, entry.index, self.life)
 
     async def _save(self, consumer: Consumer[Entry], behind: dict[Log, int]) -> None:
         """Save, and note what is durable by then; who has lost a partition saves nothing of it."""
@@ -126,9 +173,9 @@ class Member(Program):
         for log, index in before.items():
             if behind.get(log) != index or self.log_name in history.lost:
                 continue  # it is another's by now, and this member knows
-            if index > history.group.saved[log] and history.group.is_late(
+            if index > self._group.saved[log] and self._group.is_late(
                 log, index, self.life, begun_at
             ):
                 text = f"{self.life} saves {index} of {log[0]}/{log[1]}, which another has"
                 history.broken("late-save", text)
-            history.group.saved[log] = max(index, history.group.saved[log])
+            self._group.saved[log] = max(index, self._group.saved[log])

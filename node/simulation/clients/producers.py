@@ -10,17 +10,17 @@ from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
 from rillnode.node.client.client import Client
 from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import Push
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     Program,
     Share,
-    is_keyed,
     payload_of,
     payloads_of,
 )
-from rillnode.node.simulation.history import Push
+from rillnode.node.simulated.world import Machine
+from rillnode.node.simulation.clients.workers import is_keyed
 from rillnode.node.simulation.scenario import ClientsTable
-from rillnode.node.simulation.world import Machine
 
 KEYS: Final = 3
 """How many there are, where entries have keys."""

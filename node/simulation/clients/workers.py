@@ -1,7 +1,9 @@
 """Workers of a queue: each job is answered by one of them, and what was done is not done again."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -11,8 +13,12 @@ from rillnode.codecs.errors import JobLate
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.work import Job, QueueInfo
-from rillnode.node.simulation.clients.programs import Program, Share, is_keyed
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.history import Log
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine
+
+KEYED_PART: Final = 0.5
+"""How many runs have queues that keep the order of keys."""
 
 QUEUE: Final = "workers"
 VISIBLE_SECONDS: Final = 4.0
@@ -31,6 +37,89 @@ REJECTED_PART: Final = 0.05
 """How many jobs are not answered, are given back, and are rejected."""
 
 
+def is_keyed(share: Share) -> bool:
+    """Whether entries of this run have keys, whose order workers keep."""
+    return share.world.network.random("workers keep the order of keys").random() < KEYED_PART
+
+
+@dataclass
+class Jobs:
+    """The queues: one of each stream.
+
+    Attributes:
+        given: which entries a worker had at all.
+        rejecting: which of them somebody has tried to reject.
+    """
+
+    given: dict[Log, set[int]] = field(default_factory=dict[Log, set[int]])
+    rejecting: dict[Log, set[int]] = field(default_factory=dict[Log, set[int]])
+
+    def __post_init__(self) -> None:
+        self._settled: dict[Log, dict[int, tuple[str, str]]] = {}
+        self._got: dict[tuple[Log, bytes], list[tuple[float, int]]] = {}
+
+    def give(self, log: Log, index: int, key: bytes | None, now: float) -> None:
+        """A worker has an entry."""
+        self.given.setdefault(log, set()).add(index)
+        if key is not None:
+            self._got.setdefault((log, key), []).append((now, index))
+
+    def settle(
+        self, who: str, word: str, log: Log, index: int, key: bytes | None, said_at: float
+    ) -> Iterator[tuple[str, str]]:
+        """A worker's last word on an entry was confirmed; what is wrong with that: rule and text.
+
+        Args:
+            who: the worker.
+            word: what it said.
+            log: the entry's.
+            index: its place there.
+            key: its key, where the order of keys is kept.
+            said_at: when it said so: it had the entry then.
+        """
+        settled = self._settled.setdefault(log, {})
+        before = settled.get(index)
+        if before is not None:
+            yield "job-again", f"{' '.join(before)}, then {who} {word}: {log[0]}/{log[1]} {index}"
+        settled[index] = who, word
+        if key is not None:
+            for at, later in self._got[log, key]:
+                if later > index and at < said_at:
+                    text = f"{later} was given at {at:.3f}, when {index} was not settled"
+                    yield "key-order", f"{log[0]}/{log[1]}: {text}"
+
+    def compare(
+        self, ends: Mapping[Log, int], letters: Sequence[DeadLetter], reason: str
+    ) -> Iterator[tuple[str, str]]:
+        """Nothing is open: see what has become of all entries; rules and texts.
+
+        Args:
+            ends: of the logs of one stream.
+            letters: all that became of what was rejected.
+            reason: that they must have.
+        """
+        dead = Counter((one.partition, one.index) for one in letters)
+        if any(count > 1 for count in dead.values()):
+            yield "dead-letter", f"some are there twice: {dead.most_common(3)}"
+        if wrong := [one for one in letters if one.reason != reason]:
+            yield "dead-letter", f"nobody has said so: {wrong[0]}"
+        for log, end in ends.items():
+            if missing := set(range(end)) - self.given.get(log, set()):
+                yield "job-lost", f"nobody was given {sorted(missing)} of {log[0]}/{log[1]}"
+            rejected = {
+                index
+                for index, (_, word) in self._settled.get(log, {}).items()
+                if word == "rejected" and index < end
+            }
+            here = {index for partition, index in dead if partition == log[1]}
+            if lost := rejected - here:
+                yield "dead-letter", f"{sorted(lost)} of {log[0]}/{log[1]} were rejected, and lack"
+            done = self._settled.get(log, {}).keys() - rejected
+            if wrong_ones := here & done | here - self.rejecting.get(log, set()):
+                text = f"{sorted(wrong_ones)} of {log[0]}/{log[1]} were not rejected"
+                yield "dead-letter", text
+
+
 class Worker(Program):
     """Works on the queue of its node's stream: says `done`, `retry`, `reject`, or nothing at all.
 
@@ -39,8 +128,9 @@ class Worker(Program):
 
     only_log = True
 
-    def __init__(self, share: Share, machine: Machine, node: str) -> None:
+    def __init__(self, share: Share, machine: Machine, node: str, jobs: Jobs) -> None:
         super().__init__(share, machine, node)
+        self._jobs = jobs
         self._empty_at = -inf
         self._left = 0
 
@@ -66,7 +156,7 @@ class Worker(Program):
                 history, log = self.share.history, (self.log_name, job.partition)
                 history.saw(self.name, log, [(job.index, job.data)])
                 key = job.key if is_keyed(self.share) else None
-                history.jobs.give(log, job.index, key, history.now())
+                self._jobs.give(log, job.index, key, history.now())
                 await self._answer(job)
 
     def missing(self, healed_at: float) -> Iterator[str]:
@@ -87,7 +177,7 @@ class Worker(Program):
                 await job.retry(0.1)
                 return
             if chance < SILENT_PART + AGAIN_PART + REJECTED_PART:
-                history.jobs.rejecting.setdefault(log, set()).add(job.index)
+                self._jobs.rejecting.setdefault(log, set()).add(job.index)
                 await job.reject(REASON)
                 word = "rejected"
             else:
@@ -100,7 +190,7 @@ class Worker(Program):
         if self.log_name in history.lost:
             return
         key = job.key if is_keyed(self.share) else None
-        for broken in history.jobs.settle(self.name, word, log, job.index, key, said_at):
+        for broken in self._jobs.settle(self.name, word, log, job.index, key, said_at):
             history.broken(*broken)
 
     async def _look(self, client: Client, stream: Stream) -> None:
@@ -124,5 +214,5 @@ class Worker(Program):
         if info.dead:
             dead = await client.stream(f"{info.stream}{DEAD_SUFFIX}")
             letters = [DeadLetter.of(entry) for entry in await dead.pull(0, LETTERS_MAX)]
-        for broken in history.jobs.compare(ends, letters, REASON):
+        for broken in self._jobs.compare(ends, letters, REASON):
             history.broken(*broken)

@@ -21,11 +21,12 @@ from rillnode.codecs.streamr.control_messages import (
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
-from rillnode.node.simulation.history import History, log_of
-from rillnode.node.simulation.node_configs import CLOSED_STREAM, MADE_PREFIX, STREAMR_PORT
+from rillnode.node.simulated.history import History, log_of
+from rillnode.node.simulated.nodes import CLOSED_STREAM
 from rillnode.node.streamr.client import Client as Streamr
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.wire import Wire, open_wire
+from rillnode.node.streamr.simulation.messages import MADE_PREFIX, STREAMR_PORT
 
 ANSWER_SECONDS: Final = 5.0
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rillnode.codecs.streamr.stream_message import StreamMessage
-from rillnode.node.simulation.history import Log, seconds_of
+from rillnode.node.simulated.history import Log, seconds_of
 from rillnode.node.streamr.client import From, Last, Message, Range, Resend
 from rillnode.node.streamr.simulation.messages import (
     Place,

@@ -8,22 +8,24 @@ as messages of the node, which tell the index and hold the bytes in base64.
 import base64
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rillnode.actors.streamr.stored import NODE_CHAIN
 from rillnode.codecs.streamr.message import STORED_VERSION, encode_message
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
-from rillnode.node.simulation.history import History, Log, Push
-from rillnode.node.simulation.node_configs import STREAMR_PORT
-from rillnode.node.simulation.pipes import Pipe
+from rillnode.node.simulated.history import History, Log, LogContents, Push
+from rillnode.node.simulated.world import Pipe
 
 PUBLISHER: Final = "streamr"
 """Begins the names under which its clients push: each of their messages is sent once, unless they
 say otherwise, however often they connect."""
 
-LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
+STREAMR_PORT: Final = 8_890
+
+MADE_PREFIX: Final = "made-"
+"""Begins the names of streams that its clients make."""
 
 
 class Place(NamedTuple):

@@ -6,16 +6,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from rillnode.node.config import Config, GrantTable
-from rillnode.node.plugin import SimulatedPart
-from rillnode.node.simulation.casting import Cast
-from rillnode.node.simulation.clients.programs import Program, Share
-from rillnode.node.simulation.history import History
-from rillnode.node.simulation.invariants import LogContents
-from rillnode.node.simulation.node_configs import MADE_PREFIX, STREAMR_PORT
-from rillnode.node.simulation.scenario import Scenario
-from rillnode.node.simulation.world import Machine, World
+from rillnode.node.simulated.history import History, LogContents
+from rillnode.node.simulated.part import Cast, Scenario, SimulatedPart
+from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.world import Machine, World
 from rillnode.node.streamr.config import StreamrListener
-from rillnode.node.streamr.simulation.messages import StreamrMessages
+from rillnode.node.streamr.simulation.messages import MADE_PREFIX, STREAMR_PORT, StreamrMessages
 from rillnode.node.streamr.simulation.users import StreamrUser
 
 KIND: Final = "streamr_users"
@@ -25,7 +21,7 @@ class StreamrPart(SimulatedPart):
     """One run's."""
 
     def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        self._count = scenario.clients.streamr_users
+        self._count = len(scenario.clients_named(KIND))
         messages = self._messages = StreamrMessages(history)
         world.network.on_harmed.append(messages.harmed_on)
         history.excuses.append(messages.is_altered)

@@ -16,20 +16,19 @@ from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulation.clients.programs import (
+from rillnode.node.simulated.history import Log, Push
+from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
     MARKER,
     Program,
     Share,
     check_pulled,
 )
-from rillnode.node.simulation.history import Log, Push
-from rillnode.node.simulation.node_configs import STREAMR_PORT
-from rillnode.node.simulation.world import Machine
+from rillnode.node.simulated.world import Machine
 from rillnode.node.streamr.client import Client as Streamr, From, Last, Range, Resend, connect
 from rillnode.node.streamr.simulation.deeds import StreamrDeeds
 from rillnode.node.streamr.simulation.following import Following, check_resent
-from rillnode.node.streamr.simulation.messages import StreamrMessages, text_of
+from rillnode.node.streamr.simulation.messages import STREAMR_PORT, StreamrMessages, text_of
 
 EARLY_SECONDS: Final = (0.3, 1.0)
 LATE_SECONDS: Final = (1.0, 3.0)
@@ -112,7 +111,7 @@ class StreamrUser(Program):
         """
         deeds = StreamrDeeds(streamr, self._key, self.node, self.life, self.share.history)
         while True:
-            early = self.machine.loop.time() < self.share.seconds
+            early = self.share.history.now() < self.share.seconds
             pause = EARLY_SECONDS if early else LATE_SECONDS
             if self._stored_at > self.share.seconds:
                 pause = AT_LAST_SECONDS
@@ -132,8 +131,8 @@ class StreamrUser(Program):
             yield "nothing that it has published is known to be stored"
         if self._resent_at < healed_at:
             yield "nothing is resent"
-        world, wrong = self.share.world, self.share.history.clocks_wrong
-        since_ms = self.machine.clock.now_ms() - (world.scheduler.now - healed_at) * 1_000
+        now, wrong = self.share.history.now(), self.share.history.clocks_wrong
+        since_ms = self.machine.clock.now_ms() - (now - healed_at) * 1_000
         for partition in range(self.share.partitions):
             following = self._following.get(partition)
             if following is None:
@@ -151,7 +150,7 @@ class StreamrUser(Program):
     async def _publish(self, streamr: Streamr) -> bool:
         """Publish some messages to each partition; whether they are all known to be stored."""
         history, sent = self.share.history, Sent()
-        together = TOGETHER_MAX if self.machine.loop.time() < self.share.seconds else 1
+        together = TOGETHER_MAX if self.share.history.now() < self.share.seconds else 1
         for partition in range(self.share.partitions):
             for _ in range(self.random.randrange(1, together + 1)):
                 sent.append(await self._send(streamr, partition))

@@ -36,6 +36,7 @@ from rillnode.node.http import requests
 
 site = handed_by(served, of=gateway_config)
 
+
 LINES = "application/x-ndjson"
 CLOUD = {
     "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/sensors", "ce-type": "reading",
@@ -359,7 +360,7 @@ def test_what_is_wrong_has_a_status_a_code_and_a_sentence(tmp_path: Path) -> Non
     served(config, make, test)
 
 
-def test_who_may_do_nothing_cannot_tell_what_there_is(tmp_path: Path) -> None:
+async def test_who_may_do_nothing_cannot_tell_what_there_is(site: Site) -> None:
     def named(name: str) -> list[Ask]:
         return [
             call("GET", f"/streams/{name}"),
@@ -372,27 +373,22 @@ def test_who_may_do_nothing_cannot_tell_what_there_is(tmp_path: Path) -> None:
             ),
         ]  # fmt: skip
 
-    async def test(site: Site) -> None:
-        await site.writer.push_texts("there", ["x"])
-        for key in (NOBODY, None):
-            caller = site.caller(key)
-            for there, none in zip(named("there"), named("none"), strict=True):
-                one, other = await there(caller), await none(caller)
-                assert one.refusal == other.refusal == (404, "stream.unknown")
-                texts = [str(found.body).replace("there", "none") for found in (one, other)]
-                assert texts[0] == texts[1]
-        refused = await site.reader.push("there")
-        assert refused.refusal == (403, "gateway.right")
-        assert "apikey:reader may not push" in refused.body["text"]
-        for wrong in ("Bearer x", "Basic x", "Bearer", "", WRITER):
-            answer = await site.http.get(
-                f"{site.base}/streams/there", headers={"Authorization": wrong}
-            )
-            assert answer.status == 401
-            assert answer.headers["WWW-Authenticate"] == "Bearer"
-            assert (await answer.json(content_type=None))["code"] == "gateway.key"
-
-    served(gateway_config(tmp_path), test)
+    await site.writer.push_texts("there", ["x"])
+    for key in (NOBODY, None):
+        caller = site.caller(key)
+        for there, none in zip(named("there"), named("none"), strict=True):
+            one, other = await there(caller), await none(caller)
+            assert one.refusal == other.refusal == (404, "stream.unknown")
+            texts = [str(found.body).replace("there", "none") for found in (one, other)]
+            assert texts[0] == texts[1]
+    refused = await site.reader.push("there")
+    assert refused.refusal == (403, "gateway.right")
+    assert "apikey:reader may not push" in refused.body["text"]
+    for wrong in ("Bearer x", "Basic x", "Bearer", "", WRITER):
+        answer = await site.http.get(f"{site.base}/streams/there", headers={"Authorization": wrong})
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert (await answer.json(content_type=None))["code"] == "gateway.key"
 
 
 def test_anybody_may_do_what_anybody_is_granted(tmp_path: Path) -> None:

@@ -9,14 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from coroutines import handed_by
-from gateway_support import (
-    KEYS,
-    Caller,
-    Site,
-    gateway_config,
-    grant,
-    served,
-)
+from gateway_support import KEYS, Caller, Site, gateway_config, grant, served
 from rillnode.node.gateway import tails
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.plugin import Gateway

@@ -1,6 +1,5 @@
 """Tests that changes of a stream at one node hold at the others at once."""
 
-import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -18,7 +17,7 @@ from streamr_rest_support import Server, streamr_config
 pytestmark = [needs_nats, pytest.mark.usefixtures("impatient")]
 
 
-def test_permissions_limits_and_removals_hold_at_every_node(
+async def test_permissions_limits_and_removals_hold_at_every_node(
     nats: NatsServer, tmp_path: Path
 ) -> None:
     async def allowed(node: Node) -> bool:
@@ -76,13 +75,10 @@ def test_permissions_limits_and_removals_hold_at_every_node(
 
         await eventually(trimmed)
 
-    async def main() -> None:
-        async with (
-            Node(on_jetstream(streamr_config(tmp_path / "a"), nats)) as a,
-            Node(on_jetstream(streamr_config(tmp_path / "b"), nats)) as b,
-            aiohttp.ClientSession() as http,
-        ):
-            await run(a, b, http)
-            await limit(a, b)
-
-    asyncio.run(main())
+    async with (
+        Node(on_jetstream(streamr_config(tmp_path / "a"), nats)) as a,
+        Node(on_jetstream(streamr_config(tmp_path / "b"), nats)) as b,
+        aiohttp.ClientSession() as http,
+    ):
+        await run(a, b, http)
+        await limit(a, b)

@@ -58,23 +58,20 @@ async def started(config: Config) -> None:
         pass
 
 
-def test_a_node_with_credentials_has_its_streams_there(site: Site, tmp_path: Path) -> None:
+async def test_a_node_with_credentials_has_its_streams_there(site: Site, tmp_path: Path) -> None:
     def config(directory: Path) -> Config:
         return config_of(site, directory, site.account.credentials(directory.with_suffix(".creds")))
 
-    async def run() -> None:
-        async with Node(config(tmp_path / "a")) as node, await connect_to(node) as client:
-            assert await (await client.stream("s")).push(b"0") == 0
-            # The server is lost, and its node shows the credentials again.
-            await asyncio.to_thread(site.server.kill)
-            await asyncio.to_thread(site.server.start)
-            assert await (await client.stream("s")).push(b"1") == 1
-        # Another user of the same account.
-        async with Node(config(tmp_path / "b")) as node, await connect_to(node) as client:
-            entries = await (await client.stream("s")).pull(0)
-            assert [entry.data for entry in entries] == [b"0", b"1"]
-
-    asyncio.run(run())
+    async with Node(config(tmp_path / "a")) as node, await connect_to(node) as client:
+        assert await (await client.stream("s")).push(b"0") == 0
+        # The server is lost, and its node shows the credentials again.
+        await asyncio.to_thread(site.server.kill)
+        await asyncio.to_thread(site.server.start)
+        assert await (await client.stream("s")).push(b"1") == 1
+    # Another user of the same account.
+    async with Node(config(tmp_path / "b")) as node, await connect_to(node) as client:
+        entries = await (await client.stream("s")).pull(0)
+        assert [entry.data for entry in entries] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("wrong", ["none", "stranger", "expired"])

@@ -144,7 +144,7 @@ async def frozen(node: NodeProcess) -> None:
         pytest.param(stopped, marks=pytest.mark.long),
     ],
 )
-def test_nodes_come_and_go_and_the_others_do_not_wait_for_them(
+async def test_nodes_come_and_go_and_the_others_do_not_wait_for_them(
     nodes: list[NodeProcess], fault: Fault
 ) -> None:
     async def run(stack: AsyncExitStack) -> None:
@@ -194,8 +194,5 @@ def test_nodes_come_and_go_and_the_others_do_not_wait_for_them(
             for one in producers:
                 one.check(partition, log, whole=fault is frozen or one is not producers[1])
 
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            await run(stack)
-
-    asyncio.run(main())
+    async with AsyncExitStack() as stack:
+        await run(stack)

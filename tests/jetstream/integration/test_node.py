@@ -49,10 +49,7 @@ async def consumed(client: Client, count: int, name: str = "s") -> list[bytes]:
     stream = await client.stream(name)
     found: list[bytes] = []
     # Closed here: else the position is saved some time after this returns.
-    async with (
-        asyncio.timeout(ANSWER_SECONDS),
-        stream.consumer("c1") as entries,
-    ):
+    async with asyncio.timeout(ANSWER_SECONDS), stream.consumer("c1") as entries:
         async for entry in entries:
             found.append(entry.data)
             if len(found) == count:

@@ -10,11 +10,7 @@ import pytest
 from link_support import CLIENT, NODE, Recorder, until
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.framing import LinkCodec
-from rillnode.codecs.limits import (
-    FRAME_BYTES_MAX,
-    U16_MESSAGE_BYTES_MAX,
-    U32_MESSAGE_BYTES_MAX,
-)
+from rillnode.codecs.limits import FRAME_BYTES_MAX, U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
 from rillnode.transports.clock import SystemClock

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from coroutines import handed_by, run_with
 from link_support import until
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
@@ -42,6 +43,10 @@ def with_client(directory: Path, talk: Talk, *grants: GrantTable) -> None:
     asyncio.run(run())
 
 
+node = handed_by(with_client)
+client = handed_by(with_client, 1)
+
+
 async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:
     """Consume so many entries and process them all."""
     taken: list[Entry] = []
@@ -62,375 +67,308 @@ def data_of(entries: list[Entry]) -> list[bytes]:
     return [entry.data for entry in entries]
 
 
-def test_push_gives_the_index_and_pull_the_bytes(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
-        entries = await stream.pull(1, 10)
-        assert [(entry.index, entry.data) for entry in entries] == [(1, b"1"), (2, b"2")]
-        assert entries[0].received_at > 1_700_000_000_000
-        assert await stream.pull(3, 10) == []
-        assert data_of(await stream.pull(0, 2)) == [b"0", b"1"]
-
-    with_client(tmp_path, talk)
+async def test_push_gives_the_index_and_pull_the_bytes(client: Client) -> None:
+    stream = await client.stream("s")
+    assert [await stream.push(b"%d" % number) for number in range(3)] == [0, 1, 2]
+    entries = await stream.pull(1, 10)
+    assert [(entry.index, entry.data) for entry in entries] == [(1, b"1"), (2, b"2")]
+    assert entries[0].received_at > 1_700_000_000_000
+    assert await stream.pull(3, 10) == []
+    assert data_of(await stream.pull(0, 2)) == [b"0", b"1"]
 
 
-def test_what_is_pushed_in_one_turn_keeps_its_order(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        items = [b"%d" % number for number in range(10_000)]
-        futures = [stream.push_nowait(item) for item in items]
-        assert await asyncio.gather(*futures) == list(range(10_000))
-        assert data_of(await stream.pull(0, 20_000)) == items
-
-    with_client(tmp_path, talk)
+async def test_what_is_pushed_in_one_turn_keeps_its_order(client: Client) -> None:
+    stream = await client.stream("s")
+    items = [b"%d" % number for number in range(10_000)]
+    futures = [stream.push_nowait(item) for item in items]
+    assert await asyncio.gather(*futures) == list(range(10_000))
+    assert data_of(await stream.pull(0, 20_000)) == items
 
 
-def test_what_is_no_bytes_is_refused_at_once_and_costs_nothing_else(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        streams = [await client.stream(name) for name in ("a", "b")]
-        futures = [streams[0].push_nowait(b"first")]
-        with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
-            streams[0].push_nowait("text")  # type: ignore[arg-type]
-        with pytest.raises(TypeError):
-            await streams[0].push_many([b"fine", "text"])  # type: ignore[list-item]
-        futures += [stream.push_nowait(b"bytes") for stream in streams]
-        async with asyncio.timeout(30.0):
-            assert await asyncio.gather(*futures) == [0, 1, 0]
-
-    with_client(tmp_path, talk)
+async def test_what_is_no_bytes_is_refused_at_once_and_costs_nothing_else(client: Client) -> None:
+    streams = [await client.stream(name) for name in ("a", "b")]
+    futures = [streams[0].push_nowait(b"first")]
+    with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
+        streams[0].push_nowait("text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await streams[0].push_many([b"fine", "text"])  # type: ignore[list-item]
+    futures += [stream.push_nowait(b"bytes") for stream in streams]
+    async with asyncio.timeout(30.0):
+        assert await asyncio.gather(*futures) == [0, 1, 0]
 
 
-def test_what_is_changed_after_the_push_is_stored_as_it_was(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        buffer = bytearray(b"before")
-        future = stream.push_nowait(buffer)
-        buffer[:] = b"behind"
-        await future
-        assert data_of(await stream.pull(0, 1)) == [b"before"]
-
-    with_client(tmp_path, talk)
+async def test_what_is_changed_after_the_push_is_stored_as_it_was(client: Client) -> None:
+    stream = await client.stream("s")
+    buffer = bytearray(b"before")
+    future = stream.push_nowait(buffer)
+    buffer[:] = b"behind"
+    await future
+    assert data_of(await stream.pull(0, 1)) == [b"before"]
 
 
-def test_push_many_splits_into_blocks_and_returns_the_end(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        items = [bytes([number % 251]) * (number * 97 % 5_000) for number in range(9_000)]
-        assert await stream.push_many(iter(items)) == 9_000
-        assert await stream.push_many([]) == 0
-        assert data_of(await stream.pull(0, 9_000)) == items
-
-    with_client(tmp_path, talk)
+async def test_push_many_splits_into_blocks_and_returns_the_end(client: Client) -> None:
+    stream = await client.stream("s")
+    items = [bytes([number % 251]) * (number * 97 % 5_000) for number in range(9_000)]
+    assert await stream.push_many(iter(items)) == 9_000
+    assert await stream.push_many([]) == 0
+    assert data_of(await stream.pull(0, 9_000)) == items
 
 
-def test_largest_entry_travels_and_a_larger_one_is_refused(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        data = bytes(ENTRY_BYTES_MAX)
-        assert await stream.push(data) == 0
-        assert data_of(await stream.pull()) == [data]
-        with pytest.raises(RequestError) as caught:
-            await stream.push(bytes(ENTRY_BYTES_MAX + 1))
-        assert caught.value.code == "entries.size"
-        assert await stream.push(b"after") == 1
-        with pytest.raises(RequestError) as caught:
-            await stream.push_many([bytes(ENTRY_BYTES_MAX + 1), b"behind"])
-        assert caught.value.code == "entries.size"
-        assert await stream.push(b"at last") == 2
-
-    with_client(tmp_path, talk)
+async def test_largest_entry_travels_and_a_larger_one_is_refused(client: Client) -> None:
+    stream = await client.stream("s")
+    data = bytes(ENTRY_BYTES_MAX)
+    assert await stream.push(data) == 0
+    assert data_of(await stream.pull()) == [data]
+    with pytest.raises(RequestError) as caught:
+        await stream.push(bytes(ENTRY_BYTES_MAX + 1))
+    assert caught.value.code == "entries.size"
+    assert await stream.push(b"after") == 1
+    with pytest.raises(RequestError) as caught:
+        await stream.push_many([bytes(ENTRY_BYTES_MAX + 1), b"behind"])
+    assert caught.value.code == "entries.size"
+    assert await stream.push(b"at last") == 2
 
 
-def test_partitions_are_separate_logs(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=3)
-        for partition in range(3):
-            assert await stream.push(b"p%d" % partition, partition=partition) == 0
-        assert data_of(await stream.pull(partition=2)) == [b"p2"]
-        with pytest.raises(RequestError) as caught:
-            await stream.push(b"x", partition=3)
-        assert caught.value.code == "stream.partition"
-        assert (await client.stream("s")).partitions == 3
-        assert (await client.stream("s", partitions=5)).partitions == 5
-
-    with_client(tmp_path, talk)
+async def test_partitions_are_separate_logs(client: Client) -> None:
+    stream = await client.stream("s", partitions=3)
+    for partition in range(3):
+        assert await stream.push(b"p%d" % partition, partition=partition) == 0
+    assert data_of(await stream.pull(partition=2)) == [b"p2"]
+    with pytest.raises(RequestError) as caught:
+        await stream.push(b"x", partition=3)
+    assert caught.value.code == "stream.partition"
+    assert (await client.stream("s")).partitions == 3
+    assert (await client.stream("s", partitions=5)).partitions == 5
 
 
-def test_consume_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many(b"%d" % number for number in range(100))
-        assert data_of(await take(stream, "c", 40)) == [b"%d" % n for n in range(40)]
-        assert await client.get_index("c", "s") == 40
-        async with await connect_to(node) as other:
-            again = await take(await other.stream("s"), "c", 59)
-            assert data_of(again) == [b"%d" % n for n in range(40, 99)]
-            assert data_of(await take(await other.stream("s"), "d", 1)) == [b"0"]
-
-    with_client(tmp_path, talk)
+async def test_consume_goes_on_where_it_stopped(node: Node, client: Client) -> None:
+    stream = await client.stream("s")
+    await stream.push_many(b"%d" % number for number in range(100))
+    assert data_of(await take(stream, "c", 40)) == [b"%d" % n for n in range(40)]
+    assert await client.get_index("c", "s") == 40
+    async with await connect_to(node) as other:
+        again = await take(await other.stream("s"), "c", 59)
+        assert data_of(again) == [b"%d" % n for n in range(40, 99)]
+        assert data_of(await take(await other.stream("s"), "d", 1)) == [b"0"]
 
 
-def test_an_entry_counts_as_processed_when_the_next_is_asked_for(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many([b"a", b"b"])
-        async with stream.consumer("c") as entries:
-            assert (await anext(entries)).data == b"a"
-        assert await client.get_index("c", "s") is None
-        async with stream.consumer("c") as entries:
-            await anext(entries)
-            await anext(entries)
-        assert await client.get_index("c", "s") == 1
-
-    with_client(tmp_path, talk)
+async def test_an_entry_counts_as_processed_when_the_next_is_asked_for(client: Client) -> None:
+    stream = await client.stream("s")
+    await stream.push_many([b"a", b"b"])
+    async with stream.consumer("c") as entries:
+        assert (await anext(entries)).data == b"a"
+    assert await client.get_index("c", "s") is None
+    async with stream.consumer("c") as entries:
+        await anext(entries)
+        await anext(entries)
+    assert await client.get_index("c", "s") == 1
 
 
-def test_consume_follows_all_partitions(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=4)
-        for number in range(40):
-            await stream.push(b"%d" % number, partition=number % 4)
-        entries = await take(stream, "c", 39)
-        for partition in range(4):
-            own = [entry for entry in entries if entry.partition == partition]
-            assert [entry.index for entry in own] == list(range(len(own)))
-
-    with_client(tmp_path, talk)
+async def test_consume_follows_all_partitions(client: Client) -> None:
+    stream = await client.stream("s", partitions=4)
+    for number in range(40):
+        await stream.push(b"%d" % number, partition=number % 4)
+    entries = await take(stream, "c", 39)
+    for partition in range(4):
+        own = [entry for entry in entries if entry.partition == partition]
+        assert [entry.index for entry in own] == list(range(len(own)))
 
 
-def test_tail_gets_what_comes_from_now_on(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many([b"old"] * 10)
-        async with aclosing(stream.tail()) as entries:
-            first = asyncio.ensure_future(anext(entries))
-            await until(lambda: subscriptions(node.observed) == 1)
-            for number in range(5):
-                await stream.push(b"new %d" % number)
-            assert (await first).data == b"new 0"
-            assert [(await anext(entries)).data for _ in range(4)] == [
-                b"new %d" % number for number in range(1, 5)
-            ]
-
-    with_client(tmp_path, talk)
+async def test_tail_gets_what_comes_from_now_on(node: Node, client: Client) -> None:
+    stream = await client.stream("s")
+    await stream.push_many([b"old"] * 10)
+    async with aclosing(stream.tail()) as entries:
+        first = asyncio.ensure_future(anext(entries))
+        await until(lambda: subscriptions(node.observed) == 1)
+        for number in range(5):
+            await stream.push(b"new %d" % number)
+        assert (await first).data == b"new 0"
+        assert [(await anext(entries)).data for _ in range(4)] == [
+            b"new %d" % number for number in range(1, 5)
+        ]
 
 
-def test_no_gap_and_no_repeat_between_old_and_new_entries(tmp_path: Path) -> None:
+async def test_no_gap_and_no_repeat_between_old_and_new_entries(node: Node, client: Client) -> None:
     """A subscriber that starts in the middle of heavy pushing sees every index once, in order."""
+    stream = await client.stream("s")
 
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
+    async def push() -> None:
+        for start in range(0, 20_000, 500):
+            await stream.push_many(b"%d" % n for n in range(start, start + 500))
 
-        async def push() -> None:
-            for start in range(0, 20_000, 500):
-                await stream.push_many(b"%d" % n for n in range(start, start + 500))
+    async with await connect_to(node) as reader:
+        pushing = asyncio.ensure_future(push())
+        follower = await reader.stream("s")
+        seen: list[int] = []
+        async with aclosing(follower.batches(start="start")) as batches:
+            async for batch in batches:
+                seen += [entry.index for entry in batch]
+                assert data_of(batch) == [b"%d" % entry.index for entry in batch]
+                if len(seen) >= 20_000:
+                    break
+        await pushing
+    assert seen == list(range(20_000))
 
-        async with await connect_to(node) as reader:
-            pushing = asyncio.ensure_future(push())
-            follower = await reader.stream("s")
+
+async def test_a_subscription_that_has_brought_nothing_ends_with_its_reader(
+    node: Node, client: Client
+) -> None:
+    stream = await client.stream("s")
+    async with aclosing(stream.tail(start="start")) as entries:
+        waiting = asyncio.ensure_future(anext(entries))
+        await until(lambda: subscriptions(node.observed) == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    await until(lambda: subscriptions(node.observed) == 0)
+
+
+async def test_a_slow_reader_holds_its_window_and_nobody_else(client: Client) -> None:
+    stream = await client.stream("s")
+    async with aclosing(stream.tail(start="start")) as entries:
+        await stream.push(b"first")
+        await anext(entries)
+        # Ten times the subscription's credit goes by unread.
+        for _number in range(40):
+            await stream.push_many([bytes(1_000)] * 1_000)
+        indexes = [(await anext(entries)).index for _number in range(40_000)]
+        assert indexes == list(range(1, 40_001))
+
+
+async def test_unconfirmed_pushes_are_sent_again_over_a_new_link(tmp_path: Path) -> None:
+    config = at_own_ports(node_config(tmp_path))
+    node = Node(config)
+    await node.start()
+    client = await connect_to(node)
+    stream = await client.stream("s")
+    await stream.push(b"before")
+    await node.stop()
+    pending = asyncio.ensure_future(stream.push(b"meanwhile"))
+    await asyncio.sleep(0.2)
+    assert not pending.done()
+    async with Node(config):
+        assert await asyncio.wait_for(pending, 60.0) == 1
+        assert data_of(await stream.pull()) == [b"before", b"meanwhile"]
+        await client.close()
+
+
+async def test_subscription_goes_on_over_a_new_link_without_gap_or_repeat(
+    node: Node, client: Client
+) -> None:
+    stream = await client.stream("s")
+    await stream.push_many(b"%d" % n for n in range(10))
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        follower = await connect_to(node, through=proxy.address)
+        async with follower, aclosing((await follower.stream("s")).tail(start="start")) as entries:
             seen: list[int] = []
-            async with aclosing(follower.batches(start="start")) as batches:
-                async for batch in batches:
-                    seen += [entry.index for entry in batch]
-                    assert data_of(batch) == [b"%d" % entry.index for entry in batch]
-                    if len(seen) >= 20_000:
-                        break
-            await pushing
-        assert seen == list(range(20_000))
-
-    with_client(tmp_path, talk)
+            for end in (10, 20, 30):
+                seen += [(await anext(entries)).index for _ in range(end - 10, end)]
+                proxy.cut()
+                await stream.push_many(b"%d" % n for n in range(end, end + 10))
+            seen += [(await anext(entries)).index for _ in range(10)]
+    assert seen == list(range(40))
 
 
-def test_a_subscription_that_has_brought_nothing_ends_with_its_reader(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        async with aclosing(stream.tail(start="start")) as entries:
-            waiting = asyncio.ensure_future(anext(entries))
-            await until(lambda: subscriptions(node.observed) == 1)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-        await until(lambda: subscriptions(node.observed) == 0)
-
-    with_client(tmp_path, talk)
-
-
-def test_a_slow_reader_holds_its_window_and_nobody_else(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        async with aclosing(stream.tail(start="start")) as entries:
-            await stream.push(b"first")
-            await anext(entries)
-            # Ten times the subscription's credit goes by unread.
-            for _number in range(40):
-                await stream.push_many([bytes(1_000)] * 1_000)
-            indexes = [(await anext(entries)).index for _number in range(40_000)]
-            assert indexes == list(range(1, 40_001))
-
-    with_client(tmp_path, talk)
-
-
-def test_unconfirmed_pushes_are_sent_again_over_a_new_link(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = at_own_ports(node_config(tmp_path))
-        node = Node(config)
-        await node.start()
-        client = await connect_to(node)
-        stream = await client.stream("s")
-        await stream.push(b"before")
-        await node.stop()
-        pending = asyncio.ensure_future(stream.push(b"meanwhile"))
-        await asyncio.sleep(0.2)
-        assert not pending.done()
-        async with Node(config):
-            assert await asyncio.wait_for(pending, 60.0) == 1
-            assert data_of(await stream.pull()) == [b"before", b"meanwhile"]
-            await client.close()
-
-    asyncio.run(run())
-
-
-def test_subscription_goes_on_over_a_new_link_without_gap_or_repeat(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many(b"%d" % n for n in range(10))
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            follower = await connect_to(node, through=proxy.address)
-            async with (
-                follower,
-                aclosing((await follower.stream("s")).tail(start="start")) as entries,
-            ):
-                seen: list[int] = []
-                for end in (10, 20, 30):
-                    seen += [(await anext(entries)).index for _ in range(end - 10, end)]
-                    proxy.cut()
-                    await stream.push_many(b"%d" % n for n in range(end, end + 10))
-                seen += [(await anext(entries)).index for _ in range(10)]
-        assert seen == list(range(40))
-
-    with_client(tmp_path, talk)
-
-
-def test_pushing_goes_on_over_links_that_are_cut_again_and_again(tmp_path: Path) -> None:
+async def test_pushing_goes_on_over_links_that_are_cut_again_and_again(
+    node: Node, client: Client
+) -> None:
     """Every push is confirmed; what was sent twice is stored once, nothing is missing."""
-
-    async def talk(node: Node, client: Client) -> None:
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            pusher = await connect_to(node, through=proxy.address)
-            stream = await pusher.stream("s")
-            futures: list[asyncio.Future[int]] = []
-            for number in range(5_000):
-                futures.append(stream.push_nowait(b"%d" % number))
-                if number % 100 == 0:
-                    await asyncio.sleep(0)
-                if number % 1_000 == 500:
-                    proxy.cut()
-            confirmed = await asyncio.wait_for(asyncio.gather(*futures), 30)
-            await pusher.close()
-        stored = await (await client.stream("s")).pull(0, 100_000)
-        assert data_of(stored) == [b"%d" % number for number in range(5_000)]
-        assert confirmed == list(range(5_000))
-
-    with_client(tmp_path, talk)
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        pusher = await connect_to(node, through=proxy.address)
+        stream = await pusher.stream("s")
+        futures: list[asyncio.Future[int]] = []
+        for number in range(5_000):
+            futures.append(stream.push_nowait(b"%d" % number))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+            if number % 1_000 == 500:
+                proxy.cut()
+        confirmed = await asyncio.wait_for(asyncio.gather(*futures), 30)
+        await pusher.close()
+    stored = await (await client.stream("s")).pull(0, 100_000)
+    assert data_of(stored) == [b"%d" % number for number in range(5_000)]
+    assert confirmed == list(range(5_000))
 
 
-def test_pushes_to_many_streams_keep_each_ones_order_over_cut_links(tmp_path: Path) -> None:
+async def test_pushes_to_many_streams_keep_each_ones_order_over_cut_links(
+    node: Node, client: Client
+) -> None:
     """Some go together and some alone, as it comes; whichever way, nothing overtakes."""
-
-    async def talk(node: Node, client: Client) -> None:
-        chance, names = Random(4), [f"s{number}" for number in range(40)]
-        pushed: dict[str, list[asyncio.Future[int]]] = {name: [] for name in names}
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            pusher = await connect_to(node, through=proxy.address)
-            streams = await pusher.open_streams(names)
-            for turn in range(400):
-                for stream in chance.sample(streams, chance.choice((1, 2, 3, 20, 40))):
-                    futures = pushed[stream.name]
-                    futures.append(stream.push_nowait(b"%d" % len(futures)))
-                await asyncio.sleep(0 if turn % 4 else 0.002)
-                if turn % 100 == 50:
-                    proxy.cut()
-            async with asyncio.timeout(60):
-                confirmed = {name: await asyncio.gather(*pushed[name]) for name in names}
-            await pusher.close()
-        for stream in await client.open_streams(names):
-            count = len(pushed[stream.name])
-            assert data_of(await stream.pull(0, 100_000)) == [b"%d" % n for n in range(count)]
-            assert confirmed[stream.name] == list(range(count))
-
-    with_client(tmp_path, talk)
+    chance, names = Random(4), [f"s{number}" for number in range(40)]
+    pushed: dict[str, list[asyncio.Future[int]]] = {name: [] for name in names}
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        pusher = await connect_to(node, through=proxy.address)
+        streams = await pusher.open_streams(names)
+        for turn in range(400):
+            for stream in chance.sample(streams, chance.choice((1, 2, 3, 20, 40))):
+                futures = pushed[stream.name]
+                futures.append(stream.push_nowait(b"%d" % len(futures)))
+            await asyncio.sleep(0 if turn % 4 else 0.002)
+            if turn % 100 == 50:
+                proxy.cut()
+        async with asyncio.timeout(60):
+            confirmed = {name: await asyncio.gather(*pushed[name]) for name in names}
+        await pusher.close()
+    for stream in await client.open_streams(names):
+        count = len(pushed[stream.name])
+        assert data_of(await stream.pull(0, 100_000)) == [b"%d" % n for n in range(count)]
+        assert confirmed[stream.name] == list(range(count))
 
 
-def test_many_streams_are_opened_at_once(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        names = [f"s{number}" for number in range(2 * OPENS_MAX + 1)]
-        streams = await client.open_streams([*names, "s0"], partitions=2)
-        assert [stream.name for stream in streams] == [*names, "s0"]
-        assert streams[-1] is streams[0]
-        assert {stream.partitions for stream in streams} == {2}
-        assert await asyncio.gather(*(stream.push(b"x", partition=1) for stream in streams)) == [
-            0
-        ] * len(names) + [1]
-        assert await client.open_streams([]) == []
-        with pytest.raises(RequestError) as caught:
-            await client.open_streams(["new", "x" * 513])
-        assert caught.value.code == "stream.invalid"
-        assert (await client.describe("new")).name == "new"
-
-    with_client(tmp_path, talk)
+async def test_many_streams_are_opened_at_once(client: Client) -> None:
+    names = [f"s{number}" for number in range(2 * OPENS_MAX + 1)]
+    streams = await client.open_streams([*names, "s0"], partitions=2)
+    assert [stream.name for stream in streams] == [*names, "s0"]
+    assert streams[-1] is streams[0]
+    assert {stream.partitions for stream in streams} == {2}
+    assert await asyncio.gather(*(stream.push(b"x", partition=1) for stream in streams)) == [
+        0
+    ] * len(names) + [1]
+    assert await client.open_streams([]) == []
+    with pytest.raises(RequestError) as caught:
+        await client.open_streams(["new", "x" * 513])
+    assert caught.value.code == "stream.invalid"
+    assert (await client.describe("new")).name == "new"
 
 
-def test_saved_index_is_durable_when_answered_and_never_moves_back(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        assert await client.get_index("c", "s") is None
-        assert await client.set_index("c", "s", 7) == 7
-        assert await client.set_index("c", "s", 3) == 7
-        assert await client.set_index("c", "s", 1, partition=2) == 1
-        rows = [(saved.stream, saved.partition, saved.index) for saved in await client.indexes()]
-        assert rows == [("s", 0, 7), ("s", 2, 1)]
-
-    with_client(tmp_path, talk)
+async def test_saved_index_is_durable_when_answered_and_never_moves_back(client: Client) -> None:
+    assert await client.get_index("c", "s") is None
+    assert await client.set_index("c", "s", 7) == 7
+    assert await client.set_index("c", "s", 3) == 7
+    assert await client.set_index("c", "s", 1, partition=2) == 1
+    rows = [(saved.stream, saved.partition, saved.index) for saved in await client.indexes()]
+    assert rows == [("s", 0, 7), ("s", 2, 1)]
 
 
-def test_streams_are_listed_described_and_trimmed(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        for name in ("b", "a1", "a2"):
-            await (await client.stream(name)).push_many([b"x"] * 10)
-        assert [info.name for info in await client.streams()] == ["a1", "a2", "b"]
-        assert [info.name for info in await client.streams("a")] == ["a1", "a2"]
-        info = await client.describe("b")
-        assert info.partitions[0].next_index == 10
-        assert info.owner == f"noise:{CLIENT.public_hex}"
-        assert await client.trim("b", before=4) == 4
-        stream = await client.stream("b")
-        assert [entry.index for entry in await stream.pull(0, 100)] == list(range(4, 10))
-        with pytest.raises(RequestError) as caught:
-            await client.describe("missing")
-        assert caught.value.code == "stream.unknown"
-
-    with_client(tmp_path, talk)
+async def test_streams_are_listed_described_and_trimmed(client: Client) -> None:
+    for name in ("b", "a1", "a2"):
+        await (await client.stream(name)).push_many([b"x"] * 10)
+    assert [info.name for info in await client.streams()] == ["a1", "a2", "b"]
+    assert [info.name for info in await client.streams("a")] == ["a1", "a2"]
+    info = await client.describe("b")
+    assert info.partitions[0].next_index == 10
+    assert info.owner == f"noise:{CLIENT.public_hex}"
+    assert await client.trim("b", before=4) == 4
+    stream = await client.stream("b")
+    assert [entry.index for entry in await stream.pull(0, 100)] == list(range(4, 10))
+    with pytest.raises(RequestError) as caught:
+        await client.describe("missing")
+    assert caught.value.code == "stream.unknown"
 
 
-def test_a_made_up_name_is_a_stream_like_any(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream()
-        assert stream.name.startswith("generated_")
-        assert await stream.push(b"x") == 0
-
-    with_client(tmp_path, talk)
+async def test_a_made_up_name_is_a_stream_like_any(client: Client) -> None:
+    stream = await client.stream()
+    assert stream.name.startswith("generated_")
+    assert await stream.push(b"x") == 0
 
 
-def test_names_may_hold_any_characters(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        for name in ("a b;c=>d#e", "größe/ß", "0x1f/app:news?", "\x00\n", "x" * 512):
-            stream = await client.stream(name, partitions=2)
-            assert await stream.push(name.encode(), partition=1) == 0
-            assert data_of(await stream.pull(partition=1)) == [name.encode()]
-        with pytest.raises(RequestError) as caught:
-            await client.stream("x" * 513)
-        assert caught.value.code == "stream.invalid"
-
-    with_client(tmp_path, talk)
+async def test_names_may_hold_any_characters(client: Client) -> None:
+    for name in ("a b;c=>d#e", "größe/ß", "0x1f/app:news?", "\x00\n", "x" * 512):
+        stream = await client.stream(name, partitions=2)
+        assert await stream.push(name.encode(), partition=1) == 0
+        assert data_of(await stream.pull(partition=1)) == [name.encode()]
+    with pytest.raises(RequestError) as caught:
+        await client.stream("x" * 513)
+    assert caught.value.code == "stream.invalid"
 
 
 def test_without_a_grant_a_stream_is_as_if_it_were_not_there(tmp_path: Path) -> None:
@@ -463,88 +401,68 @@ def test_without_a_grant_a_stream_is_as_if_it_were_not_there(tmp_path: Path) -> 
     with_client(tmp_path, talk, grant)
 
 
-def test_an_unknown_identity_is_told_what_to_do(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        stranger = Identity.from_seed(bytes(32))
-        with pytest.raises(HandshakeError) as caught:
-            await connect_to(node, stranger)
-        assert caught.value.code == "noise.unknown_identity"
-        assert f'[[grant]] with who = "noise:{stranger.public_hex}"' in caught.value.text
-
-    with_client(tmp_path, talk)
+async def test_an_unknown_identity_is_told_what_to_do(node: Node) -> None:
+    stranger = Identity.from_seed(bytes(32))
+    with pytest.raises(HandshakeError) as caught:
+        await connect_to(node, stranger)
+    assert caught.value.code == "noise.unknown_identity"
+    assert f'[[grant]] with who = "noise:{stranger.public_hex}"' in caught.value.text
 
 
-def test_a_client_without_a_key_has_one_of_its_own(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        url = f"noise://{node.addresses()['noise']}"
-        owners: set[str] = set()
-        for number in range(2):
-            async with await connect(url, node_identity=node.identity) as client:
-                await (await client.stream(f"s{number}")).push(b"x")
-                owners.add((await client.describe(f"s{number}")).owner)
+@run_with(GrantTable(who="*", streams="*", may=("create", "push", "pull")))
+async def test_a_client_without_a_key_has_one_of_its_own(node: Node) -> None:
+    url = f"noise://{node.addresses()['noise']}"
+    owners: set[str] = set()
+    for number in range(2):
+        async with await connect(url, node_identity=node.identity) as client:
+            await (await client.stream(f"s{number}")).push(b"x")
+            owners.add((await client.describe(f"s{number}")).owner)
 
-        def block() -> str:
-            with connect_blocking(url, node_identity=node.identity) as client:
-                client.stream("s2").push(b"x")
-                return client.describe("s2").owner
+    def block() -> str:
+        with connect_blocking(url, node_identity=node.identity) as client:
+            client.stream("s2").push(b"x")
+            return client.describe("s2").owner
 
-        owners.add(await asyncio.to_thread(block))
-        assert len(owners) == 3
-        assert all(re.fullmatch("noise:[0-9a-f]{64}", owner) for owner in owners)
-
-    with_client(tmp_path, talk, GrantTable(who="*", streams="*", may=("create", "push", "pull")))
+    owners.add(await asyncio.to_thread(block))
+    assert len(owners) == 3
+    assert all(re.fullmatch("noise:[0-9a-f]{64}", owner) for owner in owners)
 
 
-def test_a_client_without_a_key_is_told_which_grant_would_let_one_in(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        url = f"noise://{node.addresses()['noise']}"
-        with pytest.raises(HandshakeError) as caught:
-            await connect(url, node_identity=node.identity)
-        assert caught.value.code == "noise.unknown_identity"
-        assert re.search(r'\[\[grant\]\] with who = "noise:[0-9a-f]{64}"', caught.value.text)
-        assert "rillnode key new" in caught.value.text
-
-    with_client(tmp_path, talk)
+async def test_a_client_without_a_key_is_told_which_grant_would_let_one_in(node: Node) -> None:
+    url = f"noise://{node.addresses()['noise']}"
+    with pytest.raises(HandshakeError) as caught:
+        await connect(url, node_identity=node.identity)
+    assert caught.value.code == "noise.unknown_identity"
+    assert re.search(r'\[\[grant\]\] with who = "noise:[0-9a-f]{64}"', caught.value.text)
+    assert "rillnode key new" in caught.value.text
 
 
-def test_another_node_is_not_talked_to(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        url = f"noise://{node.addresses()['noise']}"
-        with pytest.raises(HandshakeError) as caught:
-            await connect(url, identity=CLIENT, node_identity="00" * 32)
-        assert caught.value.code == "noise.wrong_node"
-
-    with_client(tmp_path, talk)
+async def test_another_node_is_not_talked_to(node: Node) -> None:
+    url = f"noise://{node.addresses()['noise']}"
+    with pytest.raises(HandshakeError) as caught:
+        await connect(url, identity=CLIENT, node_identity="00" * 32)
+    assert caught.value.code == "noise.wrong_node"
 
 
-def test_a_node_that_is_not_there_is_unreachable() -> None:
-    async def run() -> None:
-        with pytest.raises(TransportError):
-            await connect("noise://127.0.0.1:1", identity=CLIENT, node_identity="00" * 32)
-
-    asyncio.run(run())
+async def test_a_node_that_is_not_there_is_unreachable() -> None:
+    with pytest.raises(TransportError):
+        await connect("noise://127.0.0.1:1", identity=CLIENT, node_identity="00" * 32)
 
 
-def test_chacha_on_request(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        url = f"noise://{node.addresses()['noise']}"
-        async with await connect(
-            url, identity=CLIENT, node_identity=node.identity, chacha=True
-        ) as client:
-            assert await (await client.stream("s")).push(b"x") == 0
-
-    with_client(tmp_path, talk)
+async def test_chacha_on_request(node: Node) -> None:
+    url = f"noise://{node.addresses()['noise']}"
+    async with await connect(
+        url, identity=CLIENT, node_identity=node.identity, chacha=True
+    ) as client:
+        assert await (await client.stream("s")).push(b"x") == 0
 
 
-def test_the_embedded_client_needs_no_socket(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        embedded = await node.stream("s", partitions=2)
-        await embedded.push_many([b"a", b"b"], partition=1)
-        over_the_link = await client.stream("s")
-        assert data_of(await over_the_link.pull(partition=1)) == [b"a", b"b"]
-        assert (await node.client.status())["state"] == "ready"
-
-    with_client(tmp_path, talk)
+async def test_the_embedded_client_needs_no_socket(node: Node, client: Client) -> None:
+    embedded = await node.stream("s", partitions=2)
+    await embedded.push_many([b"a", b"b"], partition=1)
+    over_the_link = await client.stream("s")
+    assert data_of(await over_the_link.pull(partition=1)) == [b"a", b"b"]
+    assert (await node.client.status())["state"] == "ready"
 
 
 def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
@@ -604,114 +522,99 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
     assert 0 < most < LINK_BUFFER_HIGH_BYTES + 3 * FRAME_BYTES_MAX
 
 
-def test_reading_begins_at_a_time(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        for number in range(4):
-            await stream.push(b"%d" % number)
-            await asyncio.sleep(0.02)
-        entries = await stream.pull()
-        time = datetime.fromtimestamp(entries[2].received_at / 1_000, UTC)
-        later = datetime.now(UTC) + timedelta(hours=1)
-        assert await stream.index_at(time) == 2
-        assert await stream.index_at(timedelta(hours=1)) == 0
-        assert await stream.index_at(later) == 4
-        assert await stream.index_at(later, partition=1) == 0
-        assert data_of(await stream.pull(start=time)) == [b"2", b"3"]
-        assert data_of(await stream.pull(3, start=time)) == [b"3"]
-        assert data_of(await stream.pull(start=timedelta(days=1), limit=1)) == [b"0"]
-        assert await stream.pull(start=later) == []
-        async with aclosing(stream.tail(start=time)) as tail:
-            assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
-            await stream.push(b"other", partition=1)
-            assert (await anext(tail)).data == b"other"
-        await until(lambda: subscriptions(node.observed) == 0)
-        async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
-            waiting = asyncio.ensure_future(anext(tail))
-            await until(lambda: subscriptions(node.observed) == 1)
-            await stream.push(b"earlier than asked for")
-            assert (await waiting).index == 4
-
-    with_client(tmp_path, talk)
+async def test_reading_begins_at_a_time(node: Node, client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    for number in range(4):
+        await stream.push(b"%d" % number)
+        await asyncio.sleep(0.02)
+    entries = await stream.pull()
+    time = datetime.fromtimestamp(entries[2].received_at / 1_000, UTC)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert await stream.index_at(time) == 2
+    assert await stream.index_at(timedelta(hours=1)) == 0
+    assert await stream.index_at(later) == 4
+    assert await stream.index_at(later, partition=1) == 0
+    assert data_of(await stream.pull(start=time)) == [b"2", b"3"]
+    assert data_of(await stream.pull(3, start=time)) == [b"3"]
+    assert data_of(await stream.pull(start=timedelta(days=1), limit=1)) == [b"0"]
+    assert await stream.pull(start=later) == []
+    async with aclosing(stream.tail(start=time)) as tail:
+        assert [(await anext(tail)).data for _ in range(2)] == [b"2", b"3"]
+        await stream.push(b"other", partition=1)
+        assert (await anext(tail)).data == b"other"
+    await until(lambda: subscriptions(node.observed) == 0)
+    async with aclosing(stream.tail(start=later, partitions=[0])) as tail:
+        waiting = asyncio.ensure_future(anext(tail))
+        await until(lambda: subscriptions(node.observed) == 1)
+        await stream.push(b"earlier than asked for")
+        assert (await waiting).index == 4
 
 
-def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        await stream.push_many([b"old", b"older"])
-        end = datetime.now(UTC) + timedelta(hours=1)
-        async with stream.consumer("late", start=end, partitions=[0]) as consumer:
-            with pytest.raises(TimeoutError):
-                await consumer.next(timeout=0.05)
-        await stream.push(b"new")
-        # Saved already, so what it is told now says nothing for this partition.
-        async with stream.consumer("late", start=timedelta(hours=1)) as consumer:
-            assert (await consumer.next(timeout=10)).data == b"new"
-            await stream.push(b"other", partition=1)
-            assert (await consumer.next(timeout=10)).data == b"other"
-        async with stream.consumer("last", start=-1) as consumer:
-            entries = [await consumer.next(timeout=10) for _ in range(2)]
-            assert {entry.data for entry in entries} == {b"new", b"other"}
-
-    with_client(tmp_path, talk)
+async def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    await stream.push_many([b"old", b"older"])
+    end = datetime.now(UTC) + timedelta(hours=1)
+    async with stream.consumer("late", start=end, partitions=[0]) as consumer:
+        with pytest.raises(TimeoutError):
+            await consumer.next(timeout=0.05)
+    await stream.push(b"new")
+    # Saved already, so what it is told now says nothing for this partition.
+    async with stream.consumer("late", start=timedelta(hours=1)) as consumer:
+        assert (await consumer.next(timeout=10)).data == b"new"
+        await stream.push(b"other", partition=1)
+        assert (await consumer.next(timeout=10)).data == b"other"
+    async with stream.consumer("last", start=-1) as consumer:
+        entries = [await consumer.next(timeout=10) for _ in range(2)]
+        assert {entry.data for entry in entries} == {b"new", b"other"}
 
 
-def test_the_node_looks_for_what_meets_a_condition(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        items = [b'{"n": %d, "text": "%d"}' % (number, number % 7) for number in range(5_000)]
-        await stream.push_many(items)
-        await stream.push(b"no json", key="m7", headers={"type": "x"})
-        wanted = [item for item in items if b'"text": "3"' in item]
-        assert data_of(await stream.pull(limit=9_999, where="text = '3'")) == wanted
-        assert data_of(await stream.pull(limit=5, where="text = '3'")) == wanted[:5]
-        some = await stream.pull(10, 99, where="n > 4000 or n < 12", until=4_003)
-        assert [entry.index for entry in some] == [10, 11, 4_001, 4_002]
-        assert data_of(await stream.pull(-2, where="n = 4999")) == items[-1:]
-        assert await stream.pull(until=timedelta(hours=1), where="n") == []
-        keyed = await stream.pull(partition=stream.partition_of("m7"), where="$key = 'm7'")
-        assert (data_of(keyed), keyed[0].headers) == ([b"no json"], {"type": b"x"})
-        async with aclosing(stream.tail(start=0, partitions=[0], where="n >= 4998")) as tail:
-            assert [(await anext(tail)).index for _ in range(2)] == [4_998, 4_999]
-            await stream.push_many([b'{"n": 1}', b'{"n": 6000}'])
-            assert (await anext(tail)).data == b'{"n": 6000}'
-        with pytest.raises(RequestError, match="character 4: expected a number"):
-            await stream.pull(where="n >")
-        with pytest.raises(RequestError, match="character 4: expected a number"):
-            stream.batches(where="n >")
-
-    with_client(tmp_path, talk)
+async def test_the_node_looks_for_what_meets_a_condition(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    items = [b'{"n": %d, "text": "%d"}' % (number, number % 7) for number in range(5_000)]
+    await stream.push_many(items)
+    await stream.push(b"no json", key="m7", headers={"type": "x"})
+    wanted = [item for item in items if b'"text": "3"' in item]
+    assert data_of(await stream.pull(limit=9_999, where="text = '3'")) == wanted
+    assert data_of(await stream.pull(limit=5, where="text = '3'")) == wanted[:5]
+    some = await stream.pull(10, 99, where="n > 4000 or n < 12", until=4_003)
+    assert [entry.index for entry in some] == [10, 11, 4_001, 4_002]
+    assert data_of(await stream.pull(-2, where="n = 4999")) == items[-1:]
+    assert await stream.pull(until=timedelta(hours=1), where="n") == []
+    keyed = await stream.pull(partition=stream.partition_of("m7"), where="$key = 'm7'")
+    assert (data_of(keyed), keyed[0].headers) == ([b"no json"], {"type": b"x"})
+    async with aclosing(stream.tail(start=0, partitions=[0], where="n >= 4998")) as tail:
+        assert [(await anext(tail)).index for _ in range(2)] == [4_998, 4_999]
+        await stream.push_many([b'{"n": 1}', b'{"n": 6000}'])
+        assert (await anext(tail)).data == b'{"n": 6000}'
+    with pytest.raises(RequestError, match="character 4: expected a number"):
+        await stream.pull(where="n >")
+    with pytest.raises(RequestError, match="character 4: expected a number"):
+        stream.batches(where="n >")
 
 
-def test_times_without_a_zone_are_refused_at_once(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        naive = datetime(2026, 1, 1)
-        with pytest.raises(RequestError, match="has no zone"):
-            stream.tail(start=naive)
-        with pytest.raises(RequestError, match="has no zone"):
-            stream.batches(start=naive)
-        with pytest.raises(RequestError, match="has no zone"):
-            stream.consumer("c", start=naive)
-        with pytest.raises(RequestError, match="has no zone"):
-            await stream.pull(start=naive)
-
-    with_client(tmp_path, talk)
+async def test_times_without_a_zone_are_refused_at_once(client: Client) -> None:
+    stream = await client.stream("s")
+    naive = datetime(2026, 1, 1)
+    with pytest.raises(RequestError, match="has no zone"):
+        stream.tail(start=naive)
+    with pytest.raises(RequestError, match="has no zone"):
+        stream.batches(start=naive)
+    with pytest.raises(RequestError, match="has no zone"):
+        stream.consumer("c", start=naive)
+    with pytest.raises(RequestError, match="has no zone"):
+        await stream.pull(start=naive)
 
 
-def test_a_blocking_client_reads_from_a_time(tmp_path: Path) -> None:
-    async def talk(node: Node, _: Client) -> None:
-        def blocking() -> None:
-            url = f"noise://{node.addresses()['noise']}"
-            with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
-                stream = client.stream("s")
-                stream.push_many([b"a", b"b"])
-                hour = timedelta(hours=1)
-                assert stream.index_at(hour) == 0
-                assert data_of(stream.pull(start=hour)) == [b"a", b"b"]
-                with stream.tail(start=hour) as tail:
-                    assert next(tail).data == b"a"
+async def test_a_blocking_client_reads_from_a_time(node: Node) -> None:
+    def blocking() -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
+            stream = client.stream("s")
+            stream.push_many([b"a", b"b"])
+            hour = timedelta(hours=1)
+            assert stream.index_at(hour) == 0
+            assert data_of(stream.pull(start=hour)) == [b"a", b"b"]
+            with stream.tail(start=hour) as tail:
+                assert next(tail).data == b"a"
 
-        await asyncio.to_thread(blocking)
-
-    with_client(tmp_path, talk)
+    await asyncio.to_thread(blocking)

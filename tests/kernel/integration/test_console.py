@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from certificates import make_certificate
+from coroutines import handed_by
 from link_support import ManualClock
 from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.core.access import Access
@@ -94,6 +95,10 @@ def run(config: Config, body: Callable[[Scene], Coroutine[Any, Any, None]]) -> N
     asyncio.run(main())
 
 
+one = handed_by(run, of=with_console)
+unasked = handed_by(run, of=node_config)
+
+
 def test_what_an_administrator_does_on_the_page(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,128 +149,110 @@ def test_what_an_administrator_does_on_the_page(
     assert not any("hand" in str(vars(one)) for one in caplog.records)
 
 
-def test_dead_letters_are_given_again(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        stream = await one.node.stream("jobs")
-        await stream.push(b"print")
-        async with stream.work("prints", attempts=1) as work:
-            async for job in work:
-                await job.reject("no paper")
-                break
-        letters = await (await one.node.stream("jobs.dead")).pull(0, 1)
-        assert DeadLetter.of(letters[0]).queue == "prints"
-        await one.page.enter(await one.ticket())
-        assert await one.page.do("retry", stream="jobs", queue="prints") == (
-            200, {"taken": 1, "gone": 0},
-        )  # fmt: skip
-
-    run(with_console(tmp_path), body)
+async def test_dead_letters_are_given_again(one: Scene) -> None:
+    stream = await one.node.stream("jobs")
+    await stream.push(b"print")
+    async with stream.work("prints", attempts=1) as work:
+        async for job in work:
+            await job.reject("no paper")
+            break
+    letters = await (await one.node.stream("jobs.dead")).pull(0, 1)
+    assert DeadLetter.of(letters[0]).queue == "prints"
+    await one.page.enter(await one.ticket())
+    assert await one.page.do("retry", stream="jobs", queue="prints") == (
+        200, {"taken": 1, "gone": 0},
+    )  # fmt: skip
 
 
-def test_a_ticket_is_good_once_and_for_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_ticket_is_good_once_and_for_its_time(
+    one: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(one: Scene) -> None:
-        ticket = await one.ticket()
-        assert (await one.page.enter(ticket))[0] == 201
-        status, refusal = await one.page.enter(ticket)
-        assert (status, refusal["error"]) == (403, "console.ticket")
-        assert refusal["text"] == "This link was used already, or its time is over"
-        assert "rillnode console" in refusal["next"]
-        for wrong in ("", "x", "\u00fc", ticket[:-1]):
-            assert (await one.page.enter(wrong))[0] == 403
-        monkeypatch.setattr(console, "TICKET_SECONDS", 0.0)
-        assert (await one.page.enter(await one.ticket()))[0] == 403
-        monkeypatch.setattr(console, "TICKET_SECONDS", 60.0)
-        # The first of too many is forgotten.
-        tickets = [await one.ticket() for _ in range(2)]
-        monkeypatch.setattr(console, "TICKETS_MAX", 2)
-        await one.ticket()
-        assert (await one.page.enter(tickets[0]))[0] == 403
-        assert (await one.page.enter(tickets[1]))[0] == 201
-
-    run(with_console(tmp_path), body)
+    ticket = await one.ticket()
+    assert (await one.page.enter(ticket))[0] == 201
+    status, refusal = await one.page.enter(ticket)
+    assert (status, refusal["error"]) == (403, "console.ticket")
+    assert refusal["text"] == "This link was used already, or its time is over"
+    assert "rillnode console" in refusal["next"]
+    for wrong in ("", "x", "\u00fc", ticket[:-1]):
+        assert (await one.page.enter(wrong))[0] == 403
+    monkeypatch.setattr(console, "TICKET_SECONDS", 0.0)
+    assert (await one.page.enter(await one.ticket()))[0] == 403
+    monkeypatch.setattr(console, "TICKET_SECONDS", 60.0)
+    # The first of too many is forgotten.
+    tickets = [await one.ticket() for _ in range(2)]
+    monkeypatch.setattr(console, "TICKETS_MAX", 2)
+    await one.ticket()
+    assert (await one.page.enter(tickets[0]))[0] == 403
+    assert (await one.page.enter(tickets[1]))[0] == 201
 
 
-def test_a_session_ends_with_its_time_and_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_session_ends_with_its_time_and_makes_room(
+    one: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(one: Scene) -> None:
-        other = Page(one.page.base)
-        monkeypatch.setattr(console, "SESSION_SECONDS", 1.0)
-        await one.page.enter(await one.ticket())
+    other = Page(one.page.base)
+    monkeypatch.setattr(console, "SESSION_SECONDS", 1.0)
+    await one.page.enter(await one.ticket())
+    assert (await one.page.do("create", stream="s"))[0] == 200
+    await asyncio.sleep(1.1)
+    assert await one.page.refused("POST", DO, {"do": "create"}) == "401 console.session"
+    monkeypatch.setattr(console, "SESSION_SECONDS", 60.0)
+    monkeypatch.setattr(console, "SESSIONS_MAX", 1)
+    await one.page.enter(await one.ticket())
+    await other.enter(await one.ticket())
+    assert await one.page.refused("GET", SESSION) == "401 console.session"
+    assert (await other.send("GET", SESSION))[0] == 200
+    await other.http.close()
+
+
+async def test_commands_and_tickets_are_paced(one: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "COMMANDS_PER_MINUTE", 2)
+    await one.page.enter(await one.ticket())
+    for _ in range(2):
         assert (await one.page.do("create", stream="s"))[0] == 200
-        await asyncio.sleep(1.1)
-        assert await one.page.refused("POST", DO, {"do": "create"}) == "401 console.session"
-        monkeypatch.setattr(console, "SESSION_SECONDS", 60.0)
-        monkeypatch.setattr(console, "SESSIONS_MAX", 1)
-        await one.page.enter(await one.ticket())
-        await other.enter(await one.ticket())
-        assert await one.page.refused("GET", SESSION) == "401 console.session"
-        assert (await other.send("GET", SESSION))[0] == 200
-        await other.http.close()
-
-    run(with_console(tmp_path), body)
+    assert await one.page.refused("POST", DO, {"do": "create"}) == "429 console.busy"
+    for _ in range(console.EXCHANGES_PER_MINUTE - 1):
+        assert await one.page.refused("POST", SESSION, {"ticket": "x"}) == "403 console.ticket"
+    refusal = await one.page.refused("POST", SESSION, {"ticket": await one.ticket()})
+    assert refusal == "429 console.busy"
 
 
-def test_commands_and_tickets_are_paced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(one: Scene) -> None:
-        monkeypatch.setattr(console, "COMMANDS_PER_MINUTE", 2)
-        await one.page.enter(await one.ticket())
-        for _ in range(2):
-            assert (await one.page.do("create", stream="s"))[0] == 200
-        assert await one.page.refused("POST", DO, {"do": "create"}) == "429 console.busy"
-        for _ in range(console.EXCHANGES_PER_MINUTE - 1):
-            assert await one.page.refused("POST", SESSION, {"ticket": "x"}) == "403 console.ticket"
-        refusal = await one.page.refused("POST", SESSION, {"ticket": await one.ticket()})
-        assert refusal == "429 console.busy"
-
-    run(with_console(tmp_path), body)
-
-
-def test_nobody_else_acts_in_a_session(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        page = one.page
-        await page.enter(await one.ticket())
-        create = {"do": "create", "stream": "s"}
-        # Neither another site's page, nor one of another port, nor one without the token.
-        for origin in ("http://evil.example", f"{page.base}0", "null", ""):
-            refusal = await page.refused("POST", DO, create, Origin=origin)
-            assert refusal == "403 http.cross_site"
-        for site in ("cross-site", "same-site", "none"):
-            refusal = await page.refused("POST", DO, create, Sec_Fetch_Site=site)
-            assert refusal == "403 http.cross_site"
-        for token in ("", "x", page.token[:-1]):
-            refusal = await page.refused("POST", DO, create, Rillnode_Console=token)
-            assert refusal == "401 console.session"
-        # A name that leads here, and a proxy that may speak in clear to others.
-        evil = {"Host": "evil.example", "Origin": "http://evil.example"}
-        assert await page.refused("POST", DO, create, **evil) == "403 http.host"
-        forwarded = {"X_Forwarded_For": "10.0.0.1"}
-        assert await page.refused("POST", DO, create, **forwarded) == "403 console.proxy"
-        stranger = Page(page.base)
-        stranger.token = page.token  # and no cookie
-        assert await stranger.refused("POST", DO, create) == "401 console.session"
-        await stranger.http.close()
-        assert await one.node.client.streams() == []
-        assert (await page.do("create", stream="s"))[0] == 200
-
-    run(with_console(tmp_path), body)
+async def test_nobody_else_acts_in_a_session(one: Scene) -> None:
+    page = one.page
+    await page.enter(await one.ticket())
+    create = {"do": "create", "stream": "s"}
+    # Neither another site's page, nor one of another port, nor one without the token.
+    for origin in ("http://evil.example", f"{page.base}0", "null", ""):
+        refusal = await page.refused("POST", DO, create, Origin=origin)
+        assert refusal == "403 http.cross_site"
+    for site in ("cross-site", "same-site", "none"):
+        refusal = await page.refused("POST", DO, create, Sec_Fetch_Site=site)
+        assert refusal == "403 http.cross_site"
+    for token in ("", "x", page.token[:-1]):
+        refusal = await page.refused("POST", DO, create, Rillnode_Console=token)
+        assert refusal == "401 console.session"
+    # A name that leads here, and a proxy that may speak in clear to others.
+    evil = {"Host": "evil.example", "Origin": "http://evil.example"}
+    assert await page.refused("POST", DO, create, **evil) == "403 http.host"
+    forwarded = {"X_Forwarded_For": "10.0.0.1"}
+    assert await page.refused("POST", DO, create, **forwarded) == "403 console.proxy"
+    stranger = Page(page.base)
+    stranger.token = page.token  # and no cookie
+    assert await stranger.refused("POST", DO, create) == "401 console.session"
+    await stranger.http.close()
+    assert await one.node.client.streams() == []
+    assert (await page.do("create", stream="s"))[0] == 200
 
 
-def test_the_cookie_is_the_pages_alone(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        ticket = await one.ticket()
-        async with one.page.http.post(SESSION, json={"ticket": ticket}) as answer:
-            (cookie,) = answer.headers.getall("Set-Cookie")
-            token = (await answer.json())["token"]
-        attributes = cookie.split("; ")
-        port = one.page.base.rpartition(":")[2]
-        assert attributes[0].startswith(f"rillnode-console-{port}=")
-        assert {"HttpOnly", "SameSite=Strict", "Path=/v1", "Max-Age=3600"} <= set(attributes)
-        assert token not in cookie
-
-    run(with_console(tmp_path), body)
+async def test_the_cookie_is_the_pages_alone(one: Scene) -> None:
+    ticket = await one.ticket()
+    async with one.page.http.post(SESSION, json={"ticket": ticket}) as answer:
+        (cookie,) = answer.headers.getall("Set-Cookie")
+        token = (await answer.json())["token"]
+    attributes = cookie.split("; ")
+    port = one.page.base.rpartition(":")[2]
+    assert attributes[0].startswith(f"rillnode-console-{port}=")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/v1", "Max-Age=3600"} <= set(attributes)
+    assert token not in cookie
 
 
 def test_a_session_ends_when_the_right_does(
@@ -338,35 +325,26 @@ def test_what_is_not_granted_is_refused_as_to_its_principal(tmp_path: Path) -> N
         {"do": "retry", "stream": "s", "queue": "q", "limit": 0},
     ],
 )  # fmt: skip
-def test_what_is_no_command_is_refused(tmp_path: Path, command: Any) -> None:
-    async def body(one: Scene) -> None:
-        await one.page.enter(await one.ticket())
-        assert await one.page.refused("POST", DO, command) == "400 http.body"
-        assert await one.node.client.streams() == []
-
-    run(with_console(tmp_path), body)
+async def test_what_is_no_command_is_refused(one: Scene, command: Any) -> None:
+    await one.page.enter(await one.ticket())
+    assert await one.page.refused("POST", DO, command) == "400 http.body"
+    assert await one.node.client.streams() == []
 
 
-def test_a_body_is_bounded(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        await one.page.enter(await one.ticket())
-        most = "x" * console.BODY_BYTES_MAX
-        refusal = await one.page.refused("POST", DO, {"do": "push", "stream": "s", "text": most})
-        assert refusal == "413 http.too_large"
-
-    run(with_console(tmp_path), body)
+async def test_a_body_is_bounded(one: Scene) -> None:
+    await one.page.enter(await one.ticket())
+    most = "x" * console.BODY_BYTES_MAX
+    refusal = await one.page.refused("POST", DO, {"do": "push", "stream": "s", "text": most})
+    assert refusal == "413 http.too_large"
 
 
-def test_without_the_word_there_is_no_session(tmp_path: Path) -> None:
-    async def body(one: Scene) -> None:
-        with pytest.raises(RequestError) as refusal:
-            await one.ticket()
-        assert refusal.value.code == "console.off"
-        assert "console = true" in refusal.value.text
-        for method, path in (("POST", SESSION), ("GET", SESSION), ("POST", DO)):
-            assert await one.page.refused(method, path, {}) == "404 http.path"
-
-    run(node_config(tmp_path), body)
+async def test_without_the_word_there_is_no_session(unasked: Scene) -> None:
+    with pytest.raises(RequestError) as refusal:
+        await unasked.ticket()
+    assert refusal.value.code == "console.off"
+    assert "console = true" in refusal.value.text
+    for method, path in (("POST", SESSION), ("GET", SESSION), ("POST", DO)):
+        assert await unasked.page.refused(method, path, {}) == "404 http.path"
 
 
 def test_who_proves_no_identity_gets_no_ticket() -> None:

@@ -63,94 +63,86 @@ async def running(directory: Path) -> AsyncGenerator[tuple[Node, Client]]:
         yield node, client
 
 
-def test_workers_side_by_side_over_links_that_are_cut(tmp_path: Path) -> None:
+async def test_workers_side_by_side_over_links_that_are_cut(tmp_path: Path) -> None:
     """Each entry comes once, whichever link is cut, and all of them are saved at the end."""
+    told: list[str] = []
+    seen: list[tuple[int, int]] = []
+    count = 1_500
+    async with running(tmp_path) as (node, client), Proxy(node.addresses()["noise"]) as proxy:
+        log = await client.stream("s", partitions=2)
+        async with await connect(
+            f"noise://{proxy.address}",
+            identity=CLIENT,
+            node_identity=node.identity,
+            on_disconnect=told.append,
+            on_reconnect=lambda: told.append("again"),
+        ) as reader:
+            stream = await reader.stream("s")
+            consumer = stream.consumer("c", ack="explicit", max_in_flight=20, save_seconds=0.01)
+            async with consumer:
 
-    async def test() -> None:
-        told: list[str] = []
-        seen: list[tuple[int, int]] = []
-        count = 1_500
-        async with running(tmp_path) as (node, client), Proxy(node.addresses()["noise"]) as proxy:
-            log = await client.stream("s", partitions=2)
-            async with await connect(
-                f"noise://{proxy.address}",
-                identity=CLIENT,
-                node_identity=node.identity,
-                on_disconnect=told.append,
-                on_reconnect=lambda: told.append("again"),
-            ) as reader:
-                stream = await reader.stream("s")
-                consumer = stream.consumer("c", ack="explicit", max_in_flight=20, save_seconds=0.01)
-                async with consumer:
+                async def work() -> None:
+                    async for entry in consumer:
+                        await asyncio.sleep(0.001 * (entry.index % 3))
+                        seen.append((entry.partition, entry.index))
+                        consumer.ack(entry)
+                        if len(seen) == count:
+                            consumer.stop()
 
-                    async def work() -> None:
-                        async for entry in consumer:
-                            await asyncio.sleep(0.001 * (entry.index % 3))
-                            seen.append((entry.partition, entry.index))
-                            consumer.ack(entry)
-                            if len(seen) == count:
-                                consumer.stop()
+                async def push_and_cut() -> None:
+                    async with log.pusher(in_flight=50) as pusher:
+                        for number in range(count):
+                            await pusher.push(b"%d" % number, partition=number % 2)
+                            if number % 300 == 150:
+                                await asyncio.sleep(0.02)
+                                proxy.cut()
 
-                    async def push_and_cut() -> None:
-                        async with log.pusher(in_flight=50) as pusher:
-                            for number in range(count):
-                                await pusher.push(b"%d" % number, partition=number % 2)
-                                if number % 300 == 150:
-                                    await asyncio.sleep(0.02)
-                                    proxy.cut()
-
-                    await asyncio.gather(push_and_cut(), *(work() for _ in range(5)))
-                assert reader.connected
-            assert sorted(seen) == [(p, index) for p in range(2) for index in range(count // 2)]
-            saved = [await client.get_index("c", "s", partition=at) for at in range(2)]
-            assert saved == [count // 2] * 2
-            assert "again" in told
-            assert len(told) >= 4
-
-    asyncio.run(test())
+                await asyncio.gather(push_and_cut(), *(work() for _ in range(5)))
+            assert reader.connected
+        assert sorted(seen) == [(p, index) for p in range(2) for index in range(count // 2)]
+        saved = [await client.get_index("c", "s", partition=at) for at in range(2)]
+        assert saved == [count // 2] * 2
+        assert "again" in told
+        assert len(told) >= 4
 
 
-def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_path: Path) -> None:
+async def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_path: Path) -> None:
     """What comes again was processed after the last position, and no position goes back."""
-
-    async def test() -> None:
-        log, kills = tmp_path / "log", KILLS
-        count = 150 * kills
-        env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
-        async with running(tmp_path / "data") as (node, client):
-            stream = await client.stream("s", partitions=2)
-            for partition in range(2):
-                await stream.push_many([b"x"] * (count // 2), partition=partition)
-            log.touch()
-            before = [0, 0]
-            done: set[tuple[int, ...]] = set()
-            for number in range(kills + 1):
-                lines_before = len(log.read_text().splitlines())
-                child = subprocess.Popen(
-                    [
-                        sys.executable, "-c", CHILD,
-                        node.addresses()["noise"], node.identity, str(log),
-                    ],
-                    env=env,
-                )  # fmt: skip
-                try:
-                    while len(set(log.read_text().splitlines())) < count and (
-                        number == kills or len(log.read_text().splitlines()) < lines_before + 120
-                    ):
-                        await asyncio.sleep(0.005)
-                        assert child.poll() is None
-                finally:
-                    child.kill()
-                    child.wait()
-                saved = [await client.get_index("c", "s", partition=at) or 0 for at in range(2)]
-                assert all(now >= then for now, then in zip(saved, before, strict=True))
-                done = {tuple(map(int, line.split())) for line in log.read_text().splitlines()}
-                for partition, position in enumerate(saved):
-                    assert {(partition, index) for index in range(position)} <= done
-                before = saved
-            assert done == {(p, index) for p in range(2) for index in range(count // 2)}
-
-    asyncio.run(test())
+    log, kills = tmp_path / "log", KILLS
+    count = 150 * kills
+    env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
+    async with running(tmp_path / "data") as (node, client):
+        stream = await client.stream("s", partitions=2)
+        for partition in range(2):
+            await stream.push_many([b"x"] * (count // 2), partition=partition)
+        log.touch()
+        before = [0, 0]
+        done: set[tuple[int, ...]] = set()
+        for number in range(kills + 1):
+            lines_before = len(log.read_text().splitlines())
+            child = subprocess.Popen(
+                [
+                    sys.executable, "-c", CHILD,
+                    node.addresses()["noise"], node.identity, str(log),
+                ],
+                env=env,
+            )  # fmt: skip
+            try:
+                while len(set(log.read_text().splitlines())) < count and (
+                    number == kills or len(log.read_text().splitlines()) < lines_before + 120
+                ):
+                    await asyncio.sleep(0.005)
+                    assert child.poll() is None
+            finally:
+                child.kill()
+                child.wait()
+            saved = [await client.get_index("c", "s", partition=at) or 0 for at in range(2)]
+            assert all(now >= then for now, then in zip(saved, before, strict=True))
+            done = {tuple(map(int, line.split())) for line in log.read_text().splitlines()}
+            for partition, position in enumerate(saved):
+                assert {(partition, index) for index in range(position)} <= done
+            before = saved
+        assert done == {(p, index) for p in range(2) for index in range(count // 2)}
 
 
 def test_a_node_that_is_killed_is_waited_for(tmp_path: Path) -> None:
@@ -195,34 +187,31 @@ def test_a_node_that_is_killed_is_waited_for(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_a_pusher_stores_all_and_raises_what_is_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as (_, client):
-            stream = await client.stream("s", partitions=2)
-            async with stream.pusher(in_flight=10) as pusher:
-                confirms = [await pusher.push(b"%d" % n, partition=n % 2) for n in range(500)]
-            assert [confirm.result() for confirm in confirms] == [n // 2 for n in range(500)]
-            entries = await stream.pull(0, 1_000, partition=1)
-            assert [entry.data for entry in entries] == [b"%d" % n for n in range(1, 500, 2)]
-            async with stream.pusher() as pusher:
-                for number in range(10):
-                    await pusher.push(b"x", key=f"k{number}", headers={"n": b"%d" % number})
-            async with stream.consumer("c") as consumer:
-                consumed = await consumer.batch(1_000)
-                while len(consumed) < 510:
-                    consumed += await consumer.batch(1_000)
-            with_key = {one.key: one for one in consumed if one.key is not None}
-            assert len(with_key) == 10
-            assert with_key[b"k3"].headers == {"n": b"3"}
-            assert with_key[b"k3"].partition == stream.partition_of("k3")
-            pusher = stream.pusher()
-            await pusher.push(b"x")
-            await client.remove("s")
-            await pusher.push(b"y")
-            with pytest.raises(RequestError):
-                await pusher.flush()
-
-    asyncio.run(test())
+async def test_a_pusher_stores_all_and_raises_what_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, client):
+        stream = await client.stream("s", partitions=2)
+        async with stream.pusher(in_flight=10) as pusher:
+            confirms = [await pusher.push(b"%d" % n, partition=n % 2) for n in range(500)]
+        assert [confirm.result() for confirm in confirms] == [n // 2 for n in range(500)]
+        entries = await stream.pull(0, 1_000, partition=1)
+        assert [entry.data for entry in entries] == [b"%d" % n for n in range(1, 500, 2)]
+        async with stream.pusher() as pusher:
+            for number in range(10):
+                await pusher.push(b"x", key=f"k{number}", headers={"n": b"%d" % number})
+        async with stream.consumer("c") as consumer:
+            consumed = await consumer.batch(1_000)
+            while len(consumed) < 510:
+                consumed += await consumer.batch(1_000)
+        with_key = {one.key: one for one in consumed if one.key is not None}
+        assert len(with_key) == 10
+        assert with_key[b"k3"].headers == {"n": b"3"}
+        assert with_key[b"k3"].partition == stream.partition_of("k3")
+        pusher = stream.pusher()
+        await pusher.push(b"x")
+        await client.remove("s")
+        await pusher.push(b"y")
+        with pytest.raises(RequestError):
+            await pusher.flush()
 
 
 # Without a loop ------------------------------------------------------------------------------

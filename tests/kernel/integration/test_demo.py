@@ -1,6 +1,5 @@
 """`examples/demo.py`: its verdict counts what is there, and it leaves nothing behind."""
 
-import asyncio
 import json
 import os
 import re
@@ -84,28 +83,24 @@ def test_the_page_holds_what_was_recorded_and_no_event_can_end_its_script(tmp_pa
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 @pytest.mark.parametrize("data", [DATA, ROOT / "examples" / "data" / "earthquakes.json"])
-def test_the_page_plays_in_a_browser(tmp_path: Path, data: Path) -> None:
+async def test_the_page_plays_in_a_browser(tmp_path: Path, data: Path) -> None:
     events = load_events(data, "properties.net", "properties.time")
     page = tmp_path / "index.html"
     write_page(page, recorded(events), events, "properties.mag", "demo ok")
-
-    async def test() -> None:
-        async with browsing(tmp_path / "profile") as tab:
-            await tab.open(page.as_uri())
-            await tab.until("document.getElementById('play').textContent === 'Pause'")
-            await tab.run(
-                "(() => { const at = document.getElementById('at'); at.value = 1000;"
-                " at.dispatchEvent(new Event('input')); })()"
-            )
-            for name in SERIES:
-                shown = await tab.run(f"document.getElementById('{name}').textContent")
-                assert shown == f"{len(events):,}"
-            hidden = await tab.run("document.getElementById('world').hidden")
-            assert hidden == (data == DATA)
-            assert tab.problems == []
-            assert tab.requested == [page.as_uri()]
-
-    asyncio.run(test())
+    async with browsing(tmp_path / "profile") as tab:
+        await tab.open(page.as_uri())
+        await tab.until("document.getElementById('play').textContent === 'Pause'")
+        await tab.run(
+            "(() => { const at = document.getElementById('at'); at.value = 1000;"
+            " at.dispatchEvent(new Event('input')); })()"
+        )
+        for name in SERIES:
+            shown = await tab.run(f"document.getElementById('{name}').textContent")
+            assert shown == f"{len(events):,}"
+        hidden = await tab.run("document.getElementById('world').hidden")
+        assert hidden == (data == DATA)
+        assert tab.problems == []
+        assert tab.requested == [page.as_uri()]
 
 
 @pytest.mark.spark
@@ -116,9 +111,7 @@ def test_the_page_plays_in_a_browser(tmp_path: Path, data: Path) -> None:
             "unlanded", "pushed=13 consumed=13 table=12 duplicates=0", marks=pytest.mark.long
         ),
         pytest.param(
-            "unpublished",
-            "pushed=12 consumed=12 table=12 duplicates=0",
-            marks=pytest.mark.long,
+            "unpublished", "pushed=12 consumed=12 table=12 duplicates=0", marks=pytest.mark.long
         ),
         pytest.param(
             "unconsumed", "pushed=13 consumed=12 table=13 duplicates=0", marks=pytest.mark.long

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from coroutines import handed_by
 from link_support import until
 from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
@@ -26,6 +27,10 @@ def with_node(directory: Path, talk: Talk, *grants: GrantTable) -> None:
                 await talk(node, client)
 
     asyncio.run(run())
+
+
+node = handed_by(with_node)
+client = handed_by(with_node, 1)
 
 
 async def push(client: Client, name: str, *items: bytes, partition: int = 0) -> None:
@@ -51,62 +56,55 @@ async def begin(following: Following, *names: str) -> None:
     await until(lambda: set(following.streams) == set(names))
 
 
-def test_streams_of_a_pattern_are_followed_and_those_made_later(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        await push(client, "sensors.a", b"before")
-        await push(client, "other", b"before")
-        async with client.follow("sensors.*") as following:
-            await begin(following, "sensors.a")
-            await push(client, "sensors.a", b"1")
-            await push(client, "sensors.new", b"first")
-            await push(client, "other", b"1")
-            # Also what the node itself makes, and partitions that are more.
-            await push(node.client, "sensors.node", b"x")
-            await push(client, "sensors.a", b"p1", partition=1)
-            assert await take(following, 4) == [
-                ("sensors.a", b"1"), ("sensors.a", b"p1"), ("sensors.new", b"first"),
-                ("sensors.node", b"x"),
-            ]  # fmt: skip
-            await nothing_comes(following)
-            assert following.position == {
-                "sensors.a": {"0": 2, "1": 1}, "sensors.new": {"0": 1}, "sensors.node": {"0": 1},
-            }  # fmt: skip
-
-    with_node(tmp_path, talk)
-
-
-def test_it_goes_on_from_a_position_that_was_written_as_json(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        await push(client, "s.a", b"0", b"1")
-        await push(client, "s.b", b"0", b"1")
-        async with client.follow("s.*", start="start") as following:
-            await take(following, 3)
-            written = json.dumps(following.position)
-        await push(client, "s.a", b"2")
-        await push(client, "s.c", b"0")
-        async with client.follow("s.*", start=json.loads(written)) as following:
-            assert len(await take(following, 3)) == 3
-            await nothing_comes(following)
-            assert following.position == {"s.a": {"0": 3}, "s.b": {"0": 2}, "s.c": {"0": 1}}
-
-    with_node(tmp_path, talk)
+async def test_streams_of_a_pattern_are_followed_and_those_made_later(
+    node: Node, client: Client
+) -> None:
+    await push(client, "sensors.a", b"before")
+    await push(client, "other", b"before")
+    async with client.follow("sensors.*") as following:
+        await begin(following, "sensors.a")
+        await push(client, "sensors.a", b"1")
+        await push(client, "sensors.new", b"first")
+        await push(client, "other", b"1")
+        # Also what the node itself makes, and partitions that are more.
+        await push(node.client, "sensors.node", b"x")
+        await push(client, "sensors.a", b"p1", partition=1)
+        assert await take(following, 4) == [
+            ("sensors.a", b"1"), ("sensors.a", b"p1"), ("sensors.new", b"first"),
+            ("sensors.node", b"x"),
+        ]  # fmt: skip
+        await nothing_comes(following)
+        assert following.position == {
+            "sensors.a": {"0": 2, "1": 1}, "sensors.new": {"0": 1}, "sensors.node": {"0": 1},
+        }  # fmt: skip
 
 
-def test_a_removed_stream_ends_quietly_and_another_of_its_name_begins(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        await push(client, "s.a", b"0")
-        await push(client, "s.b", b"0")
-        async with client.follow("s.*", start="start") as following:
-            assert len(await take(following, 2)) == 2
-            await client.remove("s.a")
-            await begin(following, "s.b")
-            assert following.position == {"s.b": {"0": 1}}
-            await asyncio.sleep(0.01)
-            await push(client, "s.a", b"anew")
-            await push(client, "s.b", b"1")
-            assert await take(following, 2) == [("s.a", b"anew"), ("s.b", b"1")]
+async def test_it_goes_on_from_a_position_that_was_written_as_json(client: Client) -> None:
+    await push(client, "s.a", b"0", b"1")
+    await push(client, "s.b", b"0", b"1")
+    async with client.follow("s.*", start="start") as following:
+        await take(following, 3)
+        written = json.dumps(following.position)
+    await push(client, "s.a", b"2")
+    await push(client, "s.c", b"0")
+    async with client.follow("s.*", start=json.loads(written)) as following:
+        assert len(await take(following, 3)) == 3
+        await nothing_comes(following)
+        assert following.position == {"s.a": {"0": 3}, "s.b": {"0": 2}, "s.c": {"0": 1}}
 
-    with_node(tmp_path, talk)
+
+async def test_a_removed_stream_ends_quietly_and_another_of_its_name_begins(client: Client) -> None:
+    await push(client, "s.a", b"0")
+    await push(client, "s.b", b"0")
+    async with client.follow("s.*", start="start") as following:
+        assert len(await take(following, 2)) == 2
+        await client.remove("s.a")
+        await begin(following, "s.b")
+        assert following.position == {"s.b": {"0": 1}}
+        await asyncio.sleep(0.01)
+        await push(client, "s.a", b"anew")
+        await push(client, "s.b", b"1")
+        assert await take(following, 2) == [("s.a", b"anew"), ("s.b", b"1")]
 
 
 def test_a_revoked_grant_ends_the_part_of_its_stream(tmp_path: Path) -> None:
@@ -128,23 +126,20 @@ def test_a_revoked_grant_ends_the_part_of_its_stream(tmp_path: Path) -> None:
     with_node(tmp_path, talk, one, other)
 
 
-def test_it_goes_on_over_lost_links(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        await push(client, "s.a", b"0")
-        await push(client, "s.gone", b"0")
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            other = await connect_to(node, through=proxy.address)
-            async with other, other.follow("s.*", start="start") as following:
-                assert len(await take(following, 2)) == 2
-                await proxy.take_away()
-                await push(client, "s.a", b"1")
-                await push(client, "s.new", b"0")
-                await client.remove("s.gone")
-                await proxy.bring_back()
-                assert await take(following, 2) == [("s.a", b"1"), ("s.new", b"0")]
-                await until(lambda: set(following.streams) == {"s.a", "s.new"})
-
-    with_node(tmp_path, talk)
+async def test_it_goes_on_over_lost_links(node: Node, client: Client) -> None:
+    await push(client, "s.a", b"0")
+    await push(client, "s.gone", b"0")
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        other = await connect_to(node, through=proxy.address)
+        async with other, other.follow("s.*", start="start") as following:
+            assert len(await take(following, 2)) == 2
+            await proxy.take_away()
+            await push(client, "s.a", b"1")
+            await push(client, "s.new", b"0")
+            await client.remove("s.gone")
+            await proxy.bring_back()
+            assert await take(following, 2) == [("s.a", b"1"), ("s.new", b"0")]
+            await until(lambda: set(following.streams) == {"s.a", "s.new"})
 
 
 def test_too_many_streams_are_refused_and_nobody_else_waits(
@@ -173,55 +168,43 @@ def test_too_many_streams_are_refused_and_nobody_else_waits(
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 513])
-def test_a_pattern_has_some_bytes(tmp_path: Path, pattern: str) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        with pytest.raises(RequestError, match="1 to 512 bytes") as refused:
-            await anext(client.follow(pattern))
+async def test_a_pattern_has_some_bytes(client: Client, pattern: str) -> None:
+    with pytest.raises(RequestError, match="1 to 512 bytes") as refused:
+        await anext(client.follow(pattern))
+    assert refused.value.code == "follow.invalid"
+
+
+async def test_a_link_follows_so_many_patterns(node: Node, client: Client) -> None:
+    followings = [client.follow(f"{number}*") for number in range(16)]
+    for one in followings:
+        await nothing_comes(one)
+    with pytest.raises(RequestError, match="at most 16 patterns") as refused:
+        await anext(client.follow("more"))
+    assert refused.value.code == "subscription.limit"
+    await followings[0].aclose()
+    await nothing_comes(client.follow("more"))
+    async with await connect_to(node) as other:
+        await nothing_comes(other.follow("more"))
+
+
+async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
+    for start in ({"s": {"x": 1}}, {"s": {"0": -1}}):
+        with pytest.raises(RequestError) as refused:
+            client.follow("*", start=start)
         assert refused.value.code == "follow.invalid"
 
-    with_node(tmp_path, talk)
 
+async def test_the_blocking_face_follows_patterns(node: Node, client: Client) -> None:
+    await push(client, "s.a", b"0")
 
-def test_a_link_follows_so_many_patterns(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        followings = [client.follow(f"{number}*") for number in range(16)]
-        for one in followings:
-            await nothing_comes(one)
-        with pytest.raises(RequestError, match="at most 16 patterns") as refused:
-            await anext(client.follow("more"))
-        assert refused.value.code == "subscription.limit"
-        await followings[0].aclose()
-        await nothing_comes(client.follow("more"))
-        async with await connect_to(node) as other:
-            await nothing_comes(other.follow("more"))
+    def blocking() -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        with (
+            connect_blocking(url, identity=CLIENT, node_identity=node.identity) as face,
+            face.follow("s.*", start="start") as following,
+        ):
+            stream, entry = next(following)
+            assert (stream, entry.data, following.streams) == ("s.a", b"0", ("s.a",))
+            assert following.position == {"s.a": {"0": 1}}
 
-    with_node(tmp_path, talk)
-
-
-def test_a_position_that_can_be_none_is_refused(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        for start in ({"s": {"x": 1}}, {"s": {"0": -1}}):
-            with pytest.raises(RequestError) as refused:
-                client.follow("*", start=start)
-            assert refused.value.code == "follow.invalid"
-
-    with_node(tmp_path, talk)
-
-
-def test_the_blocking_face_follows_patterns(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        await push(client, "s.a", b"0")
-
-        def blocking() -> None:
-            url = f"noise://{node.addresses()['noise']}"
-            with (
-                connect_blocking(url, identity=CLIENT, node_identity=node.identity) as face,
-                face.follow("s.*", start="start") as following,
-            ):
-                stream, entry = next(following)
-                assert (stream, entry.data, following.streams) == ("s.a", b"0", ("s.a",))
-                assert following.position == {"s.a": {"0": 1}}
-
-        await asyncio.to_thread(blocking)
-
-    with_node(tmp_path, talk)
+    await asyncio.to_thread(blocking)

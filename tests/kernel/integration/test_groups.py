@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from coroutines import handed_by
 from link_support import until
 from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
@@ -51,6 +52,10 @@ def with_node(directory: Path, talk: Talk) -> None:
     asyncio.run(run())
 
 
+node = handed_by(with_node)
+client = handed_by(with_node, 1)
+
+
 async def spread(*consumers: Consumer[Entry], of: int = 4) -> list[tuple[int, ...]]:
     """Wait until the partitions are spread over these, and return what each has."""
 
@@ -64,270 +69,240 @@ async def spread(*consumers: Consumer[Entry], of: int = 4) -> list[tuple[int, ..
     return found
 
 
-def test_members_share_a_stream_and_see_each_entry_once(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=4)
+async def test_members_share_a_stream_and_see_each_entry_once(client: Client) -> None:
+    stream = await client.stream("s", partitions=4)
+    for number in range(4):
+        await stream.push_many([b"%d" % nth for nth in range(50)], partition=number)
+    taken: list[tuple[int, int]] = []
+
+    async def work(consumer: Consumer[Entry]) -> None:
+        async for entry in consumer:
+            taken.append((entry.partition, entry.index))
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
+        consumers: list[Consumer[Entry]] = []
+        while len(consumers) < 3:
+            consumer = stream.consumer("g", group=True)
+            consumers.append(await stack.enter_async_context(consumer))
+            tasks.create_task(work(consumer))
+            await asyncio.sleep(0.02)
+        await spread(*consumers)
+        await until(lambda: len(taken) == 200)
+        await consumers[0].aclose()
+        await spread(*consumers[1:])
         for number in range(4):
-            await stream.push_many([b"%d" % nth for nth in range(50)], partition=number)
-        taken: list[tuple[int, int]] = []
-
-        async def work(consumer: Consumer[Entry]) -> None:
-            async for entry in consumer:
-                taken.append((entry.partition, entry.index))
-                await asyncio.sleep(0.001)
-
-        async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
-            consumers: list[Consumer[Entry]] = []
-            while len(consumers) < 3:
-                consumer = stream.consumer("g", group=True)
-                consumers.append(await stack.enter_async_context(consumer))
-                tasks.create_task(work(consumer))
-                await asyncio.sleep(0.02)
-            await spread(*consumers)
-            await until(lambda: len(taken) == 200)
-            await consumers[0].aclose()
-            await spread(*consumers[1:])
-            for number in range(4):
-                await stream.push_many([b"more"] * 10, partition=number)
-            await until(lambda: len(taken) == 240)
-            for consumer in consumers[1:]:
-                await consumer.aclose()
-        assert Counter(taken) == Counter((number, nth) for number in range(4) for nth in range(60))
-        saved = {one.partition: (one.index, one.lag) for one in await client.indexes("s")}
-        assert saved == dict.fromkeys(range(4), (60, 0))
-
-    with_node(tmp_path, talk)
+            await stream.push_many([b"more"] * 10, partition=number)
+        await until(lambda: len(taken) == 240)
+        for consumer in consumers[1:]:
+            await consumer.aclose()
+    assert Counter(taken) == Counter((number, nth) for number in range(4) for nth in range(60))
+    saved = {one.partition: (one.index, one.lag) for one in await client.indexes("s")}
+    assert saved == dict.fromkeys(range(4), (60, 0))
 
 
-def test_a_member_is_told_what_comes_and_goes(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        told: list[tuple[str, int]] = []
-        first = stream.consumer(
-            "g",
-            group=True,
-            on_assigned=lambda parts: told.extend(("came", one) for one in parts),
-            on_revoked=lambda parts: told.extend(("gone", one) for one in parts),
-        )
-        async with first:
-            await spread(first, of=2)
-            async with stream.consumer("g", group=True) as second:
-                await spread(first, second, of=2)
-            await spread(first, of=2)
-        assert told[2:] == [("gone", 1), ("came", 1)]
-        assert sorted(told[:2]) == [("came", 0), ("came", 1)]
-
-    with_node(tmp_path, talk)
+async def test_a_member_is_told_what_comes_and_goes(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    told: list[tuple[str, int]] = []
+    first = stream.consumer(
+        "g",
+        group=True,
+        on_assigned=lambda parts: told.extend(("came", one) for one in parts),
+        on_revoked=lambda parts: told.extend(("gone", one) for one in parts),
+    )
+    async with first:
+        await spread(first, of=2)
+        async with stream.consumer("g", group=True) as second:
+            await spread(first, second, of=2)
+        await spread(first, of=2)
+    assert told[2:] == [("gone", 1), ("came", 1)]
+    assert sorted(told[:2]) == [("came", 0), ("came", 1)]
 
 
-def test_what_is_in_flight_is_waited_for_before_a_partition_goes(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
+async def test_what_is_in_flight_is_waited_for_before_a_partition_goes(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    for number in range(2):
+        await stream.push_many([b"x"] * 3, partition=number)
+    async with stream.consumer("g", group=True, ack="explicit") as first:
+        taken = [await first.next(timeout=5.0) for _ in range(6)]
+        async with stream.consumer("g", group=True) as second:
+            await asyncio.sleep(0.3)
+            assert second.partitions == ()
+            for entry in taken:
+                first.ack(entry)
+            parts = await spread(first, second, of=2)
+            with pytest.raises(TimeoutError):
+                await second.next(timeout=0.3)
+            gone = next(entry for entry in taken if entry.partition == parts[1][0])
+            with pytest.raises(ConsumerError, match="was not handed out"):
+                first.ack(gone)
+
+
+async def test_a_member_that_never_acknowledges_holds_only_its_own(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    async with (
+        stream.consumer("g", group=True, ack="explicit", max_in_flight=1) as lazy,
+        stream.consumer("g", group=True) as busy,
+    ):
+        (own,), (other,) = await spread(lazy, busy, of=2)
         for number in range(2):
-            await stream.push_many([b"x"] * 3, partition=number)
-        async with stream.consumer("g", group=True, ack="explicit") as first:
-            taken = [await first.next(timeout=5.0) for _ in range(6)]
-            async with stream.consumer("g", group=True) as second:
-                await asyncio.sleep(0.3)
-                assert second.partitions == ()
-                for entry in taken:
-                    first.ack(entry)
-                parts = await spread(first, second, of=2)
-                with pytest.raises(TimeoutError):
-                    await second.next(timeout=0.3)
-                gone = next(entry for entry in taken if entry.partition == parts[1][0])
-                with pytest.raises(ConsumerError, match="was not handed out"):
-                    first.ack(gone)
-
-    with_node(tmp_path, talk)
+            await stream.push_many([b"x"] * 5, partition=number)
+        assert (await lazy.next(timeout=5.0)).partition == own
+        found = [await busy.next(timeout=5.0) for _ in range(5)]
+        assert {entry.partition for entry in found} == {other}
+        with pytest.raises(TimeoutError, match="was acknowledged"):
+            await lazy.next(timeout=0.1)
 
 
-def test_a_member_that_never_acknowledges_holds_only_its_own(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        async with (
-            stream.consumer("g", group=True, ack="explicit", max_in_flight=1) as lazy,
-            stream.consumer("g", group=True) as busy,
-        ):
-            (own,), (other,) = await spread(lazy, busy, of=2)
-            for number in range(2):
-                await stream.push_many([b"x"] * 5, partition=number)
-            assert (await lazy.next(timeout=5.0)).partition == own
-            found = [await busy.next(timeout=5.0) for _ in range(5)]
-            assert {entry.partition for entry in found} == {other}
-            with pytest.raises(TimeoutError, match="was acknowledged"):
-                await lazy.next(timeout=0.1)
-
-    with_node(tmp_path, talk)
-
-
-def test_a_name_is_a_groups_or_a_single_consumers(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        async with stream.consumer("one"), stream.consumer("one"):
-            with pytest.raises(GroupError, match="A single consumer uses this name") as refused:
-                async with stream.consumer("one", group=True):
-                    pass
-            assert refused.value.code == "group.name"
-        async with stream.consumer("one", group=True):
-            with pytest.raises(GroupError, match="say group=True"):
-                async with stream.consumer("one"):
-                    pass
-            with pytest.raises(GroupError) as refused:
-                await client.set_index("one", "s", 5)
-            assert refused.value.code == "group.in_use"
-        async with stream.consumer("one"):
-            assert await client.set_index("one", "s", 5) == 5
-        with pytest.raises(ConsumerError, match="none can be chosen"):
-            stream.consumer("one", group=True, partitions=[0])
-        with pytest.raises(RequestError) as invalid:
-            async with stream.consumer("x" * 513, group=True):
+async def test_a_name_is_a_groups_or_a_single_consumers(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    async with stream.consumer("one"), stream.consumer("one"):
+        with pytest.raises(GroupError, match="A single consumer uses this name") as refused:
+            async with stream.consumer("one", group=True):
                 pass
-        assert invalid.value.code == "index.invalid"
-
-    with_node(tmp_path, talk)
-
-
-def test_a_position_is_saved_although_the_groups_actor_has_ended(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many([b"x"] * 3)
-        async with stream.consumer("g", group=True, save_seconds=60.0) as consumer:
-            await consumer.batch(2, timeout=5.0)
-            consumer.ack(await consumer.next(timeout=5.0))
-            node.observed.system.exit(node.observed.router.table[group_address("s", "g")])
-            await consumer.save()
-            assert await client.get_index("g", "s") == 3
-
-    with_node(tmp_path, talk)
-
-
-def test_a_position_is_not_saved_by_who_was_given_up(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push_many([b"x"] * 3)
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            other = await connect_to(node, through=proxy.address)
-            far = (await other.stream("s")).consumer("g", group=True, save_seconds=60.0)
-            async with other, far, stream.consumer("g", group=True) as near:
-                await spread(far, of=1)
-                far.ack(await far.next(timeout=5.0))
-                await proxy.take_away()
-                await until(lambda: near.partitions == (0,))
-                await proxy.bring_back()
-                with pytest.raises(GroupError, match="another member's by now") as refused:
-                    await far.save()
-                assert refused.value.code == "group.generation"
-                assert await client.get_index("g", "s") is None
-                await far.save()  # it has nothing of that any more
-
-    with_node(tmp_path, talk)
+        assert refused.value.code == "group.name"
+    async with stream.consumer("one", group=True):
+        with pytest.raises(GroupError, match="say group=True"):
+            async with stream.consumer("one"):
+                pass
+        with pytest.raises(GroupError) as refused:
+            await client.set_index("one", "s", 5)
+        assert refused.value.code == "group.in_use"
+    async with stream.consumer("one"):
+        assert await client.set_index("one", "s", 5) == 5
+    with pytest.raises(ConsumerError, match="none can be chosen"):
+        stream.consumer("one", group=True, partitions=[0])
+    with pytest.raises(RequestError) as invalid:
+        async with stream.consumer("x" * 513, group=True):
+            pass
+    assert invalid.value.code == "index.invalid"
 
 
-def test_a_group_may_begin_at_the_end(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        for number in range(2):
-            await stream.push_many([b"old"] * 3, partition=number)
-        async with stream.consumer("g", group=True, start="end") as consumer:
-            await spread(consumer, of=2)
-        saved = {one.partition: one.index for one in await client.indexes("s")}
-        assert saved == {0: 3, 1: 3}
-        await stream.push(b"new")
-        async with stream.consumer("g", group=True) as consumer:
-            assert (await consumer.next(timeout=5.0)).data == b"new"
-
-    with_node(tmp_path, talk)
+async def test_a_position_is_saved_although_the_groups_actor_has_ended(
+    node: Node, client: Client
+) -> None:
+    stream = await client.stream("s")
+    await stream.push_many([b"x"] * 3)
+    async with stream.consumer("g", group=True, save_seconds=60.0) as consumer:
+        await consumer.batch(2, timeout=5.0)
+        consumer.ack(await consumer.next(timeout=5.0))
+        node.observed.system.exit(node.observed.router.table[group_address("s", "g")])
+        await consumer.save()
+        assert await client.get_index("g", "s") == 3
 
 
-def test_two_hundred_members_of_four_partitions(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=4)
-        async with AsyncExitStack() as stack:
-            members = [
-                await stack.enter_async_context(stream.consumer("g", group=True))
-                for _ in range(200)
-            ]
-            await until(lambda: sum(len(one.partitions) for one in members) == 4)
-            assert max(len(one.partitions) for one in members) == 1
-            (kind,) = [
-                stats for name, stats in node.observed.system.stats().items()
-                if name.endswith(".GroupActor")
-            ]  # fmt: skip
-            handled = kind.handled
+async def test_a_position_is_not_saved_by_who_was_given_up(node: Node, client: Client) -> None:
+    stream = await client.stream("s")
+    await stream.push_many([b"x"] * 3)
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        other = await connect_to(node, through=proxy.address)
+        far = (await other.stream("s")).consumer("g", group=True, save_seconds=60.0)
+        async with other, far, stream.consumer("g", group=True) as near:
+            await spread(far, of=1)
+            far.ack(await far.next(timeout=5.0))
+            await proxy.take_away()
+            await until(lambda: near.partitions == (0,))
+            await proxy.bring_back()
+            with pytest.raises(GroupError, match="another member's by now") as refused:
+                await far.save()
+            assert refused.value.code == "group.generation"
+            assert await client.get_index("g", "s") is None
+            await far.save()  # it has nothing of that any more
+
+
+async def test_a_group_may_begin_at_the_end(client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    for number in range(2):
+        await stream.push_many([b"old"] * 3, partition=number)
+    async with stream.consumer("g", group=True, start="end") as consumer:
+        await spread(consumer, of=2)
+    saved = {one.partition: one.index for one in await client.indexes("s")}
+    assert saved == {0: 3, 1: 3}
+    await stream.push(b"new")
+    async with stream.consumer("g", group=True) as consumer:
+        assert (await consumer.next(timeout=5.0)).data == b"new"
+
+
+async def test_two_hundred_members_of_four_partitions(node: Node, client: Client) -> None:
+    stream = await client.stream("s", partitions=4)
+    async with AsyncExitStack() as stack:
+        members = [
+            await stack.enter_async_context(stream.consumer("g", group=True)) for _ in range(200)
+        ]
+        await until(lambda: sum(len(one.partitions) for one in members) == 4)
+        assert max(len(one.partitions) for one in members) == 1
+        (kind,) = [
+            stats for name, stats in node.observed.system.stats().items()
+            if name.endswith(".GroupActor")
+        ]  # fmt: skip
+        handled = kind.handled
+        await asyncio.sleep(1.0)
+        (kind,) = [
+            stats for name, stats in node.observed.system.stats().items()
+            if name.endswith(".GroupActor")
+        ]  # fmt: skip
+        assert kind.handled - handled <= 10  # signs of life of four
+        holder = next(one for one in members if one.partitions)
+        await stream.push(b"x", partition=holder.partitions[0])
+        assert (await holder.next(timeout=5.0)).data == b"x"
+
+
+async def test_a_cut_link_is_waited_for_and_then_not(node: Node, client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        other = await connect_to(node, through=proxy.address)
+        far = (await other.stream("s")).consumer("g", group=True, save_seconds=0.05)
+        near = stream.consumer("g", group=True)
+        async with other, far, near:
+            (own,), _ = await spread(far, near, of=2)
+            proxy.cut()
+            await until(lambda: other.connected)
+            await stream.push(b"1", partition=own)
+            assert (await far.next(timeout=5.0)).data == b"1"
+            assert far.partitions == (own,)
+            await proxy.take_away()
+            begun = time.monotonic()
+            await until(lambda: near.partitions == (0, 1))
+            assert time.monotonic() - begun < 3.0
+            # What it had in hand was not acknowledged: it comes to the other one.
+            assert (await near.next(timeout=5.0)).data == b"1"
+
+
+async def test_a_killed_members_partitions_move_within_three_seconds(
+    node: Node, client: Client, tmp_path: Path
+) -> None:
+    key = tmp_path / "client.key"
+    write_key(key, CLIENT)
+    stream = await client.stream("s", partitions=4)
+    url = f"noise://{node.addresses()['noise']}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", MEMBER, url, node.identity, str(key)], stdout=subprocess.PIPE
+    )
+    try:
+        async with stream.consumer("g", group=True) as survivor:
+            await until(lambda: len(survivor.partitions) == 2)
+            kept = set(survivor.partitions)
+            for number in range(4):
+                await stream.push_many([b"x"] * 20, partition=number)
+            seen = Counter((one.partition, one.index) for one in await take(survivor, 40))
             await asyncio.sleep(1.0)
-            (kind,) = [
-                stats for name, stats in node.observed.system.stats().items()
-                if name.endswith(".GroupActor")
-            ]  # fmt: skip
-            assert kind.handled - handled <= 10  # signs of life of four
-            holder = next(one for one in members if one.partitions)
-            await stream.push(b"x", partition=holder.partitions[0])
-            assert (await holder.next(timeout=5.0)).data == b"x"
-
-    with_node(tmp_path, talk)
-
-
-def test_a_cut_link_is_waited_for_and_then_not(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        async with Proxy(node.addresses()["noise"]) as proxy:
-            other = await connect_to(node, through=proxy.address)
-            far = (await other.stream("s")).consumer("g", group=True, save_seconds=0.05)
-            near = stream.consumer("g", group=True)
-            async with other, far, near:
-                (own,), _ = await spread(far, near, of=2)
-                proxy.cut()
-                await until(lambda: other.connected)
-                await stream.push(b"1", partition=own)
-                assert (await far.next(timeout=5.0)).data == b"1"
-                assert far.partitions == (own,)
-                await proxy.take_away()
-                begun = time.monotonic()
-                await until(lambda: near.partitions == (0, 1))
-                assert time.monotonic() - begun < 3.0
-                # What it had in hand was not acknowledged: it comes to the other one.
-                assert (await near.next(timeout=5.0)).data == b"1"
-
-    with_node(tmp_path, talk)
-
-
-def test_a_killed_members_partitions_move_within_three_seconds(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        key = tmp_path / "client.key"
-        write_key(key, CLIENT)
-        stream = await client.stream("s", partitions=4)
-        url = f"noise://{node.addresses()['noise']}"
-        process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, url, node.identity, str(key)], stdout=subprocess.PIPE
-        )
-        try:
-            async with stream.consumer("g", group=True) as survivor:
-                await until(lambda: len(survivor.partitions) == 2)
-                kept = set(survivor.partitions)
-                for number in range(4):
-                    await stream.push_many([b"x"] * 20, partition=number)
-                seen = Counter((one.partition, one.index) for one in await take(survivor, 40))
-                await asyncio.sleep(1.0)
-                process.send_signal(signal.SIGKILL)
-                out, _ = process.communicate()
-                begun = time.monotonic()
-                await until(lambda: len(survivor.partitions) == 4)
-                assert time.monotonic() - begun < 3.0
-                assert kept < set(survivor.partitions)
-                theirs = [tuple(map(int, line.split())) for line in out.splitlines()]
-                assert len(theirs) == 40
-                seen.update((number, index) for number, index in theirs)
-                # All but the last that it had in hand of each were acknowledged, and saved.
-                again = [(one.partition, one.index) for one in await survivor.batch(9, timeout=0.5)]
-                assert again in ([], [theirs[-1]])
-                assert set(seen) == {(number, nth) for number in range(4) for nth in range(20)}
-                assert max(seen.values()) == 1
-        finally:
-            process.kill()
-            process.wait()
-
-    with_node(tmp_path, talk)
+            process.send_signal(signal.SIGKILL)
+            out, _ = process.communicate()
+            begun = time.monotonic()
+            await until(lambda: len(survivor.partitions) == 4)
+            assert time.monotonic() - begun < 3.0
+            assert kept < set(survivor.partitions)
+            theirs = [tuple(map(int, line.split())) for line in out.splitlines()]
+            assert len(theirs) == 40
+            seen.update((number, index) for number, index in theirs)
+            # All but the last that it had in hand of each were acknowledged, and saved.
+            again = [(one.partition, one.index) for one in await survivor.batch(9, timeout=0.5)]
+            assert again in ([], [theirs[-1]])
+            assert set(seen) == {(number, nth) for number in range(4) for nth in range(20)}
+            assert max(seen.values()) == 1
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def take(consumer: Consumer[Entry], count: int) -> list[Entry]:
@@ -339,89 +314,80 @@ async def take(consumer: Consumer[Entry], count: int) -> list[Entry]:
     return found
 
 
-def test_a_node_that_is_started_again_goes_on_in_later_generations(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path)
-        async with Node(config) as node, await connect_to(node) as client:
-            stream = await client.stream("s", partitions=2)
-            async with stream.consumer("g", group=True) as consumer:
-                await spread(consumer, of=2)
-                (before,) = await client.groups("s")
-        async with Node(config) as node, await connect_to(node) as client:
-            (resting,) = await client.groups("s")
-            assert (resting.members, resting.generation) == ([], before.generation + 1)
-            stream = await client.stream("s")
-            async with stream.consumer("g", group=True) as consumer:
-                await spread(consumer, of=2)
-                (after,) = await client.groups()
-                assert after.generation > before.generation
-                assert [one.partitions for one in after.members] == [(0, 1)]
-
-    asyncio.run(run())
-
-
-def test_the_blocking_face_has_groups(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_node_that_is_started_again_goes_on_in_later_generations(tmp_path: Path) -> None:
+    config = node_config(tmp_path)
+    async with Node(config) as node, await connect_to(node) as client:
         stream = await client.stream("s", partitions=2)
-        await stream.push(b"x")
-        url, key = f"noise://{node.addresses()['noise']}", CLIENT
-
-        def blocking() -> bytes:
-            with (
-                connect_blocking(url, identity=key, node_identity=node.identity) as face,
-                face.stream("s").consumer("g", group=True) as consumer,
-            ):
-                entry = consumer.next(timeout=5.0)
-                assert consumer.partitions == (0, 1)
-                (group,) = face.groups("s")
-                assert group.name == "g"
-                return bytes(entry.data)
-
-        assert await asyncio.to_thread(blocking) == b"x"
-
-    with_node(tmp_path, talk)
+        async with stream.consumer("g", group=True) as consumer:
+            await spread(consumer, of=2)
+            (before,) = await client.groups("s")
+    async with Node(config) as node, await connect_to(node) as client:
+        (resting,) = await client.groups("s")
+        assert (resting.members, resting.generation) == ([], before.generation + 1)
+        stream = await client.stream("s")
+        async with stream.consumer("g", group=True) as consumer:
+            await spread(consumer, of=2)
+            (after,) = await client.groups()
+            assert after.generation > before.generation
+            assert [one.partitions for one in after.members] == [(0, 1)]
 
 
-def test_groups_are_seen_with_their_members(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=2)
-        await stream.push_many([b"x"] * 3)
-        async with (
-            stream.consumer("g", group=True) as consumer,
-            stream.consumer("single"),
-            aiohttp.ClientSession() as session,
+async def test_the_blocking_face_has_groups(node: Node, client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    await stream.push(b"x")
+    url, key = f"noise://{node.addresses()['noise']}", CLIENT
+
+    def blocking() -> bytes:
+        with (
+            connect_blocking(url, identity=key, node_identity=node.identity) as face,
+            face.stream("s").consumer("g", group=True) as consumer,
         ):
-            await consumer.batch(2, timeout=5.0)
-            await consumer.batch(1, timeout=0.1)
-            await consumer.save()
+            entry = consumer.next(timeout=5.0)
+            assert consumer.partitions == (0, 1)
+            (group,) = face.groups("s")
+            assert group.name == "g"
+            return bytes(entry.data)
 
-            async def document(path: str) -> Any:
-                async with session.get(f"http://{node.addresses()['http']}{path}") as response:
-                    assert response.status == 200
-                    return await response.json() if "metrics" not in path else await response.text()
+    assert await asyncio.to_thread(blocking) == b"x"
 
-            (group,) = (await client.status())["groups"]
-            assert (group["name"], group["stream"], group["members_count"]) == ("g", "s", 1)
-            (member,) = group["members"]
-            assert (member["principal"], member["partitions"]) == (
-                f"noise:{CLIENT.public_hex}", [0, 1],
-            )  # fmt: skip
-            one = await document("/v1/streams/s")
-            assert one["groups"] == [group]
-            every = await document("/v1/consumers")
-            assert every["groups"] == [group]
-            assert [row["member"] for row in every["positions"]] == [member["id"]]
-            (position,) = [row for row in one["positions"] if row["client_id"] == "g"]
-            assert (position["partition"], position["lag"], position["member"]) == (
-                0, 1, member["id"],
-            )  # fmt: skip
-            (row,) = (await document("/v1/streams"))["streams"]
-            assert row["members"] == 1
-            metrics = await document("/metrics")
-            assert 'rillnode_group_members{group="g",stream="s"} 1.0' in metrics
-            found = [about async for about in client.routes("*", kind="group")]
-            assert sorted(about.name for about in found) == [
-                "g of s: 1 members", "single of s: 1 members",
-            ]  # fmt: skip
 
-    with_node(tmp_path, talk)
+async def test_groups_are_seen_with_their_members(node: Node, client: Client) -> None:
+    stream = await client.stream("s", partitions=2)
+    await stream.push_many([b"x"] * 3)
+    async with (
+        stream.consumer("g", group=True) as consumer,
+        stream.consumer("single"),
+        aiohttp.ClientSession() as session,
+    ):
+        await consumer.batch(2, timeout=5.0)
+        await consumer.batch(1, timeout=0.1)
+        await consumer.save()
+
+        async def document(path: str) -> Any:
+            async with session.get(f"http://{node.addresses()['http']}{path}") as response:
+                assert response.status == 200
+                return await response.json() if "metrics" not in path else await response.text()
+
+        (group,) = (await client.status())["groups"]
+        assert (group["name"], group["stream"], group["members_count"]) == ("g", "s", 1)
+        (member,) = group["members"]
+        assert (member["principal"], member["partitions"]) == (
+            f"noise:{CLIENT.public_hex}", [0, 1],
+        )  # fmt: skip
+        one = await document("/v1/streams/s")
+        assert one["groups"] == [group]
+        every = await document("/v1/consumers")
+        assert every["groups"] == [group]
+        assert [row["member"] for row in every["positions"]] == [member["id"]]
+        (position,) = [row for row in one["positions"] if row["client_id"] == "g"]
+        assert (position["partition"], position["lag"], position["member"]) == (
+            0, 1, member["id"],
+        )  # fmt: skip
+        (row,) = (await document("/v1/streams"))["streams"]
+        assert row["members"] == 1
+        metrics = await document("/metrics")
+        assert 'rillnode_group_members{group="g",stream="s"} 1.0' in metrics
+        found = [about async for about in client.routes("*", kind="group")]
+        assert sorted(about.name for about in found) == [
+            "g of s: 1 members", "single of s: 1 members",
+        ]  # fmt: skip

@@ -65,37 +65,29 @@ def hostile_inputs(random: Random) -> list[bytes]:
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_bad_bytes_disturb_nobody(tmp_path: Path, listener: str) -> None:
-    async def run() -> None:
-        random = Random(7)
-        async with Node(node_config(tmp_path)) as node:
-            address = node.addresses()[listener]
-            attacks = [
-                send_and_leave(address, data, drip=bool(number % 3 == 0))
-                for number in range(20)
-                for data in hostile_inputs(random)
-            ]
-            await asyncio.gather(good_client(node, 300), *attacks)
-            assert all(check.ok for check in node.checks())
-
-    asyncio.run(run())
+async def test_bad_bytes_disturb_nobody(tmp_path: Path, listener: str) -> None:
+    random = Random(7)
+    async with Node(node_config(tmp_path)) as node:
+        address = node.addresses()[listener]
+        attacks = [
+            send_and_leave(address, data, drip=bool(number % 3 == 0))
+            for number in range(20)
+            for data in hostile_inputs(random)
+        ]
+        await asyncio.gather(good_client(node, 300), *attacks)
+        assert all(check.ok for check in node.checks())
 
 
-def test_requests_with_huge_numbers_cost_little_and_are_answered(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node:
-            await (await node.stream("s")).push_many([bytes(1_000)] * 5_000)
-            async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-                for _ in range(2_000):
-                    peer.send(
-                        b"ST_S_0_s", encode_request(PullRequest(1, 0, 2**64 - 1)), back="huge"
-                    )
-                # The answers are 130 MB; nobody takes them yet, and the node serves others.
-                await good_client(node, 100)
-                for _ in range(2_000):
-                    assert len((await peer.receive()).payload) > 60_000
-
-    asyncio.run(run())
+async def test_requests_with_huge_numbers_cost_little_and_are_answered(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node:
+        await (await node.stream("s")).push_many([bytes(1_000)] * 5_000)
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            for _ in range(2_000):
+                peer.send(b"ST_S_0_s", encode_request(PullRequest(1, 0, 2**64 - 1)), back="huge")
+            # The answers are 130 MB; nobody takes them yet, and the node serves others.
+            await good_client(node, 100)
+            for _ in range(2_000):
+                assert len((await peer.receive()).payload) > 60_000
 
 
 def test_a_peer_that_never_reads_is_bounded_and_harms_nobody(tmp_path: Path) -> None:
@@ -120,15 +112,12 @@ def test_a_peer_that_never_reads_is_bounded_and_harms_nobody(tmp_path: Path) -> 
     asyncio.run(run())
 
 
-def test_entries_pushed_before_garbage_in_one_read_are_kept(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node:
-            stream = await node.stream("s")
-            async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-                peer.send(b"ST_S_0_s", encode_request(PushRequest(1, b"kept")))
-                peer.send_frame(b"\xff\xff\xff")
-                await peer.reader.read()
-            async with aclosing(stream.tail(start="start")) as entries:
-                assert (await asyncio.wait_for(anext(entries), 10)).data == b"kept"
-
-    asyncio.run(run())
+async def test_entries_pushed_before_garbage_in_one_read_are_kept(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node:
+        stream = await node.stream("s")
+        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+            peer.send(b"ST_S_0_s", encode_request(PushRequest(1, b"kept")))
+            peer.send_frame(b"\xff\xff\xff")
+            await peer.reader.read()
+        async with aclosing(stream.tail(start="start")) as entries:
+            assert (await asyncio.wait_for(anext(entries), 10)).data == b"kept"

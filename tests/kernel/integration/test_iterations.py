@@ -72,215 +72,181 @@ async def push_slowly(stream: rillnode.Stream, count: int) -> None:
 
 
 @FACES
-def test_entries_are_followed(face: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, face(node) as client:
-            stream = await client.stream("s")
-            pushing = asyncio.ensure_future(push_slowly(stream, COUNT))
-            found, cancelled = await read_impatiently(stream.tail(start="start"), COUNT)
-            assert [(entry.index, entry.data) for entry in found] == [
-                (number, b"%d" % number) for number in range(COUNT)
-            ]
-            assert cancelled
-            await pushing
-
-    asyncio.run(test())
+async def test_entries_are_followed(face: Any, tmp_path: Path) -> None:
+    async with running(tmp_path) as node, face(node) as client:
+        stream = await client.stream("s")
+        pushing = asyncio.ensure_future(push_slowly(stream, COUNT))
+        found, cancelled = await read_impatiently(stream.tail(start="start"), COUNT)
+        assert [(entry.index, entry.data) for entry in found] == [
+            (number, b"%d" % number) for number in range(COUNT)
+        ]
+        assert cancelled
+        await pushing
 
 
 @FACES
-def test_batches_are_followed(face: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, face(node) as client:
-            stream = await client.stream("s")
-            pushing = asyncio.ensure_future(push_slowly(stream, COUNT))
-            indexes: list[int] = []
-            async with stream.batches() as batches:
-                while len(indexes) < COUNT:
-                    ((batch,), _) = await read_impatiently(batches, 1)
-                    indexes += [entry.index for entry in batch]
-            assert indexes == list(range(COUNT))
-            await pushing
-
-    asyncio.run(test())
+async def test_batches_are_followed(face: Any, tmp_path: Path) -> None:
+    async with running(tmp_path) as node, face(node) as client:
+        stream = await client.stream("s")
+        pushing = asyncio.ensure_future(push_slowly(stream, COUNT))
+        indexes: list[int] = []
+        async with stream.batches() as batches:
+            while len(indexes) < COUNT:
+                ((batch,), _) = await read_impatiently(batches, 1)
+                indexes += [entry.index for entry in batch]
+        assert indexes == list(range(COUNT))
+        await pushing
 
 
 @FACES
-def test_what_comes_after_the_first_look_is_not_passed_over(face: Any, tmp_path: Path) -> None:
+async def test_what_comes_after_the_first_look_is_not_passed_over(
+    face: Any, tmp_path: Path
+) -> None:
     """Where the end is, is asked once: what was pushed after a cancelled `anext` comes."""
-
-    async def test() -> None:
-        async with running(tmp_path) as node, face(node) as client:
-            stream = await client.stream("s")
-            await push_slowly(stream, 5)
-            async with stream.tail() as entries:
-                asking = asyncio.ensure_future(anext(entries))
-                for _ in range(2):  # it has asked, and has no answer
-                    await asyncio.sleep(0)
-                asking.cancel()
-                await asyncio.wait((asking,))
-                await asyncio.gather(*(stream.push(b"new %d" % number) for number in range(3)))
-                found = [bytes((await anext(entries)).data) for _ in range(3)]
-            assert found == [b"new 0", b"new 1", b"new 2"]
-
-    asyncio.run(test())
+    async with running(tmp_path) as node, face(node) as client:
+        stream = await client.stream("s")
+        await push_slowly(stream, 5)
+        async with stream.tail() as entries:
+            asking = asyncio.ensure_future(anext(entries))
+            for _ in range(2):  # it has asked, and has no answer
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait((asking,))
+            await asyncio.gather(*(stream.push(b"new %d" % number) for number in range(3)))
+            found = [bytes((await anext(entries)).data) for _ in range(3)]
+        assert found == [b"new 0", b"new 1", b"new 2"]
 
 
 @FACES
-def test_a_consumer_goes_on_and_its_position_with_it(face: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, face(node) as client:
-            stream = await client.stream("s", partitions=2)
-            taken: list[int] = []
-            for part in range(3):
-                for number in range(COUNT):
-                    stream.push_nowait(b"%d" % (part * COUNT + number), partition=number % 2)
-                async with stream.consumer("c") as entries:
-                    found, cancelled = await read_impatiently(entries, COUNT)
-                    taken += [int(entry.data) for entry in found]
-                    assert cancelled
-                    with pytest.raises(TimeoutError):  # all are processed: the next is asked for
-                        await asyncio.wait_for(anext(entries), 0.01)
-                saved = [await client.get_index("c", "s", partition=at) for at in range(2)]
-                assert saved == [(part + 1) * COUNT // 2] * 2
-            assert sorted(taken) == list(range(3 * COUNT))
-
-    asyncio.run(test())
+async def test_a_consumer_goes_on_and_its_position_with_it(face: Any, tmp_path: Path) -> None:
+    async with running(tmp_path) as node, face(node) as client:
+        stream = await client.stream("s", partitions=2)
+        taken: list[int] = []
+        for part in range(3):
+            for number in range(COUNT):
+                stream.push_nowait(b"%d" % (part * COUNT + number), partition=number % 2)
+            async with stream.consumer("c") as entries:
+                found, cancelled = await read_impatiently(entries, COUNT)
+                taken += [int(entry.data) for entry in found]
+                assert cancelled
+                with pytest.raises(TimeoutError):  # all are processed: the next is asked for
+                    await asyncio.wait_for(anext(entries), 0.01)
+            saved = [await client.get_index("c", "s", partition=at) for at in range(2)]
+            assert saved == [(part + 1) * COUNT // 2] * 2
+        assert sorted(taken) == list(range(3 * COUNT))
 
 
-def test_a_consumer_that_is_left_at_an_entry_gets_that_again(tmp_path: Path) -> None:
+async def test_a_consumer_that_is_left_at_an_entry_gets_that_again(tmp_path: Path) -> None:
     """However it is left: by its end, without one, or with the whole client."""
-
-    async def test() -> None:
-        async with running(tmp_path) as node:
-            async with linked(node) as client:
-                stream = await client.stream("s")
-                await push_slowly(stream, 10)
-                async with stream.consumer("c") as entries:
-                    assert (await anext(entries)).index == 0
-                assert await client.get_index("c", "s") is None
-                async for entry in stream.consumer("c"):
-                    if entry.index == 3:
-                        break
-                while await client.get_index("c", "s") != 3:
-                    await asyncio.sleep(0.01)
-            async with linked(node) as client:
-                async for entry in (await client.stream("s")).consumer("c"):
-                    if entry.index == 5:
-                        break
-            assert await node.client.get_index("c", "s") == 5
-
-    asyncio.run(test())
+    async with running(tmp_path) as node:
+        async with linked(node) as client:
+            stream = await client.stream("s")
+            await push_slowly(stream, 10)
+            async with stream.consumer("c") as entries:
+                assert (await anext(entries)).index == 0
+            assert await client.get_index("c", "s") is None
+            async for entry in stream.consumer("c"):
+                if entry.index == 3:
+                    break
+            while await client.get_index("c", "s") != 3:
+                await asyncio.sleep(0.01)
+        async with linked(node) as client:
+            async for entry in (await client.stream("s")).consumer("c"):
+                if entry.index == 5:
+                    break
+        assert await node.client.get_index("c", "s") == 5
 
 
-def test_a_client_that_is_closed_while_an_iteration_closes_saves_all_its_positions(
+async def test_a_client_that_is_closed_while_an_iteration_closes_saves_all_its_positions(
     tmp_path: Path,
 ) -> None:
     """However far the iteration, which nothing refers to any more, has come with it."""
     partitions, entries, turns_max = 4, 3, 12
-
-    async def test() -> None:
-        async with running(tmp_path) as node:
-            stream = await node.client.stream("s", partitions=partitions)
-            for partition in range(partitions):
-                await stream.push_many([b"x"] * entries, partition=partition)
-            for turns in range(turns_max):
-                name = f"c{turns}"
-                async with linked(node) as client:
-                    count = 0
-                    async for _ in (await client.stream("s")).consumer(name, save_seconds=1000):
-                        count += 1
-                        if count == partitions * entries:
-                            break
-                    for _ in range(turns):
-                        await asyncio.sleep(0)
-                indexes = [one for one in await node.client.indexes("s") if one.client_id == name]
-                assert sum(one.index for one in indexes) == partitions * entries - 1, turns
-
-    asyncio.run(test())
+    async with running(tmp_path) as node:
+        stream = await node.client.stream("s", partitions=partitions)
+        for partition in range(partitions):
+            await stream.push_many([b"x"] * entries, partition=partition)
+        for turns in range(turns_max):
+            name = f"c{turns}"
+            async with linked(node) as client:
+                count = 0
+                async for _ in (await client.stream("s")).consumer(name, save_seconds=1000):
+                    count += 1
+                    if count == partitions * entries:
+                        break
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            indexes = [one for one in await node.client.indexes("s") if one.client_id == name]
+            assert sum(one.index for one in indexes) == partitions * entries - 1, turns
 
 
-def test_partitions_that_there_are_not_cannot_be_followed(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node:
-            stream = await node.client.stream("s", partitions=2)
-            for partition in (-1, 2):
-                for follow in (stream.tail, stream.batches, partial(stream.consumer, "c")):
-                    with pytest.raises(RequestError) as caught:
-                        follow(partitions=[0, partition])
-                    assert caught.value.code == "stream.partition"
-
-    asyncio.run(test())
+async def test_partitions_that_there_are_not_cannot_be_followed(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        stream = await node.client.stream("s", partitions=2)
+        for partition in (-1, 2):
+            for follow in (stream.tail, stream.batches, partial(stream.consumer, "c")):
+                with pytest.raises(RequestError) as caught:
+                    follow(partitions=[0, partition])
+                assert caught.value.code == "stream.partition"
 
 
-def test_streams_are_listed(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, linked(node) as client:
-            names = [f"s{number:03}" for number in range(300)]
-            await asyncio.gather(*map(client.stream, names))
-            found, cancelled = await read_impatiently(client.iterate_streams(), len(names))
-            assert [info.name for info in found] == names
+async def test_streams_are_listed(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, linked(node) as client:
+        names = [f"s{number:03}" for number in range(300)]
+        await asyncio.gather(*map(client.stream, names))
+        found, cancelled = await read_impatiently(client.iterate_streams(), len(names))
+        assert [info.name for info in found] == names
+        assert cancelled
+
+
+async def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, linked(node) as client:
+        stream = await Hub(client).stream("s")
+        await stream.push_many(b"%d" % number for number in range(COUNT))
+        async with stream.consumer("c", poll_seconds=0.01) as entries:
+            found, cancelled = await read_impatiently(entries, COUNT)
+            assert [entry.data for entry in found] == [b"%d" % n for n in range(COUNT)]
             assert cancelled
-
-    asyncio.run(test())
-
-
-def test_entries_of_a_hub_are_consumed(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, linked(node) as client:
-            stream = await Hub(client).stream("s")
-            await stream.push_many(b"%d" % number for number in range(COUNT))
-            async with stream.consumer("c", poll_seconds=0.01) as entries:
-                found, cancelled = await read_impatiently(entries, COUNT)
-                assert [entry.data for entry in found] == [b"%d" % n for n in range(COUNT)]
-                assert cancelled
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(entries), 0.01)
-            assert await Hub(client).get_index("c", "s") == COUNT
-
-    asyncio.run(test())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(entries), 0.01)
+        assert await Hub(client).get_index("c", "s") == COUNT
 
 
 @FACES
-def test_messages_to_a_mailbox_are_taken(face: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, face(node) as client:
-            box = client.mailbox()
-            for number in range(COUNT):
-                await client.send("echo", b"%d" % number, return_address=box.address)
-            found, cancelled = await read_impatiently(box, COUNT)
-            assert [message.payload for message in found] == [b"%d" % n for n in range(COUNT)]
-            assert cancelled
-            # What has sent them is told by their return route.
-            assert (await client.ask(found[0].return_route, b"again")).payload == b"again"
-
-    asyncio.run(test())
+async def test_messages_to_a_mailbox_are_taken(face: Any, tmp_path: Path) -> None:
+    async with running(tmp_path) as node, face(node) as client:
+        box = client.mailbox()
+        for number in range(COUNT):
+            await client.send("echo", b"%d" % number, return_address=box.address)
+        found, cancelled = await read_impatiently(box, COUNT)
+        assert [message.payload for message in found] == [b"%d" % n for n in range(COUNT)]
+        assert cancelled
+        # What has sent them is told by their return route.
+        assert (await client.ask(found[0].return_route, b"again")).payload == b"again"
 
 
 # Streamr and NextGraph -----------------------------------------------------------------------
 
 
-def test_streamr_messages_are_followed_and_resent(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node:
-            url = f"ws://{node.addresses()['streamr']}"
-            key = EthereumKey(bytes([1]) * 32)
-            client = StreamrClient(endpoints_of(url), key=key, make_rsa_key=rsa_key)
-            await client.open()
-            async with client:
-                await client.create_stream("s")
-                async with await client.subscribe("s") as messages:
-                    for number in range(COUNT):
-                        await client.publish("s", number)
-                    found, cancelled = await read_impatiently(messages, COUNT)
-                    assert [message.content for message in found] == list(range(COUNT))
-                    assert cancelled
-                async with client.resend("s", streamr.From(0)) as stored:
-                    found, cancelled = await read_impatiently(stored, COUNT)
-                    assert [message.content for message in found] == list(range(COUNT))
-                    assert cancelled
-                    assert await anext(stored, None) is None
-
-    asyncio.run(test())
+async def test_streamr_messages_are_followed_and_resent(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        url = f"ws://{node.addresses()['streamr']}"
+        key = EthereumKey(bytes([1]) * 32)
+        client = StreamrClient(endpoints_of(url), key=key, make_rsa_key=rsa_key)
+        await client.open()
+        async with client:
+            await client.create_stream("s")
+            async with await client.subscribe("s") as messages:
+                for number in range(COUNT):
+                    await client.publish("s", number)
+                found, cancelled = await read_impatiently(messages, COUNT)
+                assert [message.content for message in found] == list(range(COUNT))
+                assert cancelled
+            async with client.resend("s", streamr.From(0)) as stored:
+                found, cancelled = await read_impatiently(stored, COUNT)
+                assert [message.content for message in found] == list(range(COUNT))
+                assert cancelled
+                assert await anext(stored, None) is None
 
 
 @asynccontextmanager
@@ -292,56 +258,46 @@ async def device(node: Node) -> AsyncGenerator[nextgraph.Client]:
         yield client
 
 
-def test_nextgraph_events_are_followed_and_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as node, device(node) as laptop, device(node) as phone:
-            sent: list[Event] = []
-            async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
-                for number in range(COUNT):
-                    made = commit(b"%d" % number)
-                    published = await laptop.publish(INNER, TOPIC, BRANCH, made)
-                    sent.append(published.event)
-                found, cancelled = await read_impatiently(events, COUNT)
-                assert found == sent
-                assert cancelled
-            async with phone.sync(INNER, TOPIC.public_key) as stored:
-                found, cancelled = await read_impatiently(stored, COUNT)
-                assert {event.content.seq for event in found} == {e.content.seq for e in sent}
-                assert cancelled
-                assert await anext(stored, None) is None
-
-    asyncio.run(test())
-
-
-def test_nextgraph_blocks_are_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        made = nextgraph.split_object(bytes(range(256)) * 1_000, b"k" * 32, block_bytes=4_096)
-        async with running(tmp_path) as node, device(node) as phone:
-            await phone.put_blocks(INNER, made.blocks)
-            ids = {nextgraph.block_id(block) for block in made.blocks}
-            async with phone.get_blocks(INNER, [made.reference.id], children=True) as blocks:
-                found, cancelled = await read_impatiently(blocks, len(ids))
-                assert {nextgraph.block_id(block) for block in found} == ids
-                assert cancelled
-                assert await anext(blocks, None) is None
-
-    asyncio.run(test())
-
-
-def test_nextgraph_letters_are_taken(tmp_path: Path) -> None:
-    box = identity("box")
-
-    async def test() -> None:
-        async with running(tmp_path) as node, device(node) as reader, device(node) as writer:
-            inbox = await reader.inboxes.register(ACCESS.outer, box)
-            letters = [b"%d" % number for number in range(COUNT)]
-            for letter in letters:
-                await writer.inboxes.post(ACCESS.outer, box.public_key, letter)
-            found, cancelled = await read_impatiently(inbox, COUNT)
-            assert [one.msg.body.msg for one in found] == letters
+async def test_nextgraph_events_are_followed_and_read(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, device(node) as laptop, device(node) as phone:
+        sent: list[Event] = []
+        async with await phone.subscribe(INNER, REPO, TOPIC.public_key) as events:
+            for number in range(COUNT):
+                made = commit(b"%d" % number)
+                published = await laptop.publish(INNER, TOPIC, BRANCH, made)
+                sent.append(published.event)
+            found, cancelled = await read_impatiently(events, COUNT)
+            assert found == sent
             assert cancelled
+        async with phone.sync(INNER, TOPIC.public_key) as stored:
+            found, cancelled = await read_impatiently(stored, COUNT)
+            assert {event.content.seq for event in found} == {e.content.seq for e in sent}
+            assert cancelled
+            assert await anext(stored, None) is None
 
-    asyncio.run(test())
+
+async def test_nextgraph_blocks_are_read(tmp_path: Path) -> None:
+    made = nextgraph.split_object(bytes(range(256)) * 1_000, b"k" * 32, block_bytes=4_096)
+    async with running(tmp_path) as node, device(node) as phone:
+        await phone.put_blocks(INNER, made.blocks)
+        ids = {nextgraph.block_id(block) for block in made.blocks}
+        async with phone.get_blocks(INNER, [made.reference.id], children=True) as blocks:
+            found, cancelled = await read_impatiently(blocks, len(ids))
+            assert {nextgraph.block_id(block) for block in found} == ids
+            assert cancelled
+            assert await anext(blocks, None) is None
+
+
+async def test_nextgraph_letters_are_taken(tmp_path: Path) -> None:
+    box = identity("box")
+    async with running(tmp_path) as node, device(node) as reader, device(node) as writer:
+        inbox = await reader.inboxes.register(ACCESS.outer, box)
+        letters = [b"%d" % number for number in range(COUNT)]
+        for letter in letters:
+            await writer.inboxes.post(ACCESS.outer, box.public_key, letter)
+        found, cancelled = await read_impatiently(inbox, COUNT)
+        assert [one.msg.body.msg for one in found] == letters
+        assert cancelled
 
 
 # Without a loop ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.log.rocks.tables import Tables, Tuning
 from rillnode.actors.log.rocks.verify import verify_store
@@ -52,96 +53,88 @@ def with_client(directory: Path, talk: Talk) -> None:
     asyncio.run(run())
 
 
+node = handed_by(with_client)
+client = handed_by(with_client, 1)
+
+
 def told(entries: list[Entry]) -> list[Told]:
     return [(entry.data, entry.key, entry.headers) for entry in entries]
 
 
-def test_what_is_pushed_with_a_key_and_headers_comes_back_with_them(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        assert await stream.push(b"both", key="lamp", headers=HEADERS) == 0
-        futures = [
-            stream.push_nowait(b"plain"),
-            stream.push_nowait(b"key", key=b"\xff"),
-            stream.push_nowait(b"empty", key=b"", headers={}),
-            stream.push_nowait(bytearray(b"headers"), headers=HEADERS),
+async def test_what_is_pushed_with_a_key_and_headers_comes_back_with_them(client: Client) -> None:
+    stream = await client.stream("s")
+    assert await stream.push(b"both", key="lamp", headers=HEADERS) == 0
+    futures = [
+        stream.push_nowait(b"plain"),
+        stream.push_nowait(b"key", key=b"\xff"),
+        stream.push_nowait(b"empty", key=b"", headers={}),
+        stream.push_nowait(bytearray(b"headers"), headers=HEADERS),
+    ]
+    assert await asyncio.gather(*futures) == [1, 2, 3, 4]
+    wanted: list[Told] = [
+        (b"both", b"lamp", STORED),
+        (b"plain", None, {}),
+        (b"key", b"\xff", {}),
+        (b"empty", b"", {}),
+        (b"headers", None, STORED),
+    ]
+    assert told(await stream.pull()) == wanted
+    assert told(await stream.pull(2, 1)) == wanted[2:3]
+    async with aclosing(stream.tail(start="start")) as entries:
+        assert told([await anext(entries) for _ in wanted]) == wanted
+
+
+async def test_entries_without_either_are_stored_as_their_lengths_and_data_alone(
+    client: Client,
+) -> None:
+    stream = await client.stream("s")
+    await asyncio.gather(stream.push_nowait(b"ab"), stream.push_nowait(b"c"))
+    await stream.push_many([b"many"])
+    address = (await client.describe("s")).partitions[0].address
+    request = native.ReadRequest(1, 0, 10, 10_000)
+    response = native.decode_response((await client.ask(address, native.encode(request))).payload)
+    assert isinstance(response, native.BlocksResponse)
+    first, second = (block.value for block in response.blocks)
+    assert first[HEADER_BYTES:] == bytes.fromhex("0200000001000000") + b"abc"
+    assert second[HEADER_BYTES:] == bytes.fromhex("04000000") + b"many"
+    assert [decode_header(value).flags for value in (first, second)] == [0, 0]
+
+
+async def test_the_key_chooses_the_partition_unless_one_is_given(client: Client) -> None:
+    stream = await client.stream("s", partitions=5)
+    keys = [b"device-%d" % number for number in range(40)]
+    for key in keys:
+        await stream.push(key, key=key)
+    found = {partition: told(await stream.pull(partition=partition)) for partition in range(5)}
+    for partition, entries in found.items():
+        assert [key for _, key, _ in entries] == [
+            key for key in keys if partition_of(key, 5) == partition
         ]
-        assert await asyncio.gather(*futures) == [1, 2, 3, 4]
-        wanted: list[Told] = [
-            (b"both", b"lamp", STORED),
-            (b"plain", None, {}),
-            (b"key", b"\xff", {}),
-            (b"empty", b"", {}),
-            (b"headers", None, STORED),
+    assert len([one for one in found.values() if one]) > 1
+    assert stream.partition_of("device-7") == partition_of(b"device-7", 5)
+    other = (stream.partition_of("device-7") + 1) % 5
+    index = await stream.push(b"elsewhere", key="device-7", partition=other)
+    (entry,) = await stream.pull(index, 1, partition=other)
+    assert (entry.data, entry.key) == (b"elsewhere", b"device-7")
+
+
+async def test_many_are_pushed_to_the_partitions_of_their_keys(client: Client) -> None:
+    stream = await client.stream("s", partitions=3)
+    items = [b"%d" % number for number in range(9_000)]
+    keys = [b"k%d" % (number % 50) for number in range(9_000)]
+    end = await stream.push_many(items, keys=keys, headers=repeat({"n": b"1"}))
+    last = partition_of(keys[-1], 3)
+    for partition in range(3):
+        entries = await stream.pull(0, 9_999, partition=partition)
+        assert told(entries) == [
+            (item, key, {"n": b"1"})
+            for item, key in zip(items, keys, strict=True)
+            if partition_of(key, 3) == partition
         ]
-        assert told(await stream.pull()) == wanted
-        assert told(await stream.pull(2, 1)) == wanted[2:3]
-        async with aclosing(stream.tail(start="start")) as entries:
-            assert told([await anext(entries) for _ in wanted]) == wanted
-
-    with_client(tmp_path, talk)
-
-
-def test_entries_without_either_are_stored_as_their_lengths_and_data_alone(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await asyncio.gather(stream.push_nowait(b"ab"), stream.push_nowait(b"c"))
-        await stream.push_many([b"many"])
-        address = (await client.describe("s")).partitions[0].address
-        request = native.ReadRequest(1, 0, 10, 10_000)
-        response = native.decode_response(
-            (await client.ask(address, native.encode(request))).payload
-        )
-        assert isinstance(response, native.BlocksResponse)
-        first, second = (block.value for block in response.blocks)
-        assert first[HEADER_BYTES:] == bytes.fromhex("0200000001000000") + b"abc"
-        assert second[HEADER_BYTES:] == bytes.fromhex("04000000") + b"many"
-        assert [decode_header(value).flags for value in (first, second)] == [0, 0]
-
-    with_client(tmp_path, talk)
-
-
-def test_the_key_chooses_the_partition_unless_one_is_given(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=5)
-        keys = [b"device-%d" % number for number in range(40)]
-        for key in keys:
-            await stream.push(key, key=key)
-        found = {partition: told(await stream.pull(partition=partition)) for partition in range(5)}
-        for partition, entries in found.items():
-            assert [key for _, key, _ in entries] == [
-                key for key in keys if partition_of(key, 5) == partition
-            ]
-        assert len([one for one in found.values() if one]) > 1
-        assert stream.partition_of("device-7") == partition_of(b"device-7", 5)
-        other = (stream.partition_of("device-7") + 1) % 5
-        index = await stream.push(b"elsewhere", key="device-7", partition=other)
-        (entry,) = await stream.pull(index, 1, partition=other)
-        assert (entry.data, entry.key) == (b"elsewhere", b"device-7")
-
-    with_client(tmp_path, talk)
-
-
-def test_many_are_pushed_to_the_partitions_of_their_keys(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s", partitions=3)
-        items = [b"%d" % number for number in range(9_000)]
-        keys = [b"k%d" % (number % 50) for number in range(9_000)]
-        end = await stream.push_many(items, keys=keys, headers=repeat({"n": b"1"}))
-        last = partition_of(keys[-1], 3)
-        for partition in range(3):
-            entries = await stream.pull(0, 9_999, partition=partition)
-            assert told(entries) == [
-                (item, key, {"n": b"1"})
-                for item, key in zip(items, keys, strict=True)
-                if partition_of(key, 3) == partition
-            ]
-            if partition == last:
-                assert end == len(entries)
-        assert await stream.push_many([b"a", b"b"], keys=["x", None], partition=1) > 2
-        assert await stream.push_many([], keys=[]) == 0
-
-    with_client(tmp_path, talk)
+        if partition == last:
+            assert end == len(entries)
+    assert await stream.push_many([b"a", b"b"], keys=["x", None], partition=1) > 2
+    assert await stream.push_many([], keys=[]) == 0
 
 
 def test_an_endless_push_reads_no_further_than_its_window(tmp_path: Path) -> None:
@@ -188,38 +181,32 @@ def test_an_endless_push_reads_no_further_than_its_window(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_bad_keys_and_headers_are_refused_by_the_client(
-    tmp_path: Path, beside: dict[str, Any], code: str, sentence: str
+async def test_bad_keys_and_headers_are_refused_by_the_client(
+    client: Client, beside: dict[str, Any], code: str, sentence: str
 ) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        with pytest.raises(RequestError) as caught:
-            await stream.push(b"x", **beside)
-        assert (caught.value.code, caught.value.text) == (code, sentence)
-        keys, headers = [beside.get("key")], [beside.get("headers")]
-        with pytest.raises(RequestError) as caught:
-            await stream.push_many([b"x"], keys=keys, headers=headers)
-        assert caught.value.code == code
-        assert await stream.push(b"good") == 0
-
-    with_client(tmp_path, talk)
+    stream = await client.stream("s")
+    with pytest.raises(RequestError) as caught:
+        await stream.push(b"x", **beside)
+    assert (caught.value.code, caught.value.text) == (code, sentence)
+    keys, headers = [beside.get("key")], [beside.get("headers")]
+    with pytest.raises(RequestError) as caught:
+        await stream.push_many([b"x"], keys=keys, headers=headers)
+    assert caught.value.code == code
+    assert await stream.push(b"good") == 0
 
 
-def test_what_is_no_key_at_all_is_a_type_error_and_too_few_are_a_value_error(
-    tmp_path: Path,
+async def test_what_is_no_key_at_all_is_a_type_error_and_too_few_are_a_value_error(
+    client: Client,
 ) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        wrong: Any = 7
-        with pytest.raises(TypeError, match="a key is bytes or text"):
-            await stream.push(b"x", key=wrong)
-        with pytest.raises(TypeError, match="a mapping of names"):
-            await stream.push(b"x", headers=wrong)
-        with pytest.raises(ValueError, match="fewer keys or headers than items"):
-            await stream.push_many([b"x", b"y"], keys=["a"])
-        assert await stream.push(b"good") == 0
-
-    with_client(tmp_path, talk)
+    stream = await client.stream("s")
+    wrong: Any = 7
+    with pytest.raises(TypeError, match="a key is bytes or text"):
+        await stream.push(b"x", key=wrong)
+    with pytest.raises(TypeError, match="a mapping of names"):
+        await stream.push(b"x", headers=wrong)
+    with pytest.raises(ValueError, match="fewer keys or headers than items"):
+        await stream.push_many([b"x", b"y"], keys=["a"])
+    assert await stream.push(b"good") == 0
 
 
 MANY = msgspec.msgpack.encode({str(number): b"" for number in range(200)})
@@ -241,25 +228,22 @@ MANY = msgspec.msgpack.encode({str(number): b"" for number in range(200)})
         (pack_body([b"x"]), FLAG_KEYS, "codec.truncated"),
     ],
 )
-def test_bad_columns_are_refused_by_the_node(
-    tmp_path: Path, body: bytes, flags: int, code: str
+async def test_bad_columns_are_refused_by_the_node(
+    client: Client, body: bytes, flags: int, code: str
 ) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        address = (await client.describe("s")).partitions[0].address
-        with pytest.raises(RequestError) as alone:
-            await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags=flags)))
-        items = [native.AppendItem(address.encode(), 1, body, flags=flags)]
-        answer = await client.ask("appender", native.encode(native.AppendManyRequest(2, items)))
-        together = native.decode_response(answer.payload)
-        assert isinstance(together, native.PositionsResponse)
-        assert [alone.value.code, *(one.code for one in together.failures)] == [code, code]
-        assert await stream.push(b"good") == 0
-
-    with_client(tmp_path, talk)
+    stream = await client.stream("s")
+    address = (await client.describe("s")).partitions[0].address
+    with pytest.raises(RequestError) as alone:
+        await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags=flags)))
+    items = [native.AppendItem(address.encode(), 1, body, flags=flags)]
+    answer = await client.ask("appender", native.encode(native.AppendManyRequest(2, items)))
+    together = native.decode_response(answer.payload)
+    assert isinstance(together, native.PositionsResponse)
+    assert [alone.value.code, *(one.code for one in together.failures)] == [code, code]
+    assert await stream.push(b"good") == 0
 
 
-def test_a_blocking_client_has_the_same_verbs(tmp_path: Path) -> None:
+async def test_a_blocking_client_has_the_same_verbs(tmp_path: Path) -> None:
     def talk(node: Node) -> None:
         url = f"noise://{node.addresses()['noise']}"
         with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as client:
@@ -272,44 +256,37 @@ def test_a_blocking_client_has_the_same_verbs(tmp_path: Path) -> None:
                 (b"off", b"lamp", STORED),
             ]
 
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node:
-            await asyncio.to_thread(talk, node)
-
-    asyncio.run(run())
+    async with Node(node_config(tmp_path)) as node:
+        await asyncio.to_thread(talk, node)
 
 
-def test_an_ockam_consumer_pulls_exactly_the_data(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push(b"data", key="lamp", headers=HEADERS)
-        address = (await client.describe("s")).partitions[0].address
-        answer = await client.ask(address, encode_request(PullRequest(1, 0, 10)))
-        pulled = decode_response(answer.payload)
-        assert isinstance(pulled, PullResponse)
-        assert pulled.messages == [(0, b"data")]
-
-    with_client(tmp_path, talk)
+async def test_an_ockam_consumer_pulls_exactly_the_data(client: Client) -> None:
+    stream = await client.stream("s")
+    await stream.push(b"data", key="lamp", headers=HEADERS)
+    address = (await client.describe("s")).partitions[0].address
+    answer = await client.ask(address, encode_request(PullRequest(1, 0, 10)))
+    pulled = decode_response(answer.payload)
+    assert isinstance(pulled, PullResponse)
+    assert pulled.messages == [(0, b"data")]
 
 
-def test_the_page_shows_keys_and_headers_where_there_are_any(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        await stream.push(b"plain")
-        await stream.push(b"keyed", key="lamp", headers=HEADERS)
-        await stream.push(b"bytes", key=b"\xff")
-        base = f"http://{node.addresses()['http']}"
-        async with (
-            aiohttp.ClientSession(base) as session,
-            session.get("/v1/streams/s/entries?index=0") as answer,
-        ):
-            plain, keyed, raw = (await answer.json())["entries"]
-        assert not {"key", "key_base64", "headers", "headers_base64"} & plain.keys()
-        assert (keyed["key"], keyed["headers"]) == ("lamp", {"sender": "hall"})
-        assert keyed["headers_base64"] == {"raw": "/wA="}
-        assert raw["key_base64"] == "/w=="
-
-    with_client(tmp_path, talk)
+async def test_the_page_shows_keys_and_headers_where_there_are_any(
+    node: Node, client: Client
+) -> None:
+    stream = await client.stream("s")
+    await stream.push(b"plain")
+    await stream.push(b"keyed", key="lamp", headers=HEADERS)
+    await stream.push(b"bytes", key=b"\xff")
+    base = f"http://{node.addresses()['http']}"
+    async with (
+        aiohttp.ClientSession(base) as session,
+        session.get("/v1/streams/s/entries?index=0") as answer,
+    ):
+        plain, keyed, raw = (await answer.json())["entries"]
+    assert not {"key", "key_base64", "headers", "headers_base64"} & plain.keys()
+    assert (keyed["key"], keyed["headers"]) == ("lamp", {"sender": "hall"})
+    assert keyed["headers_base64"] == {"raw": "/wA="}
+    assert raw["key_base64"] == "/w=="
 
 
 def test_keys_are_there_after_a_start_and_count_as_data(tmp_path: Path) -> None:
@@ -336,15 +313,12 @@ def test_keys_are_there_after_a_start_and_count_as_data(tmp_path: Path) -> None:
     assert (verdict.entries, verdict.data_bytes, verdict.problems) == (11, 54, [])
 
 
-def test_as_many_headers_as_there_may_be(tmp_path: Path) -> None:
-    async def talk(_: Node, client: Client) -> None:
-        stream = await client.stream("s")
-        headers = {f"header-{number}": b"v" * 200 for number in range(HEADERS_MAX)}
-        key = bytes(KEY_BYTES_MAX)
-        futures = [stream.push_nowait(b"", key=key, headers=headers) for _ in range(500)]
-        assert await asyncio.gather(*futures) == list(range(500))
-        entries = await stream.pull(0, 500)
-        assert {entry.key for entry in entries} == {key}
-        assert all(entry.headers == headers for entry in entries)
-
-    with_client(tmp_path, talk)
+async def test_as_many_headers_as_there_may_be(client: Client) -> None:
+    stream = await client.stream("s")
+    headers = {f"header-{number}": b"v" * 200 for number in range(HEADERS_MAX)}
+    key = bytes(KEY_BYTES_MAX)
+    futures = [stream.push_nowait(b"", key=key, headers=headers) for _ in range(500)]
+    assert await asyncio.gather(*futures) == list(range(500))
+    entries = await stream.pull(0, 500)
+    assert {entry.key for entry in entries} == {key}
+    assert all(entry.headers == headers for entry in entries)

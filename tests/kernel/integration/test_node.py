@@ -42,104 +42,92 @@ def fails(*_: object) -> None:
     raise RuntimeError("planted")
 
 
-def test_a_node_whose_stream_service_has_ended_is_not_ready(
+async def test_a_node_whose_stream_service_has_ended_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            http = node.addresses()["http"]
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        http = node.addresses()["http"]
+        stream = await client.stream("s")
+        with monkeypatch.context() as patch:
+            patch.setattr(StreamService, "handle", fails)
+            for _ in range(10):
+                with pytest.raises(RequestError):
+                    await client.describe("s")
+        status, text = await asyncio.to_thread(readiness, http)
+        assert status == 503
+        assert "StreamService" in text
+        assert await stream.push(b"there still") == 0
+
+
+async def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:
+    faults = Faults(capacity_bytes=20_000, repair_seconds=2.0)
+    async with Node(node_config(tmp_path), make_store=store_with(faults)) as node:
+        http = node.addresses()["http"]
+        assert (await asyncio.to_thread(readiness, http))[0] == 200
+        async with await connect_to(node) as client:
             stream = await client.stream("s")
-            with monkeypatch.context() as patch:
-                patch.setattr(StreamService, "handle", fails)
-                for _ in range(10):
-                    with pytest.raises(RequestError):
-                        await client.describe("s")
+            confirmed, error = 0, None
+            while error is None:
+                try:
+                    assert await stream.push(bytes(1_000)) == confirmed
+                    confirmed += 1
+                except RequestError as refused:
+                    error = refused
+            assert 0 < confirmed < 20
+            assert (error.code, error.retryable) == ("store.full", True)
             status, text = await asyncio.to_thread(readiness, http)
-            assert status == 503
-            assert "StreamService" in text
-            assert await stream.push(b"there still") == 0
+            assert (status, "[-] store" in text, "full" in text) == (503, True, True)
+            assert len(await stream.pull(0, 1_000)) == confirmed  # reading goes on
 
-    asyncio.run(asyncio.wait_for(run(), 60.0))
-
-
-def test_a_full_disk_is_told_and_left_again_without_loss(tmp_path: Path) -> None:
-    async def run() -> None:
-        faults = Faults(capacity_bytes=20_000, repair_seconds=2.0)
-        async with Node(node_config(tmp_path), make_store=store_with(faults)) as node:
-            http = node.addresses()["http"]
+            faults.capacity_bytes = None  # someone has made room
+            while True:
+                try:
+                    assert await stream.push(b"after") == confirmed
+                    break
+                except RequestError:
+                    await asyncio.sleep(0.02)
             assert (await asyncio.to_thread(readiness, http))[0] == 200
-            async with await connect_to(node) as client:
-                stream = await client.stream("s")
-                confirmed, error = 0, None
-                while error is None:
-                    try:
-                        assert await stream.push(bytes(1_000)) == confirmed
-                        confirmed += 1
-                    except RequestError as refused:
-                        error = refused
-                assert 0 < confirmed < 20
-                assert (error.code, error.retryable) == ("store.full", True)
-                status, text = await asyncio.to_thread(readiness, http)
-                assert (status, "[-] store" in text, "full" in text) == (503, True, True)
-                assert len(await stream.pull(0, 1_000)) == confirmed  # reading goes on
-
-                faults.capacity_bytes = None  # someone has made room
-                while True:
-                    try:
-                        assert await stream.push(b"after") == confirmed
-                        break
-                    except RequestError:
-                        await asyncio.sleep(0.02)
-                assert (await asyncio.to_thread(readiness, http))[0] == 200
-                assert len(await stream.pull(0, 1_000)) == confirmed + 1
-
-    asyncio.run(run())
+            assert len(await stream.pull(0, 1_000)) == confirmed + 1
 
 
-def test_positions_are_gone_with_a_stream_whose_removal_failed_and_is_found_done_later(
+async def test_positions_are_gone_with_a_stream_whose_removal_failed_and_is_found_done_later(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        faults = Faults()
-        async with (
-            Node(node_config(tmp_path), make_store=store_with(faults)) as node,
-            await connect_to(node) as client,
-        ):
-            await client.stream("s")
-            await client.set_index("c", "s", 6)
-            faults.failing_syncs = faults.surviving = 1
-            with pytest.raises(RequestError) as refused:
-                await client.remove("s")
-            assert refused.value.retryable
-            async with asyncio.timeout(60.0):
-                while not all(check.ok for check in node.checks()):
-                    await asyncio.sleep(0.01)
-            assert await client.get_index("c", "s") is None
-            await client.stream("s")
-            assert await client.set_index("c", "s", 2) == 2
-            assert [one.index for one in await client.indexes("s")] == [2]
-
-    asyncio.run(run())
+    faults = Faults()
+    async with (
+        Node(node_config(tmp_path), make_store=store_with(faults)) as node,
+        await connect_to(node) as client,
+    ):
+        await client.stream("s")
+        await client.set_index("c", "s", 6)
+        faults.failing_syncs = faults.surviving = 1
+        with pytest.raises(RequestError) as refused:
+            await client.remove("s")
+        assert refused.value.retryable
+        async with asyncio.timeout(60.0):
+            while not all(check.ok for check in node.checks()):
+                await asyncio.sleep(0.01)
+        assert await client.get_index("c", "s") is None
+        await client.stream("s")
+        assert await client.set_index("c", "s", 2) == 2
+        assert [one.index for one in await client.indexes("s")] == [2]
 
 
-def test_entries_are_dropped_by_retention_and_readers_go_on(tmp_path: Path) -> None:
-    async def run() -> None:
-        table = StreamTable(name="short", partitions=2, retain_entries_max=100)
-        config = msgspec.structs.replace(node_config(tmp_path), streams=(table,))
-        async with Node(config) as node, await connect_to(node) as client:
-            stream = await client.stream("short")
-            assert stream.partitions == 2
-            for _ in range(10):
-                await stream.push_many([b"x" * 1_000] * 100)
-            async with asyncio.timeout(60.0):
-                while (await client.describe("short")).partitions[0].first_index < 900:
-                    await asyncio.sleep(0.1)
-            entries = await stream.pull(0, 1_000)
-            assert [entry.index for entry in entries] == list(range(900, 1_000))
-            async with aclosing(stream.tail(start="start")) as tail:
-                assert (await anext(tail)).index == 900
-
-    asyncio.run(run())
+async def test_entries_are_dropped_by_retention_and_readers_go_on(tmp_path: Path) -> None:
+    table = StreamTable(name="short", partitions=2, retain_entries_max=100)
+    config = msgspec.structs.replace(node_config(tmp_path), streams=(table,))
+    async with Node(config) as node, await connect_to(node) as client:
+        stream = await client.stream("short")
+        assert stream.partitions == 2
+        for _ in range(10):
+            await stream.push_many([b"x" * 1_000] * 100)
+        async with asyncio.timeout(60.0):
+            while (await client.describe("short")).partitions[0].first_index < 900:
+                await asyncio.sleep(0.1)
+        entries = await stream.pull(0, 1_000)
+        assert [entry.index for entry in entries] == list(range(900, 1_000))
+        async with aclosing(stream.tail(start="start")) as tail:
+            assert (await anext(tail)).index == 900
 
 
 def start_child(directory: Path) -> tuple[subprocess.Popen[str], dict[str, str]]:
@@ -258,35 +246,29 @@ def test_sigterm_drains_and_ends_well(tmp_path: Path) -> None:
     assert process.wait(30) == 0
 
 
-def test_a_thousand_streams_are_made_used_and_found_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            names = [f"s{number:04}" for number in range(1_000)]
-            streams = await asyncio.gather(*[client.stream(name) for name in names])
-            pushed = await asyncio.gather(*[s.push(s.name.encode()) for s in streams])
-            assert set(pushed) == {0}
-            assert [info.name for info in await client.streams()] == names
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            for name in names[::97]:
-                entries = await (await client.stream(name)).pull()
-                assert [entry.data for entry in entries] == [name.encode()]
-
-    asyncio.run(run())
+async def test_a_thousand_streams_are_made_used_and_found_again(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        names = [f"s{number:04}" for number in range(1_000)]
+        streams = await asyncio.gather(*[client.stream(name) for name in names])
+        pushed = await asyncio.gather(*[s.push(s.name.encode()) for s in streams])
+        assert set(pushed) == {0}
+        assert [info.name for info in await client.streams()] == names
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        for name in names[::97]:
+            entries = await (await client.stream(name)).pull()
+            assert [entry.data for entry in entries] == [name.encode()]
 
 
-def test_many_nodes_live_in_one_process(tmp_path: Path) -> None:
-    async def run() -> None:
-        nodes = [Node(node_config(tmp_path / str(number))) for number in range(3)]
-        for node in nodes:
-            await node.start()
-        for number, node in enumerate(nodes):
-            await (await node.stream("s")).push(b"%d" % number)
-        for number, node in enumerate(nodes):
-            async with await connect_to(node) as client:
-                entries = await (await client.stream("s")).pull()
-                assert [entry.data for entry in entries] == [b"%d" % number]
-        assert len({node.identity for node in nodes}) == 3
-        for node in nodes:
-            await node.stop()
-
-    asyncio.run(run())
+async def test_many_nodes_live_in_one_process(tmp_path: Path) -> None:
+    nodes = [Node(node_config(tmp_path / str(number))) for number in range(3)]
+    for node in nodes:
+        await node.start()
+    for number, node in enumerate(nodes):
+        await (await node.stream("s")).push(b"%d" % number)
+    for number, node in enumerate(nodes):
+        async with await connect_to(node) as client:
+            entries = await (await client.stream("s")).pull()
+            assert [entry.data for entry in entries] == [b"%d" % number]
+    assert len({node.identity for node in nodes}) == 3
+    for node in nodes:
+        await node.stop()

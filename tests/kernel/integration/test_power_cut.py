@@ -104,8 +104,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = tmp_path_factory.mktemp("recorder") / "recorder.so"
     source = HERE / "powercut" / "recorder.c"
     subprocess.run(
-        ["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"],
-        check=True,
+        ["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True
     )
     return library
 

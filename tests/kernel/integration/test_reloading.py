@@ -28,109 +28,91 @@ def granting(config: Config, *may: Verb) -> Config:
     return msgspec.structs.replace(config, grants=grants)
 
 
-def test_grants_change_while_links_are_open(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = granting(node_config(tmp_path), "create", "push", "pull", "subscribe")
-        async with Node(config) as node, await connect_to(node) as client:
-            stream = await client.stream("s")
-            assert await stream.push(b"0") == 0
-            node.reload(granting(config, "pull"))
-            with pytest.raises(RequestError):
-                await stream.push(b"1")
-            assert len(await stream.pull(0, 10)) == 1
-            node.reload(granting(config, "pull", "push"))
-            assert await stream.push(b"1") == 1
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS))
+async def test_grants_change_while_links_are_open(tmp_path: Path) -> None:
+    config = granting(node_config(tmp_path), "create", "push", "pull", "subscribe")
+    async with Node(config) as node, await connect_to(node) as client:
+        stream = await client.stream("s")
+        assert await stream.push(b"0") == 0
+        node.reload(granting(config, "pull"))
+        with pytest.raises(RequestError):
+            await stream.push(b"1")
+        assert len(await stream.pull(0, 10)) == 1
+        node.reload(granting(config, "pull", "push"))
+        assert await stream.push(b"1") == 1
 
 
-def test_who_lost_everything_gets_no_more_of_what_it_subscribed_to(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = granting(node_config(tmp_path), "admin")
-        async with Node(config) as node:
-            client = await connect_to(node)
-            inside = await node.stream("s")
-            stream = await client.stream("s")
-            following = aiter(stream.tail(start=0))
-            await inside.push(b"before")
-            assert (await anext(following)).data == b"before"
-            node.reload(granting(config))
-            await inside.push(b"after")
-            with pytest.raises((RillnodeError, TimeoutError)):
-                await asyncio.wait_for(anext(following), 1.0)
-            with pytest.raises(RillnodeError):
-                await connect_to(node)
-            await client.close()
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS))
+async def test_who_lost_everything_gets_no_more_of_what_it_subscribed_to(tmp_path: Path) -> None:
+    config = granting(node_config(tmp_path), "admin")
+    async with Node(config) as node:
+        client = await connect_to(node)
+        inside = await node.stream("s")
+        stream = await client.stream("s")
+        following = aiter(stream.tail(start=0))
+        await inside.push(b"before")
+        assert (await anext(following)).data == b"before"
+        node.reload(granting(config))
+        await inside.push(b"after")
+        with pytest.raises((RillnodeError, TimeoutError)):
+            await asyncio.wait_for(anext(following), 1.0)
+        with pytest.raises(RillnodeError):
+            await connect_to(node)
+        await client.close()
 
 
-def test_quotas_count_streams_from_before(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path)
-        async with Node(config) as node, await connect_to(node) as client:
-            await client.stream("a")
-            quotas = (QuotaTable(who=WHO, streams_max=1),)
-            node.reload(msgspec.structs.replace(config, quotas=quotas))
-            refusal: RequestError | None = None
-            while refusal is None:
-                # The streams that are there are counted in the background.
-                try:
-                    await client.stream("b")
-                    await client.remove("b")
-                except RequestError as error:
-                    refusal = error
-            assert refusal.code == "quota.streams"
-            node.reload(config)
-            await client.stream("c")
-
-    asyncio.run(asyncio.wait_for(run(), 2 * SECONDS))
+async def test_quotas_count_streams_from_before(tmp_path: Path) -> None:
+    config = node_config(tmp_path)
+    async with Node(config) as node, await connect_to(node) as client:
+        await client.stream("a")
+        quotas = (QuotaTable(who=WHO, streams_max=1),)
+        node.reload(msgspec.structs.replace(config, quotas=quotas))
+        refusal: RequestError | None = None
+        while refusal is None:
+            # The streams that are there are counted in the background.
+            try:
+                await client.stream("b")
+                await client.remove("b")
+            except RequestError as error:
+                refusal = error
+        assert refusal.code == "quota.streams"
+        node.reload(config)
+        await client.stream("c")
 
 
-def test_retention_of_streams_changes(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path)
-        async with Node(config) as node:
-            await node.stream("s")
-            streams = (StreamTable(name="s", retain_entries_max=3),)
-            node.reload(msgspec.structs.replace(config, streams=streams))
-            end = asyncio.get_running_loop().time() + SECONDS
-            while (await node.client.describe("s")).retention.entries_max != 3:
-                assert asyncio.get_running_loop().time() < end
-                await asyncio.sleep(0.02)
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS))
+async def test_retention_of_streams_changes(tmp_path: Path) -> None:
+    config = node_config(tmp_path)
+    async with Node(config) as node:
+        await node.stream("s")
+        streams = (StreamTable(name="s", retain_entries_max=3),)
+        node.reload(msgspec.structs.replace(config, streams=streams))
+        end = asyncio.get_running_loop().time() + SECONDS
+        while (await node.client.describe("s")).retention.entries_max != 3:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.02)
 
 
-def test_what_needs_a_restart_is_named_and_stays(
+async def test_what_needs_a_restart_is_named_and_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path)
-        async with Node(config) as node:
-            address = node.addresses()["http"]
-            http = HttpListener(listen="127.0.0.1:1", enabled=False)
-            with caplog.at_level(logging.INFO, "rillnode.node.reloading"):
-                node.reload(msgspec.structs.replace(config, http=http, grants=()))
-            assert node.addresses()["http"] == address
-            assert (node.config.http, node.config.grants) == (config.http, ())
-        told = {record.message: vars(record) for record in caplog.records}
-        assert told["restart_needed"]["tables"] == "http"
-        assert told["config_reloaded"]["changed"] == "grant"
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS))
+    config = node_config(tmp_path)
+    async with Node(config) as node:
+        address = node.addresses()["http"]
+        http = HttpListener(listen="127.0.0.1:1", enabled=False)
+        with caplog.at_level(logging.INFO, "rillnode.node.reloading"):
+            node.reload(msgspec.structs.replace(config, http=http, grants=()))
+        assert node.addresses()["http"] == address
+        assert (node.config.http, node.config.grants) == (config.http, ())
+    told = {record.message: vars(record) for record in caplog.records}
+    assert told["restart_needed"]["tables"] == "http"
+    assert told["config_reloaded"]["changed"] == "grant"
 
 
-def test_a_wrong_configuration_changes_nothing(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = node_config(tmp_path)
-        async with Node(config) as node:
-            wrong = (StreamTable(name="s"), StreamTable(name="s"))
-            with pytest.raises(ConfigError):
-                node.reload(msgspec.structs.replace(config, streams=wrong, grants=()))
-            assert node.config == config
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS))
+async def test_a_wrong_configuration_changes_nothing(tmp_path: Path) -> None:
+    config = node_config(tmp_path)
+    async with Node(config) as node:
+        wrong = (StreamTable(name="s"), StreamTable(name="s"))
+        with pytest.raises(ConfigError):
+            node.reload(msgspec.structs.replace(config, streams=wrong, grants=()))
+        assert node.config == config
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -60,83 +60,70 @@ async def chain(directory: Path) -> AsyncGenerator[tuple[Client, Node, Node, Nod
         yield await stack.enter_async_context(client), a, c, b
 
 
-def test_a_message_goes_through_and_its_answer_back(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with chain(tmp_path) as (client, *_):
-            answer = await client.ask("peer/c;peer/b;echo", b"hello", timeout_seconds=30.0)
-            assert answer.payload == b"hello"
-            again = await client.ask(answer.return_route, b"again", timeout_seconds=30.0)
-            assert again.payload == b"again"
-
-    asyncio.run(scenario())
+async def test_a_message_goes_through_and_its_answer_back(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (client, *_):
+        answer = await client.ask("peer/c;peer/b;echo", b"hello", timeout_seconds=30.0)
+        assert answer.payload == b"hello"
+        again = await client.ask(answer.return_route, b"again", timeout_seconds=30.0)
+        assert again.payload == b"again"
 
 
-def test_a_stream_two_nodes_away_is_made_pushed_to_and_consumed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        items = [b"%d" % number * 100 for number in range(500)]
-        async with chain(tmp_path) as (client, _, _, b):
-            hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
-            stream = await hub.stream("readings", partitions=2)
-            await stream.push_many(items, partition=1)
-            found: list[bytes] = []
-            while len(found) < len(items):
-                found += [bytes(one.data) for one in await stream.pull(len(found), 50, partition=1)]
-            assert found == items
-            own = await b.stream("readings")
-            assert [bytes(one.data) for one in await own.pull(0, 1_000, partition=1)] == items
-
-    asyncio.run(scenario())
+async def test_a_stream_two_nodes_away_is_made_pushed_to_and_consumed(tmp_path: Path) -> None:
+    items = [b"%d" % number * 100 for number in range(500)]
+    async with chain(tmp_path) as (client, _, _, b):
+        hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
+        stream = await hub.stream("readings", partitions=2)
+        await stream.push_many(items, partition=1)
+        found: list[bytes] = []
+        while len(found) < len(items):
+            found += [bytes(one.data) for one in await stream.pull(len(found), 50, partition=1)]
+        assert found == items
+        own = await b.stream("readings")
+        assert [bytes(one.data) for one in await own.pull(0, 1_000, partition=1)] == items
 
 
-def test_what_is_pushed_faster_than_hops_take_it_is_slowed_down_not_lost(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        items = [number.to_bytes(4, "big") + bytes(20_000) for number in range(1_500)]  # 30 MB
-        async with chain(tmp_path) as (client, _, _, b):
-            hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
-            stream = await hub.stream("large", partitions=1)
-            await stream.push_many(items)
-            own = await b.stream("large")
-            count = 0
-            while entries := await own.pull(count, 200):
-                assert [bytes(one.data) for one in entries] == items[count : count + len(entries)]
-                count += len(entries)
-            assert count == len(items)
-
-    asyncio.run(scenario())
-
-
-def test_an_unknown_hop_is_told_of(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with chain(tmp_path) as (client, *_):
-            with pytest.raises(RequestError) as caught:
-                await client.ask("peer/c;peer/nobody;echo", b"x", timeout_seconds=30.0)
-            assert caught.value.code == "address.unknown"
-
-    asyncio.run(scenario())
+async def test_what_is_pushed_faster_than_hops_take_it_is_slowed_down_not_lost(
+    tmp_path: Path,
+) -> None:
+    items = [number.to_bytes(4, "big") + bytes(20_000) for number in range(1_500)]  # 30 MB
+    async with chain(tmp_path) as (client, _, _, b):
+        hub = Hub(client, "peer/c;peer/b", answer_seconds=PATIENT_SECONDS)
+        stream = await hub.stream("large", partitions=1)
+        await stream.push_many(items)
+        own = await b.stream("large")
+        count = 0
+        while entries := await own.pull(count, 200):
+            assert [bytes(one.data) for one in entries] == items[count : count + len(entries)]
+            count += len(entries)
+        assert count == len(items)
 
 
-def test_a_hop_that_is_down_is_told_of_and_used_again_when_it_is_back(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with chain(tmp_path) as (client, _, _, b):
-            route = "peer/c;peer/b;echo"
+async def test_an_unknown_hop_is_told_of(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (client, *_):
+        with pytest.raises(RequestError) as caught:
+            await client.ask("peer/c;peer/nobody;echo", b"x", timeout_seconds=30.0)
+        assert caught.value.code == "address.unknown"
+
+
+async def test_a_hop_that_is_down_is_told_of_and_used_again_when_it_is_back(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (client, _, _, b):
+        route = "peer/c;peer/b;echo"
+        await client.ask(route, b"x", timeout_seconds=30.0)
+        await b.stop()
+        with pytest.raises(RequestError) as caught:
             await client.ask(route, b"x", timeout_seconds=30.0)
-            await b.stop()
-            with pytest.raises(RequestError) as caught:
-                await client.ask(route, b"x", timeout_seconds=30.0)
-            assert caught.value.code == "peer.unreachable"
-            assert "b" in caught.value.text
-            async with Node(b.config):
-                async with asyncio.timeout(60.0):
-                    while True:
-                        try:
-                            answer = await client.ask(route, b"back", timeout_seconds=30.0)
-                        except RequestError:
-                            await asyncio.sleep(0.1)
-                        else:
-                            break
-                assert answer.payload == b"back"
-
-    asyncio.run(scenario())
+        assert caught.value.code == "peer.unreachable"
+        assert "b" in caught.value.text
+        async with Node(b.config):
+            async with asyncio.timeout(60.0):
+                while True:
+                    try:
+                        answer = await client.ask(route, b"back", timeout_seconds=30.0)
+                    except RequestError:
+                        await asyncio.sleep(0.1)
+                    else:
+                        break
+            assert answer.payload == b"back"
 
 
 async def probe(directory: Path, node: Node, route: str) -> tuple[int, list[dict[str, object]]]:
@@ -151,29 +138,23 @@ async def probe(directory: Path, node: Node, route: str) -> tuple[int, list[dict
     return code, [json.loads(line) for line in screen.out.splitlines()]
 
 
-def test_probing_shows_each_hop(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with chain(tmp_path) as (_, a, *_):
-            code, rows = await probe(tmp_path, a, "peer/c;peer/b;echo;stream")
-            assert code == 0
-            assert [row["state"] for row in rows] == [
-                "answers",
-                "answers",
-                "answers",
-                "a worker: not asked",
-            ]
-            assert all(isinstance(row["milliseconds"], float) for row in rows[:3])
-
-    asyncio.run(scenario())
+async def test_probing_shows_each_hop(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (_, a, *_):
+        code, rows = await probe(tmp_path, a, "peer/c;peer/b;echo;stream")
+        assert code == 0
+        assert [row["state"] for row in rows] == [
+            "answers",
+            "answers",
+            "answers",
+            "a worker: not asked",
+        ]
+        assert all(isinstance(row["milliseconds"], float) for row in rows[:3])
 
 
-def test_probing_ends_at_the_first_hop_that_does_not_answer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with chain(tmp_path) as (_, a, *_):
-            code, rows = await probe(tmp_path, a, "peer/c;peer/nobody;echo")
-            assert code == 3
-            assert [row["address"] for row in rows] == ["0#peer/c", "0#peer/nobody", "0#echo"]
-            assert str(rows[1]["state"]).startswith("address.unknown")
-            assert rows[2]["state"] == "not reached"
-
-    asyncio.run(scenario())
+async def test_probing_ends_at_the_first_hop_that_does_not_answer(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (_, a, *_):
+        code, rows = await probe(tmp_path, a, "peer/c;peer/nobody;echo")
+        assert code == 3
+        assert [row["address"] for row in rows] == ["0#peer/c", "0#peer/nobody", "0#echo"]
+        assert str(rows[1]["state"]).startswith("address.unknown")
+        assert rows[2]["state"] == "not reached"

@@ -303,7 +303,7 @@ def check_journal(
 
 @pytest.mark.parametrize(
     ("kills", "seed"),
-    [(8, 1), *(pytest.param(100, seed, marks=pytest.mark.long) for seed in range(2, 7))],
+    [(4, 1), *(pytest.param(100, seed, marks=pytest.mark.long) for seed in range(2, 7))],
 )
 def test_a_group_skips_nothing_and_no_position_goes_back(
     tmp_path: Path, kills: int, seed: int
@@ -311,10 +311,13 @@ def test_a_group_skips_nothing_and_no_position_goes_back(
     asyncio.run(kill_members(tmp_path, kills, seed))
 
 
-@pytest.mark.parametrize("by_key", [False, True], ids=["any order", "by key"])
+@pytest.mark.parametrize(
+    "by_key",
+    [pytest.param(False, id="any order", marks=pytest.mark.long), pytest.param(True, id="by key")],
+)
 @pytest.mark.parametrize(
     ("kills", "seed"),
-    [(8, 1), *(pytest.param(100, seed, marks=pytest.mark.long) for seed in range(2, 5))],
+    [(4, 1), *(pytest.param(100, seed, marks=pytest.mark.long) for seed in range(2, 5))],
 )
 def test_a_queue_has_each_entry_done_once_or_dead(
     tmp_path: Path, kills: int, seed: int, by_key: bool

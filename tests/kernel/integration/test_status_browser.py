@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from chromium import CHROMIUM, Tab, browsing
+from coroutines import handed_by, run_with
 from nodes import connect_to, node_config
 from ports import free_address
 from rillnode.node.client import Client
@@ -86,11 +87,11 @@ async def loaded(directory: Path, *, busy: bool = True) -> AsyncGenerator[tuple[
                 await client.close()
 
 
-def in_browser(tmp_path: Path, body: Any, **options: Any) -> None:
+def in_browser(directory: Path, body: Any, **options: Any) -> None:
     async def main() -> None:
         async with (
-            loaded(tmp_path / "node", **options) as (node, url),
-            browsing(tmp_path / "profile") as tab,
+            loaded(directory / "node", **options) as (node, url),
+            browsing(directory / "profile") as tab,
         ):
             await tab.resize(1160, 930)
             await tab.open(url)
@@ -99,6 +100,11 @@ def in_browser(tmp_path: Path, body: Any, **options: Any) -> None:
             assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
 
     asyncio.run(main())
+
+
+node = handed_by(in_browser)
+url = handed_by(in_browser, 1)
+tab = handed_by(in_browser, 2)
 
 
 async def page(tab: Tab, name: str) -> None:
@@ -130,272 +136,255 @@ async def picture(tab: Tab, name: str, tmp_path: Path) -> None:
     assert file.stat().st_size < PICTURE_BYTES_MAX or not WRITES_PICTURES
 
 
-def test_the_page_is_clicked_through_under_load(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        await tab.until("document.querySelector('#state').textContent === 'ready'")
-        # The tiles move.
-        value = "document.querySelector('#tile-messages .value').textContent"
-        first = await tab.until(f"{value} !== '0/s' && {value}")
-        await tab.until(f"{value} !== {json.dumps(first)}")
-        line = "document.querySelector('#tile-messages polyline').getAttribute('points')"
-        points = len((await tab.until(f"{line}")).split())
-        await tab.until(f"{line}.split(' ').length > {points}")
-        # What is looked at first is there, and the busiest of streams is above.
-        await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
-        first = "document.querySelector('#streams tbody tr').dataset.key"
-        await tab.until(f"{first} === {json.dumps(STREAM)}")
-        await tab.until("document.querySelector('#peers').textContent.includes('core')")
-        await tab.until("document.querySelector('#sinks').textContent.includes('[[sink.spark]]')")
-        if WRITES_PICTURES:
-            await asyncio.sleep(45)
-        await picture(tab, "status-page.png", tmp_path)
-        await page(tab, "links")
-        await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
-        await tab.until("document.querySelector('#links').textContent.includes('kB/s')")
-        await page(tab, "actors")
-        await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
-        # Everybody's consumers, groups and queues.
-        work = await node.stream("jobs")
-        await work.push_many([b"1", b"2"])
-        async with work.work("prints"), work.consumer("printers", group=True):
-            await page(tab, "consumers")
-            text = "document.querySelector('main').innerText"
-            for shown in ("dashboard", "prints", "printers"):
-                await tab.until(f"{text}.includes({json.dumps(shown)})")
-            await tab.click("#queues td a")
-            await tab.until("location.hash === '#/streams/jobs'")
-            await tab.until("document.querySelector('#queues tbody')")
-        # A stream opens, and its tail lives.
-        await page(tab, "streams")
-        await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
+async def test_the_page_is_clicked_through_under_load(
+    node: Node, url: str, tab: Tab, tmp_path: Path
+) -> None:
+    await tab.until("document.querySelector('#state').textContent === 'ready'")
+    # The tiles move.
+    value = "document.querySelector('#tile-messages .value').textContent"
+    first = await tab.until(f"{value} !== '0/s' && {value}")
+    await tab.until(f"{value} !== {json.dumps(first)}")
+    line = "document.querySelector('#tile-messages polyline').getAttribute('points')"
+    points = len((await tab.until(f"{line}")).split())
+    await tab.until(f"{line}.split(' ').length > {points}")
+    # What is looked at first is there, and the busiest of streams is above.
+    await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
+    first = "document.querySelector('#streams tbody tr').dataset.key"
+    await tab.until(f"{first} === {json.dumps(STREAM)}")
+    await tab.until("document.querySelector('#peers').textContent.includes('core')")
+    await tab.until("document.querySelector('#sinks').textContent.includes('[[sink.spark]]')")
+    if WRITES_PICTURES:
+        await asyncio.sleep(45)
+    await picture(tab, "status-page.png", tmp_path)
+    await page(tab, "links")
+    await tab.until("document.querySelectorAll('#links tbody tr .good').length === 3")
+    await tab.until("document.querySelector('#links').textContent.includes('kB/s')")
+    await page(tab, "actors")
+    await tab.until("document.querySelector('#actors').textContent.includes('StreamActor')")
+    # Everybody's consumers, groups and queues.
+    work = await node.stream("jobs")
+    await work.push_many([b"1", b"2"])
+    async with work.work("prints"), work.consumer("printers", group=True):
+        await page(tab, "consumers")
+        text = "document.querySelector('main').innerText"
+        for shown in ("dashboard", "prints", "printers"):
+            await tab.until(f"{text}.includes({json.dumps(shown)})")
+        await tab.click("#queues td a")
+        await tab.until("location.hash === '#/streams/jobs'")
+        await tab.until("document.querySelector('#queues tbody')")
+    # A stream opens, and its tail lives.
+    await page(tab, "streams")
+    await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
+    await tab.click(f"[data-stream='{STREAM}']")
+    await tab.until(f"{ROWS}.length === 100")
+    newest = await tab.run(f"{ROWS}[0].textContent")
+    await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
+    assert "celsius" in await tab.run(f"{ROWS}[0].textContent")
+    assert await tab.run(f"{ROWS}.length") == 100
+    await choose(tab, "#view", "hex")
+    await tab.until(f"{ROWS}[0].textContent.includes('7b 22 73 65 6e')")
+    await choose(tab, "#view", "decoded")
+    await tab.until(f"{ROWS}[0].textContent.includes('celsius')")
+    await tab.click("#live")
+    await tab.until("document.querySelector('#live').ariaPressed === 'false'")
+    await tab.until(f"{ROWS}.length === 50")
+    newest = await tab.run(f"{ROWS}[0].textContent")
+    await asyncio.sleep(2)
+    assert await tab.run(f"{ROWS}[0].textContent") == newest
+    await tab.click("#live")
+    await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
+    # The consumer is named, and the last hour has axes and something in it.
+    consumers = "document.querySelector('#consumers').textContent"
+    await tab.until(f"{consumers}.includes('dashboard')")
+    await tab.until("document.querySelector('#chart-entries')")
+    assert "at most" in await tab.run("document.querySelector('#chart-bytes').ariaLabel")
+    bars = "[...document.querySelectorAll('#chart-entries rect')]"
+    assert max(await tab.run(f"{bars}.map(one => +one.getAttribute('height'))")) > 50
+    await tab.run("scrollTo(0, 0)")
+    await picture(tab, "status-page-stream.png", tmp_path)
+
+
+@run_with(busy=False)
+async def test_a_route_is_tried_on_the_page(node: Node, url: str, tab: Tab) -> None:
+    # All is drawn that moves what stands below it.
+    await tab.until("document.querySelector('#state').textContent === 'ready'")
+    await page(tab, "links")
+    await tab.until("document.querySelector('#peers tbody')")
+    await tab.click("#route-input")
+    await tab.write("echo")
+    await tab.press("Enter")
+    answer = "document.querySelector('#route-answer').textContent"
+    await tab.until(f"{answer}.includes('answers')")
+    await tab.run("document.querySelector('#route-input').value = ''")
+    await tab.click("#route-input")
+    await tab.write("peer/nobody")
+    await tab.press("Enter")
+    await tab.until(f"{answer}.includes('failed')")
+
+
+@run_with(busy=False)
+async def test_an_empty_node_says_what_to_type(node: Node, url: str, tab: Tab) -> None:
+    await tab.until("document.querySelector('#streams .empty')")
+    assert "rillnode stream push" in await tab.run("document.querySelector('#streams').innerText")
+    await page(tab, "links")
+    await tab.until("document.querySelector('#links .empty')")
+    assert "rillnode stream tail" in await tab.run("document.querySelector('#links').innerText")
+    await node.stream("fresh")
+    await page(tab, "streams")
+    await tab.until("document.querySelector('[data-stream=fresh]')")
+    await tab.click("[data-stream=fresh]")
+    await tab.until("document.querySelector('#entries .empty')")
+    await (await node.stream("fresh")).push(b"<b>\xc3\xbc</b>")
+    await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('<b>\u00fc</b>')")
+    fresh = await node.stream("fresh")
+    await fresh.push(b"on", key="<i>lamp</i>", headers={"sender": "hall"})
+    await tab.until(f"{ROWS}.length === 2")
+    beside = await tab.run("document.querySelector('#entries-body small.beside').textContent")
+    assert beside == "key <i>lamp</i> · sender: hall"
+
+
+async def test_the_keyboard_is_enough(node: Node, url: str, tab: Tab) -> None:
+    await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
+    focused = "document.activeElement.dataset.stream"
+    for _ in range(40):
+        await tab.press("Tab")
+        if await tab.run(focused) == STREAM:
+            break
+    assert await tab.run(focused) == STREAM
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert await tab.run(outline) == "solid"
+    await asyncio.sleep(3)  # the row is drawn anew, and the focus stays
+    assert await tab.run(focused) == STREAM
+    await tab.press("Enter")
+    await tab.until(f"{ROWS}.length > 0")
+    await tab.press("Escape")
+    await tab.until("document.querySelector('#entries').hidden")
+    await tab.until(f"{focused} === {json.dumps(STREAM)}")
+
+
+async def test_a_phone_has_no_sideways_scrolling(
+    node: Node, url: str, tab: Tab, tmp_path: Path
+) -> None:
+    long = "devices/" + "a-very-long-name-of-a-device/" * 6 + "temperature"
+    await (await node.stream(long)).push(b"1")
+    wide = "document.documentElement.scrollWidth"
+    for width in (320, 390, 768):
+        await tab.resize(width, 900, phone=True)
+        for name, drawn in (
+            ("", "document.querySelectorAll('#streams tbody tr').length === 3"),
+            ("links", "document.querySelectorAll('#links tbody tr').length === 3"),
+            ("actors", "document.querySelector('#actors tbody tr')"),
+            ("failures", "document.querySelector('#warnings .scroll')"),
+            ("streams", "document.querySelectorAll('#streams tbody tr').length === 3"),
+        ):
+            await page(tab, name)
+            await tab.until(drawn)
+            assert await tab.run(wide) == width, name
+        # Each figure of the row with the long name is on the screen.
+        inside = (
+            f"[...document.querySelectorAll(\"#streams tr[data-key='{long}'] td\")].slice(0, 5)"
+            ".every(one => one.getBoundingClientRect().right <= innerWidth)"
+        )
+        assert await tab.run(inside) or width == 768
         await tab.click(f"[data-stream='{STREAM}']")
-        await tab.until(f"{ROWS}.length === 100")
-        newest = await tab.run(f"{ROWS}[0].textContent")
-        await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
-        assert "celsius" in await tab.run(f"{ROWS}[0].textContent")
-        assert await tab.run(f"{ROWS}.length") == 100
-        await choose(tab, "#view", "hex")
-        await tab.until(f"{ROWS}[0].textContent.includes('7b 22 73 65 6e')")
-        await choose(tab, "#view", "decoded")
-        await tab.until(f"{ROWS}[0].textContent.includes('celsius')")
-        await tab.click("#live")
-        await tab.until("document.querySelector('#live').ariaPressed === 'false'")
-        await tab.until(f"{ROWS}.length === 50")
-        newest = await tab.run(f"{ROWS}[0].textContent")
-        await asyncio.sleep(2)
-        assert await tab.run(f"{ROWS}[0].textContent") == newest
-        await tab.click("#live")
-        await tab.until(f"{ROWS}[0].textContent !== {json.dumps(newest)}")
-        # The consumer is named, and the last hour has axes and something in it.
-        consumers = "document.querySelector('#consumers').textContent"
-        await tab.until(f"{consumers}.includes('dashboard')")
-        await tab.until("document.querySelector('#chart-entries')")
-        assert "at most" in await tab.run("document.querySelector('#chart-bytes').ariaLabel")
-        bars = "[...document.querySelectorAll('#chart-entries rect')]"
-        assert max(await tab.run(f"{bars}.map(one => +one.getAttribute('height'))")) > 50
-        await tab.run("scrollTo(0, 0)")
-        await picture(tab, "status-page-stream.png", tmp_path)
-
-    in_browser(tmp_path, body)
-
-
-def test_a_route_is_tried_on_the_page(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        # All is drawn that moves what stands below it.
-        await tab.until("document.querySelector('#state').textContent === 'ready'")
-        await page(tab, "links")
-        await tab.until("document.querySelector('#peers tbody')")
-        await tab.click("#route-input")
-        await tab.write("echo")
-        await tab.press("Enter")
-        answer = "document.querySelector('#route-answer').textContent"
-        await tab.until(f"{answer}.includes('answers')")
-        await tab.run("document.querySelector('#route-input').value = ''")
-        await tab.click("#route-input")
-        await tab.write("peer/nobody")
-        await tab.press("Enter")
-        await tab.until(f"{answer}.includes('failed')")
-
-    in_browser(tmp_path, body, busy=False)
-
-
-def test_an_empty_node_says_what_to_type(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        await tab.until("document.querySelector('#streams .empty')")
-        assert "rillnode stream push" in await tab.run(
-            "document.querySelector('#streams').innerText"
-        )
-        await page(tab, "links")
-        await tab.until("document.querySelector('#links .empty')")
-        assert "rillnode stream tail" in await tab.run("document.querySelector('#links').innerText")
-        await node.stream("fresh")
-        await page(tab, "streams")
-        await tab.until("document.querySelector('[data-stream=fresh]')")
-        await tab.click("[data-stream=fresh]")
-        await tab.until("document.querySelector('#entries .empty')")
-        await (await node.stream("fresh")).push(b"<b>\xc3\xbc</b>")
-        await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('<b>\u00fc</b>')")
-        fresh = await node.stream("fresh")
-        await fresh.push(b"on", key="<i>lamp</i>", headers={"sender": "hall"})
-        await tab.until(f"{ROWS}.length === 2")
-        beside = await tab.run("document.querySelector('#entries-body small.beside').textContent")
-        assert beside == "key <i>lamp</i> · sender: hall"
-
-    in_browser(tmp_path, body, busy=False)
-
-
-def test_the_keyboard_is_enough(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        await tab.until(f"document.querySelector(\"[data-stream='{STREAM}']\")")
-        focused = "document.activeElement.dataset.stream"
-        for _ in range(40):
-            await tab.press("Tab")
-            if await tab.run(focused) == STREAM:
-                break
-        assert await tab.run(focused) == STREAM
-        outline = "getComputedStyle(document.activeElement).outlineStyle"
-        assert await tab.run(outline) == "solid"
-        await asyncio.sleep(3)  # the row is drawn anew, and the focus stays
-        assert await tab.run(focused) == STREAM
-        await tab.press("Enter")
         await tab.until(f"{ROWS}.length > 0")
-        await tab.press("Escape")
-        await tab.until("document.querySelector('#entries').hidden")
-        await tab.until(f"{focused} === {json.dumps(STREAM)}")
-
-    in_browser(tmp_path, body)
-
-
-def test_a_phone_has_no_sideways_scrolling(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        long = "devices/" + "a-very-long-name-of-a-device/" * 6 + "temperature"
-        await (await node.stream(long)).push(b"1")
-        wide = "document.documentElement.scrollWidth"
-        for width in (320, 390, 768):
-            await tab.resize(width, 900, phone=True)
-            for name, drawn in (
-                ("", "document.querySelectorAll('#streams tbody tr').length === 3"),
-                ("links", "document.querySelectorAll('#links tbody tr').length === 3"),
-                ("actors", "document.querySelector('#actors tbody tr')"),
-                ("failures", "document.querySelector('#warnings .scroll')"),
-                ("streams", "document.querySelectorAll('#streams tbody tr').length === 3"),
-            ):
-                await page(tab, name)
-                await tab.until(drawn)
-                assert await tab.run(wide) == width, name
-            # Each figure of the row with the long name is on the screen.
-            inside = (
-                f"[...document.querySelectorAll(\"#streams tr[data-key='{long}'] td\")].slice(0, 5)"
-                ".every(one => one.getBoundingClientRect().right <= innerWidth)"
-            )
-            assert await tab.run(inside) or width == 768
-            await tab.click(f"[data-stream='{STREAM}']")
-            await tab.until(f"{ROWS}.length > 0")
-            assert await tab.run(wide) == width
-        await tab.resize(390, 900, phone=True)
-        await page(tab, "streams")
-        await choose(tab, "#sort", "rate")
-        await tab.until(
-            f"document.querySelector('#streams tbody tr').dataset.key === {json.dumps(STREAM)}"
-        )
-        await tab.run("scrollTo(0, 0)")
-        if WRITES_PICTURES:
-            await asyncio.sleep(30)
-        await picture(tab, "status-page-phone.png", tmp_path)
-
-    in_browser(tmp_path, body)
+        assert await tab.run(wide) == width
+    await tab.resize(390, 900, phone=True)
+    await page(tab, "streams")
+    await choose(tab, "#sort", "rate")
+    await tab.until(
+        f"document.querySelector('#streams tbody tr').dataset.key === {json.dumps(STREAM)}"
+    )
+    await tab.run("scrollTo(0, 0)")
+    if WRITES_PICTURES:
+        await asyncio.sleep(30)
+    await picture(tab, "status-page-phone.png", tmp_path)
 
 
-def test_a_thousand_streams_are_searched_sorted_and_paged(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        for number in range(1_000):
-            await node.stream(f"devices/{number:04}")
-        await page(tab, "streams")
-        names = "[...document.querySelectorAll('#streams tbody tr')].map(one => one.dataset.key)"
-        await tab.until(f"{names}.length === 50")
-        assert (await tab.run(names))[0] == "devices/0000"
-        await tab.click("#after")
-        await tab.until(f"{names}[0] === 'devices/0050'")
-        assert "51 to 100 of 1,002" in await tab.run("document.querySelector('#place').textContent")
-        heading = "#streams th:nth-child(2)"
-        await tab.click(f"{heading} button")
-        await tab.until(f"{names}[0] === {json.dumps(STREAM)}")
-        assert await tab.run(f"document.querySelector('{heading}').ariaSort") == "descending"
-        await tab.click(f"{heading} button")
-        await tab.until(f"document.querySelector('{heading}').ariaSort === 'ascending'")
-        await tab.click("#search")
-        await tab.write("0123")
-        await tab.until(f"{names}.join() === 'devices/0123'")
-        assert await tab.run("location.hash") == "#/streams?sort=rate&descending=false&search=0123"
-        assert await tab.run("document.activeElement.id") == "search"
-        await tab.write("x")
-        await tab.until("document.querySelector('#streams .empty')")
-
-    in_browser(tmp_path, body)
-
-
-def test_entries_are_looked_through_on_the_page(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        stream = await node.stream("quakes")
-        items = [
-            json.dumps({"mag": n % 10, "n": n, "place": {"country": "CL", "at": [1, 2]}}).encode()
-            for n in range(1_000)
-        ]
-        await stream.push_many(items, keys=[f"k{n % 3}" for n in range(1_000)])
-        await tab.run("location.hash = '#/streams/quakes'")
-        await tab.until(f"{ROWS}.length === 20")
-        keys = f"[...{ROWS}].map(one => one.dataset.key.split(':')[1]).join()"
-        await fill(tab, "#from", "100")
-        await tab.until(f"{ROWS}[49]?.dataset.key === '0:100:decoded'")
-        assert await tab.run("location.hash") == "#/streams/quakes?from=100"
-        await tab.click("#older")
-        await tab.until(f"{ROWS}[0].dataset.key === '0:99:decoded'")
-        await tab.click("#newer")
-        await tab.until(f"{ROWS}[0].dataset.key === '0:149:decoded'")
-        await fill(tab, "#from", "1h ago")
-        await tab.until(f"{ROWS}[49]?.dataset.key === '0:0:decoded'")
-        await fill(tab, "[name=where]", "mag > 8 and n < 30")
-        await tab.until(f"{keys} === '29,19,9'")
-        await fill(tab, "[name=key]", "k1")
-        await tab.until(f"{keys} === '19'")
-        await tab.click(".tree summary")
-        await tab.until(f"{ROWS}[0].innerText.includes('country: \"CL\"')")
-        # As a program would ask for it.
-        await tab.click("#copy")
-        shown = "document.querySelector('#copied').innerText"
-        await tab.until(f"{shown}.includes('asyncio.run(main())')")
-        assert "rillnode stream pull quakes --partition 0 --since 1h" in await tab.run(shown)
-        assert "where=mag+%3E+8" in await tab.run(shown)
-        source = await tab.run("[...document.querySelectorAll('#copied pre')].at(-1).textContent")
-        compile(source, "copied", "exec")
-        # A link that is sent to others shows the same.
-        address = await tab.run("location.href")
-        await tab.open("about:blank")
-        await tab.open(address)
-        await tab.until(f"{keys} === '19'")
-        await fill(tab, "[name=where]", "mag >")
-        await tab.until(
-            "document.querySelector('#entries .empty')?.textContent.includes('condition')"
-        )
-        assert all("400" in one for one in tab.problems)  # which browsers note themselves
-        tab.problems.clear()
-        await fill(tab, "[name=where]", "mag = 0")
-        await tab.until(f"{ROWS}.length > 1")
-        await tab.run(
-            "URL.createObjectURL = blob => { blob.text().then(t => saved = t); return '#' }"
-        )
-        await tab.run("saved = ''; HTMLAnchorElement.prototype.click = () => {}")
-        await tab.click("#download")
-        text = await tab.until("saved")
-        rows = [json.loads(line) for line in text.splitlines()]
-        assert rows
-        assert {row["json"]["mag"] for row in rows} == {0}
-        assert {row["key"] for row in rows} == {"k1"}
-
-    in_browser(tmp_path, body, busy=False)
+async def test_a_thousand_streams_are_searched_sorted_and_paged(
+    node: Node, url: str, tab: Tab
+) -> None:
+    for number in range(1_000):
+        await node.stream(f"devices/{number:04}")
+    await page(tab, "streams")
+    names = "[...document.querySelectorAll('#streams tbody tr')].map(one => one.dataset.key)"
+    await tab.until(f"{names}.length === 50")
+    assert (await tab.run(names))[0] == "devices/0000"
+    await tab.click("#after")
+    await tab.until(f"{names}[0] === 'devices/0050'")
+    assert "51 to 100 of 1,002" in await tab.run("document.querySelector('#place').textContent")
+    heading = "#streams th:nth-child(2)"
+    await tab.click(f"{heading} button")
+    await tab.until(f"{names}[0] === {json.dumps(STREAM)}")
+    assert await tab.run(f"document.querySelector('{heading}').ariaSort") == "descending"
+    await tab.click(f"{heading} button")
+    await tab.until(f"document.querySelector('{heading}').ariaSort === 'ascending'")
+    await tab.click("#search")
+    await tab.write("0123")
+    await tab.until(f"{names}.join() === 'devices/0123'")
+    assert await tab.run("location.hash") == "#/streams?sort=rate&descending=false&search=0123"
+    assert await tab.run("document.activeElement.id") == "search"
+    await tab.write("x")
+    await tab.until("document.querySelector('#streams .empty')")
 
 
-def test_entries_of_other_protocols_are_named(tmp_path: Path) -> None:
+@run_with(busy=False)
+async def test_entries_are_looked_through_on_the_page(node: Node, url: str, tab: Tab) -> None:
+    stream = await node.stream("quakes")
+    items = [
+        json.dumps({"mag": n % 10, "n": n, "place": {"country": "CL", "at": [1, 2]}}).encode()
+        for n in range(1_000)
+    ]
+    await stream.push_many(items, keys=[f"k{n % 3}" for n in range(1_000)])
+    await tab.run("location.hash = '#/streams/quakes'")
+    await tab.until(f"{ROWS}.length === 20")
+    keys = f"[...{ROWS}].map(one => one.dataset.key.split(':')[1]).join()"
+    await fill(tab, "#from", "100")
+    await tab.until(f"{ROWS}[49]?.dataset.key === '0:100:decoded'")
+    assert await tab.run("location.hash") == "#/streams/quakes?from=100"
+    await tab.click("#older")
+    await tab.until(f"{ROWS}[0].dataset.key === '0:99:decoded'")
+    await tab.click("#newer")
+    await tab.until(f"{ROWS}[0].dataset.key === '0:149:decoded'")
+    await fill(tab, "#from", "1h ago")
+    await tab.until(f"{ROWS}[49]?.dataset.key === '0:0:decoded'")
+    await fill(tab, "[name=where]", "mag > 8 and n < 30")
+    await tab.until(f"{keys} === '29,19,9'")
+    await fill(tab, "[name=key]", "k1")
+    await tab.until(f"{keys} === '19'")
+    await tab.click(".tree summary")
+    await tab.until(f"{ROWS}[0].innerText.includes('country: \"CL\"')")
+    # As a program would ask for it.
+    await tab.click("#copy")
+    shown = "document.querySelector('#copied').innerText"
+    await tab.until(f"{shown}.includes('asyncio.run(main())')")
+    assert "rillnode stream pull quakes --partition 0 --since 1h" in await tab.run(shown)
+    assert "where=mag+%3E+8" in await tab.run(shown)
+    source = await tab.run("[...document.querySelectorAll('#copied pre')].at(-1).textContent")
+    compile(source, "copied", "exec")
+    # A link that is sent to others shows the same.
+    address = await tab.run("location.href")
+    await tab.open("about:blank")
+    await tab.open(address)
+    await tab.until(f"{keys} === '19'")
+    await fill(tab, "[name=where]", "mag >")
+    await tab.until("document.querySelector('#entries .empty')?.textContent.includes('condition')")
+    assert all("400" in one for one in tab.problems)  # which browsers note themselves
+    tab.problems.clear()
+    await fill(tab, "[name=where]", "mag = 0")
+    await tab.until(f"{ROWS}.length > 1")
+    await tab.run("URL.createObjectURL = blob => { blob.text().then(t => saved = t); return '#' }")
+    await tab.run("saved = ''; HTMLAnchorElement.prototype.click = () => {}")
+    await tab.click("#download")
+    text = await tab.until("saved")
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert rows
+    assert {row["json"]["mag"] for row in rows} == {0}
+    assert {row["key"] for row in rows} == {"k1"}
+
+
+@run_with(busy=False)
+async def test_entries_of_other_protocols_are_named(node: Node, url: str, tab: Tab) -> None:
     streamr = [
         32, ["quakes", 0, 1_700_000_000_000, 7, "0xAbC", "chain"], None, 27, 0, 0, None,
         '{"mag": 5}', None, 2, "0xSignature",
@@ -403,53 +392,44 @@ def test_entries_of_other_protocols_are_named(tmp_path: Path) -> None:
     shown = {"partition": 0, "index": 1, "format": "json", "cut": False, "hex": "", "key": "k"}
     row = {**shown, "kind": "streamr", "text": json.dumps(streamr)}
     event = {**shown, "kind": "nextgraph", "format": "binary", "text": None, "hex": "00ff" * 40}
-
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        value = f"tree(meant({json.dumps(row)}, {json.dumps(streamr)})).textContent"
-        text = await tab.run(value)
-        for part in ('publisher: "0xAbC"', "sequence: 7", "mag: 5", "signature type: 2"):
-            assert part in text, text
-        assert "streamr · key k" in await tab.run(f"shownEntry({json.dumps(row)}).textContent")
-        text = await tab.run(f"shownEntry({json.dumps(event)}).textContent")
-        assert "encrypted by its clients" in text
-        assert "00 ff" in text
-
-    in_browser(tmp_path, body, busy=False)
+    value = f"tree(meant({json.dumps(row)}, {json.dumps(streamr)})).textContent"
+    text = await tab.run(value)
+    for part in ('publisher: "0xAbC"', "sequence: 7", "mag: 5", "signature type: 2"):
+        assert part in text, text
+    assert "streamr · key k" in await tab.run(f"shownEntry({json.dumps(row)}).textContent")
+    text = await tab.run(f"shownEntry({json.dumps(event)}).textContent")
+    assert "encrypted by its clients" in text
+    assert "00 ff" in text
 
 
-def test_a_peer_that_was_not_reached_is_no_idle_one(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        await node.client.send("peer/core;echo", b"x")
-        state = "document.querySelector('#peers tbody .chip')"
-        await tab.until(f"{state}?.textContent === 'failed' && {state}.matches('.bad')")
-        await page(tab, "failures")
-        warnings = "document.querySelector('#warnings tbody')?.innerText"
-        await tab.until(f"{warnings}?.includes('link.refused')")
-        assert "starts a node" in await tab.run(warnings)
-
-    in_browser(tmp_path, body, busy=False)
+@run_with(busy=False)
+async def test_a_peer_that_was_not_reached_is_no_idle_one(node: Node, url: str, tab: Tab) -> None:
+    await node.client.send("peer/core;echo", b"x")
+    state = "document.querySelector('#peers tbody .chip')"
+    await tab.until(f"{state}?.textContent === 'failed' && {state}.matches('.bad')")
+    await page(tab, "failures")
+    warnings = "document.querySelector('#warnings tbody')?.innerText"
+    await tab.until(f"{warnings}?.includes('link.refused')")
+    assert "starts a node" in await tab.run(warnings)
 
 
-def test_an_administrator_acts_on_the_page(tmp_path: Path) -> None:
-    async def main() -> None:
-        http = HttpListener(listen="127.0.0.1:0", console=True)
-        config = replace(node_config(tmp_path / "node"), http=http)
-        async with Node(config) as node, browsing(tmp_path / "profile") as tab:
-            url = f"http://{node.addresses()['http']}/"
-            await tab.resize(1160, 930)
-            await tab.open(url)
-            await tab.until("document.querySelector('#state').textContent === 'ready'")
-            assert await tab.run("document.querySelectorAll('.deed').length") == 0
-            assert await tab.run("document.querySelector('#admin').hidden")
-            async with await connect_to(node) as client:
-                ticket = (await client.console_ticket()).ticket
-                await administer(client, tab, f"{url}#/console/{ticket}", tmp_path)
-            refused = "Failed to load resource: the server responded with a status of "
-            assert tab.problems == [f"{refused}409 (Conflict)", f"{refused}401 (Unauthorized)"]
-            assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
-            assert not any(ticket in one.removeprefix(url) for one in tab.requested[1:])
-
-    asyncio.run(main())
+async def test_an_administrator_acts_on_the_page(tmp_path: Path) -> None:
+    http = HttpListener(listen="127.0.0.1:0", console=True)
+    config = replace(node_config(tmp_path / "node"), http=http)
+    async with Node(config) as node, browsing(tmp_path / "profile") as tab:
+        url = f"http://{node.addresses()['http']}/"
+        await tab.resize(1160, 930)
+        await tab.open(url)
+        await tab.until("document.querySelector('#state').textContent === 'ready'")
+        assert await tab.run("document.querySelectorAll('.deed').length") == 0
+        assert await tab.run("document.querySelector('#admin').hidden")
+        async with await connect_to(node) as client:
+            ticket = (await client.console_ticket()).ticket
+            await administer(client, tab, f"{url}#/console/{ticket}", tmp_path)
+        refused = "Failed to load resource: the server responded with a status of "
+        assert tab.problems == [f"{refused}409 (Conflict)", f"{refused}401 (Unauthorized)"]
+        assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+        assert not any(ticket in one.removeprefix(url) for one in tab.requested[1:])
 
 
 async def administer(client: Client, tab: Tab, link: str, tmp_path: Path) -> None:
@@ -512,93 +492,80 @@ async def administer(client: Client, tab: Tab, link: str, tmp_path: Path) -> Non
     assert await tab.run("document.querySelector('#admin').hidden")
 
 
-def test_without_script_there_are_tables(tmp_path: Path) -> None:
-    async def body(node: Node, url: str, tab: Tab) -> None:
-        await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
-        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
-        await tab.open(url)
-        document = await tab.call("DOM.getDocument", depth=-1)
-        text = json.dumps(document)
-        assert STREAM in text
-        assert "ConnectionActor" in text
-
-    in_browser(tmp_path, body)
+async def test_without_script_there_are_tables(node: Node, url: str, tab: Tab) -> None:
+    await tab.until("document.querySelectorAll('#streams tbody tr').length === 2")
+    await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    await tab.open(url)
+    document = await tab.call("DOM.getDocument", depth=-1)
+    text = json.dumps(document)
+    assert STREAM in text
+    assert "ConnectionActor" in text
 
 
-def test_entries_are_shown_to_who_has_the_token(tmp_path: Path) -> None:
+async def test_entries_are_shown_to_who_has_the_token(tmp_path: Path) -> None:
     token = "0123456789abcdef" * 4
     file = tmp_path / "token"
     file.write_text(token)
     file.chmod(0o600)
-
-    async def main() -> None:
-        table = HttpListener(listen="127.0.0.1:0", token_file=file)
-        async with Node(replace(node_config(tmp_path / "node"), http=table)) as node:
-            await (await node.stream("s")).push(b"content")
-            async with browsing(tmp_path / "profile") as tab:
-                await tab.resize(1280, 900)
-                await tab.open(f"http://{node.addresses()['http']}/")
-                await tab.until("document.querySelector('[data-stream=s]')")
-                await tab.click("[data-stream=s]")
-                await tab.until("document.querySelector('#entries input[type=password]')")
-                await tab.write(token)
-                await tab.press("Enter")
-                await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('content')")
-
-    asyncio.run(main())
-
-
-def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
-    async def main() -> None:
-        address = free_address()
-        config = replace(node_config(tmp_path / "node"), http=HttpListener(listen=address))
+    table = HttpListener(listen="127.0.0.1:0", token_file=file)
+    async with Node(replace(node_config(tmp_path / "node"), http=table)) as node:
+        await (await node.stream("s")).push(b"content")
         async with browsing(tmp_path / "profile") as tab:
-            async with Node(config):
-                await tab.open(f"http://{address}/")
-                await tab.until("document.querySelector('#state').textContent === 'ready'")
-            await tab.until("!document.querySelector('#banner').hidden")
-            await tab.until("document.querySelector('#state').textContent === 'not reached'")
-            async with Node(config):
-                await tab.until("document.querySelector('#state').textContent === 'ready'")
-                assert await tab.run("document.querySelector('#banner').hidden")
-
-    asyncio.run(main())
+            await tab.resize(1280, 900)
+            await tab.open(f"http://{node.addresses()['http']}/")
+            await tab.until("document.querySelector('[data-stream=s]')")
+            await tab.click("[data-stream=s]")
+            await tab.until("document.querySelector('#entries input[type=password]')")
+            await tab.write(token)
+            await tab.press("Enter")
+            await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('content')")
 
 
-def test_a_simulation_is_watched(tmp_path: Path) -> None:
-    async def main() -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rillnode", "sim", "run",
-            str(ROOT / "configs" / "sim-partition.toml"),
-            "--seed", "1", "--http", "127.0.0.1:0", "--speed", "2.5",
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            async with asyncio.timeout(300), browsing(tmp_path / "profile") as tab:
-                line = (await process.stderr.readline()).decode()
-                url = line.removeprefix("Watch it at ").strip()
-                await tab.resize(1160, 930)
-                await tab.open(url)
-                await watch_simulation(tab, tmp_path)
-                document = json.loads(await process.stdout.readline())
-                assert document["violations"] == []
-                # The end stays to be looked at.
-                await tab.until(f"{COUNT}.includes('over')")
-                hash_shown = "document.querySelector('#network dl').textContent"
-                assert document["trace_hash"][:16] in await tab.run(hash_shown)
-                await tab.until("document.querySelector('#state').textContent === 'over'")
-                assert tab.problems == []
-                assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+async def test_a_node_that_stops_and_comes_back_is_followed(tmp_path: Path) -> None:
+    address = free_address()
+    config = replace(node_config(tmp_path / "node"), http=HttpListener(listen=address))
+    async with browsing(tmp_path / "profile") as tab:
+        async with Node(config):
+            await tab.open(f"http://{address}/")
+            await tab.until("document.querySelector('#state').textContent === 'ready'")
+        await tab.until("!document.querySelector('#banner').hidden")
+        await tab.until("document.querySelector('#state').textContent === 'not reached'")
+        async with Node(config):
+            await tab.until("document.querySelector('#state').textContent === 'ready'")
+            assert await tab.run("document.querySelector('#banner').hidden")
 
-    asyncio.run(main())
+
+async def test_a_simulation_is_watched(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "rillnode", "sim", "run",
+        str(ROOT / "configs" / "sim-partition.toml"),
+        "--seed", "1", "--http", "127.0.0.1:0", "--speed", "2.5",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(300), browsing(tmp_path / "profile") as tab:
+            line = (await process.stderr.readline()).decode()
+            url = line.removeprefix("Watch it at ").strip()
+            await tab.resize(1160, 930)
+            await tab.open(url)
+            await watch_simulation(tab, tmp_path)
+            document = json.loads(await process.stdout.readline())
+            assert document["violations"] == []
+            # The end stays to be looked at.
+            await tab.until(f"{COUNT}.includes('over')")
+            hash_shown = "document.querySelector('#network dl').textContent"
+            assert document["trace_hash"][:16] in await tab.run(hash_shown)
+            await tab.until("document.querySelector('#state').textContent === 'over'")
+            assert tab.problems == []
+            assert all(one.startswith((url, "data:")) for one in tab.requested), tab.requested
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def watch_simulation(tab: Tab, tmp_path: Path) -> None:

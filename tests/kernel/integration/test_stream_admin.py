@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from coroutines import handed_by
 from nodes import connect_to, node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.errors import RequestError
@@ -49,6 +50,9 @@ def run(config: Config, talk: Callable[[Node], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+node = handed_by(run, of=node_config)
+
+
 async def administer(peer: OckamPeer, command: Command) -> AdminResponse:
     return decode_admin((await peer.ask("stream", encode_admin(AdminRequest(1, command)))).payload)
 
@@ -85,50 +89,43 @@ def test_a_removed_stream_stays_removed_and_a_later_one_is_another(tmp_path: Pat
     run(config, after)
 
 
-def test_a_consumer_of_a_removed_stream_saves_no_position(tmp_path: Path) -> None:
+async def test_a_consumer_of_a_removed_stream_saves_no_position(node: Node) -> None:
     """It would be taken for one in a later stream of the name."""
-
-    async def talk(node: Node) -> None:
-        stream = await node.stream("s")
-        await stream.push_many([b"x"] * 5)
-        async with await connect_to(node) as client:
-            consumed = await client.stream("s")
-            async with consumed.consumer("c", save_seconds=1_000.0) as entries:
-                for index in range(5):
-                    assert (await anext(entries)).index == index
-                await node.client.remove("s")
-                with pytest.raises(RequestError) as caught:
-                    await anext(entries)
-            assert caught.value.code == "stream.removed"
-            assert await client.get_index("c", "s") is None
-            again = await client.stream("s")
-            await again.push(b"new")
-            async with again.consumer("c") as entries:
-                assert (await anext(entries)).data == b"new"
-
-    run(node_config(tmp_path), talk)
+    stream = await node.stream("s")
+    await stream.push_many([b"x"] * 5)
+    async with await connect_to(node) as client:
+        consumed = await client.stream("s")
+        async with consumed.consumer("c", save_seconds=1_000.0) as entries:
+            for index in range(5):
+                assert (await anext(entries)).index == index
+            await node.client.remove("s")
+            with pytest.raises(RequestError) as caught:
+                await anext(entries)
+        assert caught.value.code == "stream.removed"
+        assert await client.get_index("c", "s") is None
+        again = await client.stream("s")
+        await again.push(b"new")
+        async with again.consumer("c") as entries:
+            assert (await anext(entries)).data == b"new"
 
 
-def test_a_stream_is_administered_over_plain_ockam(tmp_path: Path) -> None:
-    async def talk(node: Node) -> None:
-        async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            await peer.ask("stream", encode_request(CreateRequest("s")))
-            for number in range(4):
-                push = encode_request(PushRequest(1, b"%d" % number))
-                await peer.ask(b"ST_S_0_s", push)
-            trimmed = await administer(peer, Trim("s", 0, 3))
-            assert trimmed.stream is not None
-            assert trimmed.stream.partitions[0].first_index == 3
-            kept = await administer(peer, Retain("s", Limits(milliseconds=1_500)))
-            assert kept.stream is not None
-            assert kept.stream.limits == Limits(milliseconds=1_500)
-            described = await administer(peer, Describe("s"))
-            assert described.stream is not None
-            assert described.stream.owner == "anonymous"
-            assert await administer(peer, Delete("s")) == AdminResponse(1, Status.OK)
-            assert (await administer(peer, Describe("s"))).reason == "stream.unknown"
-
-    run(node_config(tmp_path), talk)
+async def test_a_stream_is_administered_over_plain_ockam(node: Node) -> None:
+    async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
+        await peer.ask("stream", encode_request(CreateRequest("s")))
+        for number in range(4):
+            push = encode_request(PushRequest(1, b"%d" % number))
+            await peer.ask(b"ST_S_0_s", push)
+        trimmed = await administer(peer, Trim("s", 0, 3))
+        assert trimmed.stream is not None
+        assert trimmed.stream.partitions[0].first_index == 3
+        kept = await administer(peer, Retain("s", Limits(milliseconds=1_500)))
+        assert kept.stream is not None
+        assert kept.stream.limits == Limits(milliseconds=1_500)
+        described = await administer(peer, Describe("s"))
+        assert described.stream is not None
+        assert described.stream.owner == "anonymous"
+        assert await administer(peer, Delete("s")) == AdminResponse(1, Status.OK)
+        assert (await administer(peer, Describe("s"))).reason == "stream.unknown"
 
 
 def test_without_admin_the_answer_is_that_of_an_unknown_stream(tmp_path: Path) -> None:

@@ -44,154 +44,133 @@ async def work_until(queue: WorkQueue, done: Counter[bytes], count: int) -> None
             done[job.data] += 1
 
 
-def test_workers_share_a_queue_and_each_entry_is_done_once(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as one:
-            other = await connect_to(node)
-            stream = await filled(one)
-            done: Counter[bytes] = Counter()
-            async with other, stream.work("q") as first:
-                theirs = await other.stream("jobs")
-                async with theirs.work("q") as second, asyncio.TaskGroup() as tasks:
-                    for queue in (first, first, second):
-                        tasks.create_task(work_until(queue, done, ENTRIES))
-            assert len(done) == ENTRIES
-            assert set(done.values()) == {1}
-            # A queue of another name begins anew, and what is done stays done.
-            async with stream.work("q") as queue:
-                with pytest.raises(TimeoutError):
-                    await queue.next(timeout=0.2)
-            async with stream.work("another") as queue:
-                assert (await queue.next(timeout=5.0)).attempt == 1
-
-    asyncio.run(run())
+async def test_workers_share_a_queue_and_each_entry_is_done_once(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as one:
+        other = await connect_to(node)
+        stream = await filled(one)
+        done: Counter[bytes] = Counter()
+        async with other, stream.work("q") as first:
+            theirs = await other.stream("jobs")
+            async with theirs.work("q") as second, asyncio.TaskGroup() as tasks:
+                for queue in (first, first, second):
+                    tasks.create_task(work_until(queue, done, ENTRIES))
+        assert len(done) == ENTRIES
+        assert set(done.values()) == {1}
+        # A queue of another name begins anew, and what is done stays done.
+        async with stream.work("q") as queue:
+            with pytest.raises(TimeoutError):
+                await queue.next(timeout=0.2)
+        async with stream.work("another") as queue:
+            assert (await queue.next(timeout=5.0)).attempt == 1
 
 
-def test_what_fails_is_given_again_and_is_a_dead_letter_in_the_end(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await client.stream("jobs")
-            await stream.push(b"bad", key="k", headers={"h": "1"})
-            async with stream.work("q", attempts=2) as queue:
-                job = await queue.next(timeout=5.0)
-                assert (job.key, job.headers, job.attempt) == (b"k", {"h": b"1"}, 1)
-                await job.retry(0.01)
-                assert job.is_answered
-                for answer in (job.done(), job.extend(1.0), job.reject()):
-                    with pytest.raises(JobLate, match="Attempt 1 at entry 0") as caught:
-                        await answer
-                    assert caught.value.code == "queue.late"
-                job = await queue.next(timeout=5.0)
-                with pytest.raises(ZeroDivisionError):
-                    async with job:
-                        raise ZeroDivisionError("no paper")
-                with pytest.raises(TimeoutError):
-                    await queue.next(timeout=0.2)
-            dead = await client.stream("jobs.dead")
-            (entry,) = await dead.pull()
-            assert (entry.data, entry.key, entry.headers) == (b"bad", b"k", {"h": b"1"})
-            note = DeadLetter.of(entry)
-            assert (note.queue, note.attempts, note.index) == ("q", 2, 0)
-            assert note.reason == "ZeroDivisionError: no paper"
-
-    asyncio.run(run())
+async def test_what_fails_is_given_again_and_is_a_dead_letter_in_the_end(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await client.stream("jobs")
+        await stream.push(b"bad", key="k", headers={"h": "1"})
+        async with stream.work("q", attempts=2) as queue:
+            job = await queue.next(timeout=5.0)
+            assert (job.key, job.headers, job.attempt) == (b"k", {"h": b"1"}, 1)
+            await job.retry(0.01)
+            assert job.is_answered
+            for answer in (job.done(), job.extend(1.0), job.reject()):
+                with pytest.raises(JobLate, match="Attempt 1 at entry 0") as caught:
+                    await answer
+                assert caught.value.code == "queue.late"
+            job = await queue.next(timeout=5.0)
+            with pytest.raises(ZeroDivisionError):
+                async with job:
+                    raise ZeroDivisionError("no paper")
+            with pytest.raises(TimeoutError):
+                await queue.next(timeout=0.2)
+        dead = await client.stream("jobs.dead")
+        (entry,) = await dead.pull()
+        assert (entry.data, entry.key, entry.headers) == (b"bad", b"k", {"h": b"1"})
+        note = DeadLetter.of(entry)
+        assert (note.queue, note.attempts, note.index) == ("q", 2, 0)
+        assert note.reason == "ZeroDivisionError: no paper"
 
 
-def test_what_is_late_is_refused(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await client.stream("jobs")
-            await stream.push(b"x")
-            async with stream.work("q", visibility_seconds=0.2) as queue:
-                late = await queue.next(timeout=5.0)
-                for seconds in (-1.0, 1e9):
-                    with pytest.raises(QueueError, match="0 to 43,200 s") as caught:
-                        await late.retry(seconds)
-                    assert caught.value.code == "queue.limit"
-                again = await queue.next(timeout=5.0)
-                assert (again.index, again.attempt) == (0, 2)
-                with pytest.raises(JobLate):
-                    await late.done()
-                await again.extend(30.0)
-                await asyncio.sleep(0.5)
-                await again.done()
-
-    asyncio.run(run())
-
-
-def test_leaving_gives_back_what_was_not_answered(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await filled(client, 10, partitions=1)
-            async with stream.work("q", in_flight=10) as queue:
-                begun = await queue.next(timeout=5.0)
+async def test_what_is_late_is_refused(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await client.stream("jobs")
+        await stream.push(b"x")
+        async with stream.work("q", visibility_seconds=0.2) as queue:
+            late = await queue.next(timeout=5.0)
+            for seconds in (-1.0, 1e9):
+                with pytest.raises(QueueError, match="0 to 43,200 s") as caught:
+                    await late.retry(seconds)
+                assert caught.value.code == "queue.limit"
+            again = await queue.next(timeout=5.0)
+            assert (again.index, again.attempt) == (0, 2)
             with pytest.raises(JobLate):
-                await begun.done()
-            with pytest.raises(QueueStopped):
-                await queue.next(timeout=1.0)
-            async with stream.work("q", in_flight=10) as queue:
-                jobs = [await queue.next(timeout=5.0) for _ in range(10)]
-            # Of those that waited at the worker no attempt was lost.
-            assert Counter(job.attempt for job in jobs) == {1: 9, 2: 1}
-
-    asyncio.run(run())
+                await late.done()
+            await again.extend(30.0)
+            await asyncio.sleep(0.5)
+            await again.done()
 
 
-def test_a_worker_that_nobody_refers_to_gives_its_jobs_back(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await filled(client, 6, partitions=1)
-            begun = await anext(stream.work("q", in_flight=6))
-            await asyncio.sleep(0.1)
-            # As long as a job is in use its worker is.
-            await begun.extend(60.0)
-            assert (await client.queue("jobs", "q")).workers == 1
-            del begun
-            gc.collect()
-            async with stream.work("q", in_flight=6) as queue:
-                jobs = [await queue.next(timeout=1.5) for _ in range(6)]
-            assert Counter(job.attempt for job in jobs) == {1: 5, 2: 1}
-
-    asyncio.run(run())
+async def test_leaving_gives_back_what_was_not_answered(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 10, partitions=1)
+        async with stream.work("q", in_flight=10) as queue:
+            begun = await queue.next(timeout=5.0)
+        with pytest.raises(JobLate):
+            await begun.done()
+        with pytest.raises(QueueStopped):
+            await queue.next(timeout=1.0)
+        async with stream.work("q", in_flight=10) as queue:
+            jobs = [await queue.next(timeout=5.0) for _ in range(10)]
+        # Of those that waited at the worker no attempt was lost.
+        assert Counter(job.attempt for job in jobs) == {1: 9, 2: 1}
 
 
-def test_a_wait_that_is_cancelled_loses_no_job(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await client.stream("jobs")
-            async with stream.work("q", in_flight=32) as queue:
-                got: list[Job] = []
-                for number in range(20):
-                    waiting = asyncio.create_task(queue.next())
-                    await asyncio.sleep(0)
-                    pushing = asyncio.create_task(stream.push(b"%d" % number))
-                    waiting.cancel()
-                    with suppress(asyncio.CancelledError):
-                        got.append(await waiting)
-                    await pushing
-                while len(got) < 20:
-                    got.append(await queue.next(timeout=5.0))
-                assert [int(job.data) for job in got] == list(range(20))
-
-    asyncio.run(run())
+async def test_a_worker_that_nobody_refers_to_gives_its_jobs_back(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 6, partitions=1)
+        begun = await anext(stream.work("q", in_flight=6))
+        await asyncio.sleep(0.1)
+        # As long as a job is in use its worker is.
+        await begun.extend(60.0)
+        assert (await client.queue("jobs", "q")).workers == 1
+        del begun
+        gc.collect()
+        async with stream.work("q", in_flight=6) as queue:
+            jobs = [await queue.next(timeout=1.5) for _ in range(6)]
+        assert Counter(job.attempt for job in jobs) == {1: 5, 2: 1}
 
 
-def test_links_that_are_lost_cost_no_job_and_no_word(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            await filled(client)
-            async with Proxy(node.addresses()["noise"]) as proxy:
-                worker = await connect_to(node, through=proxy.address)
-                done: Counter[bytes] = Counter()
-                async with worker, (await worker.stream("jobs")).work("q") as queue:
-                    working = asyncio.create_task(work_until(queue, done, ENTRIES))
-                    for _ in range(5):
-                        await asyncio.sleep(0.02)
-                        proxy.cut()
-                    await asyncio.wait_for(working, 60.0)
-                    assert set(done.values()) == {1}
+async def test_a_wait_that_is_cancelled_loses_no_job(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await client.stream("jobs")
+        async with stream.work("q", in_flight=32) as queue:
+            got: list[Job] = []
+            for number in range(20):
+                waiting = asyncio.create_task(queue.next())
+                await asyncio.sleep(0)
+                pushing = asyncio.create_task(stream.push(b"%d" % number))
+                waiting.cancel()
+                with suppress(asyncio.CancelledError):
+                    got.append(await waiting)
+                await pushing
+            while len(got) < 20:
+                got.append(await queue.next(timeout=5.0))
+            assert [int(job.data) for job in got] == list(range(20))
 
-    asyncio.run(run())
+
+async def test_links_that_are_lost_cost_no_job_and_no_word(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        await filled(client)
+        async with Proxy(node.addresses()["noise"]) as proxy:
+            worker = await connect_to(node, through=proxy.address)
+            done: Counter[bytes] = Counter()
+            async with worker, (await worker.stream("jobs")).work("q") as queue:
+                working = asyncio.create_task(work_until(queue, done, ENTRIES))
+                for _ in range(5):
+                    await asyncio.sleep(0.02)
+                    proxy.cut()
+                await asyncio.wait_for(working, 60.0)
+                assert set(done.values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -202,18 +181,15 @@ def test_links_that_are_lost_cost_no_job_and_no_word(tmp_path: Path) -> None:
         ({"visibility_seconds": 1e9}, "queue.limit"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(
+async def test_numbers_that_cannot_be_are_refused(
     tmp_path: Path, fields: dict[str, float], code: str
 ) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await client.stream("jobs")
-            with pytest.raises(QueueError) as caught:
-                async with stream.work("q", **fields):  # type: ignore[arg-type]
-                    pass
-            assert caught.value.code == code
-
-    asyncio.run(run())
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await client.stream("jobs")
+        with pytest.raises(QueueError) as caught:
+            async with stream.work("q", **fields):  # type: ignore[arg-type]
+                pass
+        assert caught.value.code == code
 
 
 def test_a_removed_stream_ends_the_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,26 +209,23 @@ def test_a_removed_stream_ends_the_work(tmp_path: Path, caplog: pytest.LogCaptur
     assert "bad_delivery" not in caplog.text  # nobody waits for what is taken out of the store
 
 
-def test_a_node_that_starts_again_knows_what_is_with_workers(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = at_own_ports(node_config(tmp_path))
-        async with Node(config) as node:
-            client = await connect_to(node)
-            stream = await filled(client, 20, partitions=1)
-            queue = stream.work("q", in_flight=4)
-            await queue.__aenter__()
-            held: list[Job] = [await queue.next(timeout=5.0) for _ in range(4)]
-            await held[0].done()
-            held[0] = await queue.next(timeout=5.0)
-        async with Node(config):
-            for job in held:
-                await job.done()
-            rest = [await queue.next(timeout=20.0) for _ in range(4)]
-            assert [job.index for job in rest] == [5, 6, 7, 8]
-            assert {job.attempt for job in rest} == {1}
-            await client.close()
-
-    asyncio.run(run())
+async def test_a_node_that_starts_again_knows_what_is_with_workers(tmp_path: Path) -> None:
+    config = at_own_ports(node_config(tmp_path))
+    async with Node(config) as node:
+        client = await connect_to(node)
+        stream = await filled(client, 20, partitions=1)
+        queue = stream.work("q", in_flight=4)
+        await queue.__aenter__()
+        held: list[Job] = [await queue.next(timeout=5.0) for _ in range(4)]
+        await held[0].done()
+        held[0] = await queue.next(timeout=5.0)
+    async with Node(config):
+        for job in held:
+            await job.done()
+        rest = [await queue.next(timeout=20.0) for _ in range(4)]
+        assert [job.index for job in rest] == [5, 6, 7, 8]
+        assert {job.attempt for job in rest} == {1}
+        await client.close()
 
 
 def test_the_blocking_face_works_the_same(tmp_path: Path) -> None:
@@ -287,7 +260,7 @@ def test_the_blocking_face_works_the_same(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_path: Path) -> None:
+async def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_path: Path) -> None:
     key = tmp_path / "client.key"
     write_key(key, CLIENT)
 
@@ -303,52 +276,46 @@ def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_path: 
         assert child.returncode == 0, errors.decode()
         return [json.loads(line) for line in out.splitlines()]
 
-    async def run() -> None:
-        async with Node(node_config(tmp_path / "node")) as node, await connect_to(node) as client:
-            assert await call(node, "queue", "ls") == []
-            stream = await filled(client, 4, partitions=2)
-            async with stream.work("q", attempts=1) as queue:
-                for _ in range(3):
-                    await (await queue.next(timeout=5.0)).reject("no paper")
-            (row,) = await call(node, "queue", "ls", "jobs")
-            assert (row["queue"], row["depth"], row["dead"]) == ("q", 1, 3)
-            (found,) = await call(node, "queue", "show", "jobs", "q", "-n", "2")
-            assert [one["index"] for one in found["dead_letters"]] == [1, 2]
-            assert {one["reason"] for one in found["dead_letters"]} == {"no paper"}
-            assert [one["end"] for one in found["partitions"]] == [2, 2]
-            (back,) = await call(node, "queue", "retry", "jobs", "q")
-            assert (back["taken"], back["gone"]) == (3, 0)
-            (row,) = await call(node, "queue", "ls")
-            assert (row["depth"], row["dead"]) == (4, 0)
-            (about,) = await call(node, "route", "ls", "--kind", "queue")
-            assert about["name"] == "q of jobs"
-
-    asyncio.run(run())
+    async with Node(node_config(tmp_path / "node")) as node, await connect_to(node) as client:
+        assert await call(node, "queue", "ls") == []
+        stream = await filled(client, 4, partitions=2)
+        async with stream.work("q", attempts=1) as queue:
+            for _ in range(3):
+                await (await queue.next(timeout=5.0)).reject("no paper")
+        (row,) = await call(node, "queue", "ls", "jobs")
+        assert (row["queue"], row["depth"], row["dead"]) == ("q", 1, 3)
+        (found,) = await call(node, "queue", "show", "jobs", "q", "-n", "2")
+        assert [one["index"] for one in found["dead_letters"]] == [1, 2]
+        assert {one["reason"] for one in found["dead_letters"]} == {"no paper"}
+        assert [one["end"] for one in found["partitions"]] == [2, 2]
+        (back,) = await call(node, "queue", "retry", "jobs", "q")
+        assert (back["taken"], back["gone"]) == (3, 0)
+        (row,) = await call(node, "queue", "ls")
+        assert (row["depth"], row["dead"]) == (4, 0)
+        (about,) = await call(node, "route", "ls", "--kind", "queue")
+        assert about["name"] == "q of jobs"
 
 
-def test_a_queue_is_seen_on_the_pages_while_it_is_worked_on(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
-            stream = await filled(client, 6, partitions=1)
-            async with stream.work("q", in_flight=2) as queue, aiohttp.ClientSession() as session:
-                await (await queue.next(timeout=5.0)).reject("no")
-                await queue.next(timeout=5.0)
-                base = f"http://{node.addresses()['http']}"
-                async with session.get(f"{base}/v1/queues") as answer:
-                    (row,) = (await answer.json())["queues"]
-                wanted = {"depth": 5, "in_flight": 2, "waiting": 0, "workers": 1, "dead": 1}
-                assert {name: row[name] for name in wanted} == wanted
-                assert abs(time.time() - row["oldest_at"] / 1_000) < 60.0
-                async with session.get(f"{base}/v1/streams/jobs") as answer:
-                    assert (await answer.json())["queues"] == [row]
-                async with session.get(f"{base}/metrics") as answer:
-                    found = (await answer.text()).splitlines()
-                labels = '{queue="q",stream="jobs"}'
-                assert f"rillnode_queue_depth_entries{labels} 5.0" in found
-                assert f"rillnode_queue_in_flight_entries{labels} 2.0" in found
-                assert f"rillnode_queue_dead_entries{labels} 1.0" in found
-                assert f"rillnode_queue_held{labels} 0.0" in found
-                (shown,) = node.status()["queues"]
-                assert shown == row
-
-    asyncio.run(run())
+async def test_a_queue_is_seen_on_the_pages_while_it_is_worked_on(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 6, partitions=1)
+        async with stream.work("q", in_flight=2) as queue, aiohttp.ClientSession() as session:
+            await (await queue.next(timeout=5.0)).reject("no")
+            await queue.next(timeout=5.0)
+            base = f"http://{node.addresses()['http']}"
+            async with session.get(f"{base}/v1/queues") as answer:
+                (row,) = (await answer.json())["queues"]
+            wanted = {"depth": 5, "in_flight": 2, "waiting": 0, "workers": 1, "dead": 1}
+            assert {name: row[name] for name in wanted} == wanted
+            assert abs(time.time() - row["oldest_at"] / 1_000) < 60.0
+            async with session.get(f"{base}/v1/streams/jobs") as answer:
+                assert (await answer.json())["queues"] == [row]
+            async with session.get(f"{base}/metrics") as answer:
+                found = (await answer.text()).splitlines()
+            labels = '{queue="q",stream="jobs"}'
+            assert f"rillnode_queue_depth_entries{labels} 5.0" in found
+            assert f"rillnode_queue_in_flight_entries{labels} 2.0" in found
+            assert f"rillnode_queue_dead_entries{labels} 1.0" in found
+            assert f"rillnode_queue_held{labels} 0.0" in found
+            (shown,) = node.status()["queues"]
+            assert shown == row

@@ -25,19 +25,15 @@ LAYERS: Final = {
 """What each layer may import."""
 
 PLUG_INS: Final = (
-    "ockam", "streamr", "overlay", "nextgraph", "gateway", "jetstream", "postgres", "spark",
-    "telemetry", "simulation",
+    "ockam", "streamr", "overlay", "nextgraph", "gateway", "jetstream", "postgres", "kafka",
+    "spark", "telemetry", "simulation",
 )  # fmt: skip
 
 USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""
 
 PLUG_IN_KNOWS: Final[dict[str, set[str]]] = {
-    "nextgraph": {"simulation"},
-    "ockam": {"simulation"},
-    "overlay": {"simulation"},
     "spark": {"nextgraph", "streamr"},
-    "streamr": {"simulation"},
 }
 """Plug-ins that import another still."""
 
@@ -160,6 +156,8 @@ def test_what_is_known_still_is() -> None:
         ("codecs/a.py", "from rillnode.transports.b import B"),
         ("actors/core/a.py", "def f():\n    import rillnode.actors.streamr.b"),
         ("actors/streamr/a.py", "from rillnode.actors.nextgraph import b"),
+        ("node/streamr/simulation/a.py", "from rillnode.node.simulation.b import B"),
+        ("node/simulation/a.py", "def f():\n    import rillnode.node.streamr.simulation.b"),
         ("actors/core/a_streamr.py", ""),
         ("codecs/c.py", "from rillnode.codecs.d import D"),
         ("actors/engine/a.py", "if TYPE_CHECKING:\n    from rillnode.actors.engine.b import B"),
@@ -170,6 +168,8 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         "transports/b.py": "",
         "actors/streamr/b.py": "",
         "actors/nextgraph/b.py": "",
+        "node/simulation/b.py": "",
+        "node/streamr/simulation/b.py": "",
         "codecs/d.py": "from rillnode.codecs.c import C",
         "actors/engine/b.py": "from rillnode.actors.engine.a import A",
     }

@@ -61,11 +61,7 @@ def sealed(frame: bytes) -> bytes:
 def opened(recorded: list[Frame]) -> list[Any]:
     """What was said after the handshake, both ways."""
     handshake = NoiseHandshake(
-        NOISE_NAME,
-        initiator=False,
-        prologue=b"",
-        static=BROKER.x25519_private,
-        ephemeral=EPHEMERAL,
+        NOISE_NAME, initiator=False, prologue=b"", static=BROKER.x25519_private, ephemeral=EPHEMERAL
     )
     handshake.read(sealed(recorded[0][1]))
     handshake.write(b"")

@@ -68,11 +68,7 @@ def decrypted(run: str) -> list[Record]:
     """All messages of a run, opened with the fixed keys without the house's own channel."""
     frames = [(sent, noise_data(frame)) for sent, frame in records(run, "raw")]
     handshake = NoiseHandshake(
-        NOISE_NAME,
-        initiator=False,
-        prologue=b"",
-        static=BROKER.x25519_private,
-        ephemeral=EPHEMERAL,
+        NOISE_NAME, initiator=False, prologue=b"", static=BROKER.x25519_private, ephemeral=EPHEMERAL
     )
     handshake.read(frames[0][1])
     assert handshake.write(b"") == frames[1][1]

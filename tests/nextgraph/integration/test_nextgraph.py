@@ -193,45 +193,39 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_client_publishes_is_on_the_common_log_and_outlives_the_node(
+async def test_what_a_client_publishes_is_on_the_common_log_and_outlives_the_node(
     directory: Path,
 ) -> None:
-    async def test() -> None:
-        made: list[Event] = []
-        commits: list[bytes] = []
-        for start in (0, 3):
-            async with Node(config(directory)) as node, client(node) as writer:
-                if not start:
-                    await writer.ask(pin(TOPIC_A))
-                for number in range(start, start + 3):
-                    event, commit = writer.event(b"%d" % number, commits[-1:])
-                    ((result, _),) = await writer.ask(event)
-                    assert result == ResultCode.OK
-                    made.append(event)
-                    commits.append(commit)
-                stream = await node.stream(topic_stream(INNER.id, TOPIC_A.public_key))
-                entries = await stream.pull(index=0, limit=100)
-                assert [entry.data for entry in entries] == [EVENT.encode(one) for one in made]
-                async with client(node, name="phone") as device:
-                    answers = await device.ask(TopicSyncReq(TOPIC_A.public_key, [], [], None))
-                    assert [content.item for _, content in answers[:-1]] == made
-
-    run(test)
-
-
-def test_who_follows_the_stream_sees_events_as_they_are_published(directory: Path) -> None:
-    async def test() -> None:
+    made: list[Event] = []
+    commits: list[bytes] = []
+    for start in (0, 3):
         async with Node(config(directory)) as node, client(node) as writer:
-            await writer.ask(pin(TOPIC_A))
+            if not start:
+                await writer.ask(pin(TOPIC_A))
+            for number in range(start, start + 3):
+                event, commit = writer.event(b"%d" % number, commits[-1:])
+                ((result, _),) = await writer.ask(event)
+                assert result == ResultCode.OK
+                made.append(event)
+                commits.append(commit)
             stream = await node.stream(topic_stream(INNER.id, TOPIC_A.public_key))
-            async with aclosing(stream.tail(start="start")) as entries:
-                for number in range(3):
-                    event, _ = writer.event(b"%d" % number, [])
-                    await writer.ask(event)
-                    entry = await anext(entries)
-                    assert (entry.index, entry.data) == (number, EVENT.encode(event))
+            entries = await stream.pull(index=0, limit=100)
+            assert [entry.data for entry in entries] == [EVENT.encode(one) for one in made]
+            async with client(node, name="phone") as device:
+                answers = await device.ask(TopicSyncReq(TOPIC_A.public_key, [], [], None))
+                assert [content.item for _, content in answers[:-1]] == made
 
-    run(test)
+
+async def test_who_follows_the_stream_sees_events_as_they_are_published(directory: Path) -> None:
+    async with Node(config(directory)) as node, client(node) as writer:
+        await writer.ask(pin(TOPIC_A))
+        stream = await node.stream(topic_stream(INNER.id, TOPIC_A.public_key))
+        async with aclosing(stream.tail(start="start")) as entries:
+            for number in range(3):
+                event, _ = writer.event(b"%d" % number, [])
+                await writer.ask(event)
+                entry = await anext(entries)
+                assert (entry.index, entry.data) == (number, EVENT.encode(event))
 
 
 def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_not_may_be_sent_again(
@@ -290,23 +284,19 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_not_may_be_sen
     run(test)
 
 
-def test_a_file_of_megabytes_goes_in_and_comes_out_again(directory: Path) -> None:
+async def test_a_file_of_megabytes_goes_in_and_comes_out_again(directory: Path) -> None:
     content = os.urandom(2_500_000)
     made = split_object(content, CONVERGENCE_KEY, block_bytes=1_048_576)
-
-    async def test() -> None:
-        async with Node(config(directory)) as node:
-            async with client(node) as writer:
-                await writer.ask(pin(TOPIC_A))
-                for block in made.blocks:
-                    ((result, _),) = await writer.ask(BlocksPut([block]))
-                    assert result == ResultCode.OK
-            async with client(node, "bob") as reader:
-                await reader.ask(pin(reads=[TOPIC_A]))
-                answers = await reader.ask(BlocksGet([made.reference.id], True, None))
-                assert [block for _, block in answers[:-1]] == made.blocks
-
-    run(test)
+    async with Node(config(directory)) as node:
+        async with client(node) as writer:
+            await writer.ask(pin(TOPIC_A))
+            for block in made.blocks:
+                ((result, _),) = await writer.ask(BlocksPut([block]))
+                assert result == ResultCode.OK
+        async with client(node, "bob") as reader:
+            await reader.ask(pin(reads=[TOPIC_A]))
+            answers = await reader.ask(BlocksGet([made.reference.id], True, None))
+            assert [block for _, block in answers[:-1]] == made.blocks
 
 
 def test_a_silent_client_is_probed_by_the_system_and_not_pinged(
@@ -333,67 +323,63 @@ def test_a_silent_client_is_probed_by_the_system_and_not_pinged(
     run(test)
 
 
-def test_what_is_no_binary_message_or_too_large_closes_the_connection(directory: Path) -> None:
-    async def test() -> None:
-        async with Node(config(directory)) as node, client(node) as bystander:
-            async with client(node, "bob") as one:
-                await one.socket.send_str("hello")
-                message = await one.socket.receive(SECONDS)
-                assert (message.type, message.data) == (WSMsgType.CLOSE, 1_003)
-            async with client(node, "carol") as one:
-                # All of it is taken, and what the client sends after it.
-                for _ in range(3):
-                    await one.socket.send_bytes(bytes(NEXTGRAPH_MESSAGE_BYTES_MAX + 1))
-                message = await one.socket.receive(SECONDS)
-                assert (message.type, message.data) == (WSMsgType.CLOSE, 1_009)
-            assert (await bystander.ask(RepoPinStatusReq(b"?" * 32)))[0][0] == ResultCode.FALSE
-
-    run(test)
-
-
-def test_the_bootstrap_document_leads_to_the_broker_and_nothing_else_is_there(
+async def test_what_is_no_binary_message_or_too_large_closes_the_connection(
     directory: Path,
 ) -> None:
-    async def test() -> None:
-        async with Node(config(directory)) as node, aiohttp.ClientSession() as session:
-            address = node.addresses()["nextgraph"]
-            url = f"http://{address}/.ng_bootstrap"
-            async with session.get(url, headers={"Origin": "http://localhost:3000"}) as response:
-                assert response.status == 200
-                assert response.content_type == "text/json"
-                assert response.headers["Cache-Control"] == "max-age=0"
-                allowed = response.headers["Access-Control-Allow-Origin"]
-                assert allowed == "http://localhost:3000"
-                document = json.loads(await response.read())
-            (server,) = document["V0"]["bootstrap"]["servers"]
-            assert server["server_type"] == {"Localhost": int(address.rpartition(":")[2])}
-            assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
-            evil = {"Origin": "https://evil.example"}
-            for status, method, path, headers in (
-                (403, "GET", "/.ng_bootstrap", evil),
-                (403, "GET", "/.ng_bootstrap", {"Host": "evil.example"}),
-                (403, "GET", "/.ng_bootstrap", {"X-Forwarded-For": "8.8.8.8"}),
-                (403, "GET", "/.ng_bootstrap", {"X-Real-IP": "8.8.8.8"}),
-                (403, "GET", "/.ng_bootstrap", {"Via": "1.1 proxy"}),
-                (403, "GET", "/.ng_bootstrap", {"Forwarded": "for=8.8.8.8"}),
-                (403, "GET", "/.ng_bootstrap", {"X-Forwarded-Host": "localhost"}),
-                (403, "GET", "/", {}),
-                (403, "GET", "/other", {}),
-                (405, "POST", "/.ng_bootstrap", {}),
-                (405, "HEAD", "/", {}),
-            ):
-                async with session.request(
-                    method, f"http://{address}{path}", headers=headers
-                ) as response:
-                    assert response.status == status, path
-            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-                await session.ws_connect(f"ws://{address}/", headers=evil)
-            assert refused.value.status == 403
-
-    run(test)
+    async with Node(config(directory)) as node, client(node) as bystander:
+        async with client(node, "bob") as one:
+            await one.socket.send_str("hello")
+            message = await one.socket.receive(SECONDS)
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1_003)
+        async with client(node, "carol") as one:
+            # All of it is taken, and what the client sends after it.
+            for _ in range(3):
+                await one.socket.send_bytes(bytes(NEXTGRAPH_MESSAGE_BYTES_MAX + 1))
+            message = await one.socket.receive(SECONDS)
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1_009)
+        assert (await bystander.ask(RepoPinStatusReq(b"?" * 32)))[0][0] == ResultCode.FALSE
 
 
-def test_invitations_are_made_on_the_command_line(
+async def test_the_bootstrap_document_leads_to_the_broker_and_nothing_else_is_there(
+    directory: Path,
+) -> None:
+    async with Node(config(directory)) as node, aiohttp.ClientSession() as session:
+        address = node.addresses()["nextgraph"]
+        url = f"http://{address}/.ng_bootstrap"
+        async with session.get(url, headers={"Origin": "http://localhost:3000"}) as response:
+            assert response.status == 200
+            assert response.content_type == "text/json"
+            assert response.headers["Cache-Control"] == "max-age=0"
+            allowed = response.headers["Access-Control-Allow-Origin"]
+            assert allowed == "http://localhost:3000"
+            document = json.loads(await response.read())
+        (server,) = document["V0"]["bootstrap"]["servers"]
+        assert server["server_type"] == {"Localhost": int(address.rpartition(":")[2])}
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        evil = {"Origin": "https://evil.example"}
+        for status, method, path, headers in (
+            (403, "GET", "/.ng_bootstrap", evil),
+            (403, "GET", "/.ng_bootstrap", {"Host": "evil.example"}),
+            (403, "GET", "/.ng_bootstrap", {"X-Forwarded-For": "8.8.8.8"}),
+            (403, "GET", "/.ng_bootstrap", {"X-Real-IP": "8.8.8.8"}),
+            (403, "GET", "/.ng_bootstrap", {"Via": "1.1 proxy"}),
+            (403, "GET", "/.ng_bootstrap", {"Forwarded": "for=8.8.8.8"}),
+            (403, "GET", "/.ng_bootstrap", {"X-Forwarded-Host": "localhost"}),
+            (403, "GET", "/", {}),
+            (403, "GET", "/other", {}),
+            (405, "POST", "/.ng_bootstrap", {}),
+            (405, "HEAD", "/", {}),
+        ):
+            async with session.request(
+                method, f"http://{address}{path}", headers=headers
+            ) as response:
+                assert response.status == status, path
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(f"ws://{address}/", headers=evil)
+        assert refused.value.status == 403
+
+
+async def test_invitations_are_made_on_the_command_line(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_key(directory / "admin.key", identity("admin"))
@@ -407,22 +393,19 @@ def test_invitations_are_made_on_the_command_line(
         assert await asyncio.to_thread(main, argv) == 0
         return dict(json.loads(capsys.readouterr().out))
 
-    async def test() -> None:
-        invited = replace(config(directory, "invitation"), grants=(grant,))
-        async with Node(invited) as node:
-            made = await invite(node, "--origin", "http://localhost:1440", "--days", "1")
-            link = made["link"]
-            assert link.startswith("http://localhost:1440/#/i/")
-            invitation = parse_invitation(link)
-            code = bytes.fromhex(made["code"])
-            assert invitation.code == code
-            assert invitation.bootstrap.servers[0].peer_id == PEER_KEY.public_key
-            async with client(node, "stranger", result=ProtocolCode.INVITATION_REQUIRED):
-                pass
-            async with client(node, "alice", code=code):
-                pass
-            async with client(node, "bob", code=code, result=ProtocolCode.INVITATION_REQUIRED):
-                pass
-            assert node.status()["nextgraph"]["counters"] == {"refused.invitation_required": 2}
-
-    run(test)
+    invited = replace(config(directory, "invitation"), grants=(grant,))
+    async with Node(invited) as node:
+        made = await invite(node, "--origin", "http://localhost:1440", "--days", "1")
+        link = made["link"]
+        assert link.startswith("http://localhost:1440/#/i/")
+        invitation = parse_invitation(link)
+        code = bytes.fromhex(made["code"])
+        assert invitation.code == code
+        assert invitation.bootstrap.servers[0].peer_id == PEER_KEY.public_key
+        async with client(node, "stranger", result=ProtocolCode.INVITATION_REQUIRED):
+            pass
+        async with client(node, "alice", code=code):
+            pass
+        async with client(node, "bob", code=code, result=ProtocolCode.INVITATION_REQUIRED):
+            pass
+        assert node.status()["nextgraph"]["counters"] == {"refused.invitation_required": 2}

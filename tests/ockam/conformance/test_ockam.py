@@ -205,9 +205,7 @@ def test_the_specifications_spelling_is_read() -> None:
 
 
 @pytest.mark.parametrize("record", INNER_RECORDS, ids=identify)
-def test_messages_inside_a_secure_channel_are_read_and_written_back(
-    record: dict[str, Any],
-) -> None:
+def test_messages_inside_a_secure_channel_are_read_and_written_back(record: dict[str, Any]) -> None:
     frame = bytes.fromhex(record["inner_hex"])
     message = decode_message(frame, strict=True)
     assert encode_message(*message) == frame

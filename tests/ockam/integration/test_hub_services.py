@@ -11,13 +11,7 @@ from nodes import node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from rillnode.codecs.channel_key import ChannelKey
-from rillnode.codecs.routing.routes import (
-    Route,
-    WireMessage,
-    decode_message,
-    encode_message,
-    local,
-)
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
 from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.runtime import Node
 

@@ -4,8 +4,6 @@ Over TCP, through a secure channel, by an alias at either side, and from the com
 """
 
 import asyncio
-import json
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from command_line import call, lines, rillnode
 from nodes import CLIENT, connect_to, node_config, store_with
 from ockam_worker import SECONDS, Level, Worker, workers
 from rillnode import Actor, Client, Context, Message, Node, RillnodeError
@@ -166,16 +165,11 @@ async def test_the_command_line_asks_it_and_answers_it(
     async with scene(tmp_path / "node", level, make) as there:
         where = f"noise://{there.node.addresses()['noise']}"
         options = ("--node", where, "--node-identity", there.node.identity, "--key", str(key))
-        command = (sys.executable, "-m", "rillnode", "route")
 
         async def shown(route: str, *more: str) -> str:
-            asking = await asyncio.create_subprocess_exec(
-                *command, "ask", route, "ada", *more, *options, stdout=asyncio.subprocess.PIPE
-            )
-            printed, _ = await asking.communicate()
-            assert asking.returncode == 0
-            text: str = json.loads(printed)["text"]
-            return text
+            asked = await asyncio.to_thread(call, "route", "ask", route, "ada", *more, *options)
+            (answer,) = lines(asked)
+            return str(answer["text"])
 
         assert await shown("peer/released;shout") == "ADA"
         assert await shown(await there.worker.register(there.ockam, "forwarding")) == "ADA"
@@ -186,7 +180,7 @@ async def test_the_command_line_asks_it_and_answers_it(
         @asynccontextmanager
         async def serving(*words: str) -> AsyncGenerator[str]:
             process = await asyncio.create_subprocess_exec(
-                *command, "serve", *words, *options, "--", "tr", "a-z", "A-Z",
+                *rillnode("route", "serve", *words, *options, "--", "tr", "a-z", "A-Z"),
                 stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:
@@ -201,10 +195,7 @@ async def test_the_command_line_asks_it_and_answers_it(
             assert await there.worker.ask(there.ockam, address, "page") == "PAGE"
             if level.channel is not None:
                 assert await there.worker.channel(there.ockam, address, "page") == "PAGE"
-        to_hub = (*command, "serve", "-", "--hub", "peer/released", "--group")
-        refused = await asyncio.create_subprocess_exec(
-            *to_hub, *options, "--", "tr", stderr=asyncio.subprocess.PIPE
-        )
-        assert b"--group" in (await refused.communicate())[1]
+        to_hub = ("route", "serve", "-", "--hub", "peer/released", "--group", *options, "--", "tr")
+        assert b"--group" in (await asyncio.to_thread(call, *to_hub)).stderr
         async with serving("-", "--hub", "peer/released") as alias:
             assert await there.worker.ask(alias, "page") == "PAGE"

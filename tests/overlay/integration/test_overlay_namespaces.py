@@ -55,11 +55,7 @@ class Host:
         command += [self.node.name, self.address, self.identity]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def _result(self, program: "subprocess.Popen[str]") -> dict[str, Any]:

@@ -11,7 +11,8 @@ from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.faults import FAULTS, fail_at
 from rillnode.node.simulation.failing_actors import classes_named, plant
 from rillnode.node.simulation.faults import SECONDS_MAX, draw_faults
-from rillnode.node.simulation.run import Result, Run
+from rillnode.node.simulation.results import Result
+from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import FaultKind, FaultTable, RandomFaults, Scenario
 from rillnode.node.testing.failing import PlantedFailure
 

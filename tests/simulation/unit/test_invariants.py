@@ -5,10 +5,9 @@ from typing import Literal
 import pytest
 
 from rillnode.codecs.entries import Entry, EntryKind
-from rillnode.node.simulation.clock import EPOCH_MS
-from rillnode.node.simulation.figures import distribution, percentile
-from rillnode.node.simulation.history import History, Log, Push
+from rillnode.node.simulated.history import EPOCH_MS, History, Log, Push
 from rillnode.node.simulation.invariants import RULES, check_logs
+from rillnode.node.simulation.results import distribution, percentile
 
 LOG: Log = ("events", 0)
 A, B, C = b"a", b"b", b"c"
@@ -120,10 +119,10 @@ def test_the_hash_covers_every_event_and_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "value"), [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (0.995, 100.0), (1.0, 100.0)]
+    ("percent", "value"), [(0, 1.0), (1, 3.0), (50, 101.0), (99, 199.0), (100, 201.0)]
 )
-def test_percentiles_are_values_that_there_are(part: float, value: float) -> None:
-    assert percentile([float(one) for one in range(1, 101)], part) == value
+def test_percentiles_are_values_that_there_are(percent: int, value: float) -> None:
+    assert percentile([float(one) for one in range(1, 202)], percent) == value
 
 
 def test_nothing_has_a_distribution_too() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 from rillnode.node.simulation.graph import is_connected, random_regular
 from rillnode.node.simulation.model import (
     flood,
-    means_by_nodes,
     model_document,
     model_summary,
     propagate,
@@ -123,12 +122,6 @@ def test_a_summary_is_the_mean_of_seeds() -> None:
     assert found["propagation"]["mean_ms"] == pytest.approx(sum(means) / 2, abs=0.001)
     assert [run["mean_ms"] for run in found["runs"]] == means
     assert found["trace_hash"] != documents[0]["trace_hash"]
-
-
-def test_smaller_overlays_are_reached_sooner() -> None:
-    found = means_by_nodes(Scenario(mode="model", nodes=200, degree=4, messages=2), 1)
-    assert list(found) == [32, 64, 128]
-    assert sorted(found.values()) == list(found.values())
 
 
 HASH = """

@@ -3,7 +3,7 @@
 import re
 
 from rillnode.node.simulation.model import model_document, propagate
-from rillnode.node.simulation.model_report import model_report
+from rillnode.node.simulation.report import model_report
 from rillnode.node.simulation.scenario import LatencyTable, Scenario
 
 
@@ -23,21 +23,14 @@ def labels(page: str) -> set[str]:
     return {*re.findall(r"<text[^>]*>([^<]*)</text>", page)}
 
 
-def test_simulation_and_theory_are_side_by_side_for_sizes_up_to_the_scenarios() -> None:
+def test_theory_is_beside_what_was_measured() -> None:
     page, _ = report(LatencyTable())
-    assert all(f"<tr><th>{nodes}</th><td>" in page for nodes in (32, 64, 80))
-    assert "<th>theory</th>" in page
-    assert {"each node", "the last node", "model", "theory"} <= labels(page)
+    assert "<th>theory_mean_ms</th>" in page
+    assert {"each node", "the last node"} <= labels(page)
     assert "<study>" not in page
-
-
-def test_where_theory_says_nothing_that_is_said() -> None:
-    page, _ = report(LatencyTable(model="constant"))
-    assert "Theory has no figures" in page
-    assert "model" in labels(page)
-    assert "theory" not in labels(page)
 
 
 def test_figures_are_means_over_all_seeds() -> None:
     page, means = report(LatencyTable(), seeds=3)
-    assert f"<td>{sum(means) / 3:,.1f} ms, standard error " in page
+    assert f"<th>propagation.mean_ms</th><td>{round(sum(means) / 3, 3):,}</td>" in page
+    assert "<th>standard_error_ms</th>" in page

@@ -24,12 +24,6 @@ def test_lines_have_axes_names_and_a_title() -> None:
     assert "<figcaption>a &lt;title&gt;</figcaption>" in figure
 
 
-def test_an_axis_of_doublings_names_each_size() -> None:
-    points = [(32.0, 145.0), (64.0, 178.0), (256.0, 244.0)]
-    figure = plots.lines("title", {"one": points}, across="nodes", up="ms", doubling=True)
-    assert {"32", "64", "256"} <= set(labels(figure))
-
-
 @pytest.mark.parametrize("count", [3, 30, 300])
 def test_bars_are_named_as_far_as_there_is_room(count: int) -> None:
     figure = plots.bars("title", {f"n{at}": float(at) for at in range(count)}, up="bytes")
@@ -38,18 +32,13 @@ def test_bars_are_named_as_far_as_there_is_room(count: int) -> None:
     assert min(count, 30) <= len(named) <= plots.LABELS_MAX
 
 
-def test_a_matrix_has_its_numbers() -> None:
-    rows = {"p0": {"f0": 3.0, "f1": 17.0}, "p1": {"f1": 4.0}}
-    assert {"p0", "p1", "f0", "f1", "17", "4"} <= set(labels(plots.matrix("title", rows)))
-    many = {f"p{at}": {"f0": 1.0} for at in range(plots.ROWS_MAX + 1)}
-    assert "(the first 64 of 65)" in plots.matrix("title", many)
-
-
 def test_spans_that_overlap_stand_below_each_other() -> None:
     spans = [("n0", "kill", 1.0, 5.0), ("n0", "pause", 2.0, 3.0), ("n0", "clog", 6.0, 7.0)]
     named = labels(plots.time_line("faults", spans, seconds=10.0))
     assert named.count("n0") == 2
     assert {"kill", "pause", "clog", "virtual seconds"} <= set(named)
+    many = [(f"n{at}", "kill", 1.0, 2.0) for at in range(plots.ROWS_MAX + 1)]
+    assert "(the first 64 of 65)" in plots.time_line("faults", many, seconds=10.0)
 
 
 def test_places_are_named_once_around_an_overlay() -> None:
@@ -61,7 +50,7 @@ def test_places_are_named_once_around_an_overlay() -> None:
 
 def test_what_has_nothing_to_show_is_left_out() -> None:
     assert plots.lines("title", {"one": []}, across="x", up="y") == ""
-    assert plots.bars("title", {}, up="y") == plots.matrix("title", {}) == ""
+    assert plots.bars("title", {}, up="y") == ""
     assert plots.time_line("title", [], seconds=1.0) == ""
 
 

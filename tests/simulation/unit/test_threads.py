@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rillnode.node.simulation.interpreter import CallbackStuck, watchdog
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from rillnode.node.simulation.threads import SimulatedThreads
-from rillnode.node.simulation.watchdog import CallbackStuck, watchdog
 
 
 class Process:

@@ -8,12 +8,12 @@ from hypothesis import given, strategies as st
 from rillnode.codecs.framing import u16_frame
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.xx import PREAMBLE_BYTES
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NOISE_PORT
+from rillnode.node.simulated.programs import MARKER
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import Scheduler
 from rillnode.node.simulation.network import Network
-from rillnode.node.simulation.node_configs import NOISE_PORT
 from rillnode.node.simulation.pipes import Pipe
 from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.node.simulation.wire import WireAudit

@@ -88,7 +88,7 @@ def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> 
     assert landed(options) == [("s2", 0, b"late")]
 
 
-def test_a_job_that_cannot_be_started_waits_and_says_why(tmp_path: Path) -> None:
+async def test_a_job_that_cannot_be_started_waits_and_says_why(tmp_path: Path) -> None:
     """What is in the way is a file; a disk that is full, or not to be written, is the same."""
     files = tmp_path / "outgoing"
     sink = FilesSink(name="remote", streams=("s*",), directory=files, trigger_seconds=0.05)
@@ -96,22 +96,18 @@ def test_a_job_that_cannot_be_started_waits_and_says_why(tmp_path: Path) -> None
     (tmp_path / "data" / "sinks").mkdir(parents=True)
     in_the_way = tmp_path / "data" / "sinks" / "remote"
     in_the_way.touch()
-
-    async def scenario() -> None:
-        async with Node(config) as node, await connect_to(node) as client:
-            await (await client.stream("s1")).push(b"0")
-            await until(lambda: node.status()["sinks"]["remote"]["failures"] > 1)
-            row = node.status()["sinks"]["remote"]
-            assert (row["state"], row["pid"], row["starts"]) == ("waiting", None, 0)
-            assert row["last_error"].startswith(
-                f"the job cannot be started now: {in_the_way.parent}: [Errno 17] File exists"
-            )
-            (check,) = (one for one in node.status()["checks"] if one["name"] == "sink remote")
-            assert not check["ok"]
-            assert row["last_error"] in check["reason"]
-            in_the_way.unlink()
-            await until(lambda: node.status()["sinks"]["remote"]["state"] == "running")
-            while await client.get_index("sink/remote", "s1") != 1:
-                await asyncio.sleep(0.05)
-
-    asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))
+    async with Node(config) as node, await connect_to(node) as client:
+        await (await client.stream("s1")).push(b"0")
+        await until(lambda: node.status()["sinks"]["remote"]["failures"] > 1)
+        row = node.status()["sinks"]["remote"]
+        assert (row["state"], row["pid"], row["starts"]) == ("waiting", None, 0)
+        assert row["last_error"].startswith(
+            f"the job cannot be started now: {in_the_way.parent}: [Errno 17] File exists"
+        )
+        (check,) = (one for one in node.status()["checks"] if one["name"] == "sink remote")
+        assert not check["ok"]
+        assert row["last_error"] in check["reason"]
+        in_the_way.unlink()
+        await until(lambda: node.status()["sinks"]["remote"]["state"] == "running")
+        while await client.get_index("sink/remote", "s1") != 1:
+            await asyncio.sleep(0.05)

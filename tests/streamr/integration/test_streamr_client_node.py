@@ -270,28 +270,25 @@ async def test_native_clients_and_streamrs_see_each_others_messages(node: Node) 
         assert decode_message(entries[0].data).content == '{"from":"streamr"}'
 
 
-def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:
-    async def run() -> None:
-        config = config_of(tmp_path, free_address())
-        async with Node(config) as node:
-            alice, bob = await connect(node, ALICE), await connect(node, BOB)
-            await shared_stream(alice)
-            messages = await bob.subscribe("s")
-            await alice.publish("s", 0)
-            assert await take(messages, 1) == [0]
-            await alice.flush()
-        await alice.publish("s", 1)
-        async with Node(config):
-            assert await take(messages, 1) == [1]
-            await alice.flush()
-            assert await resent(bob, streamr.From(0)) == [0, 1]
-            await alice.close()
-            await bob.close()
-
-    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))
+async def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:
+    config = config_of(tmp_path, free_address())
+    async with Node(config) as node:
+        alice, bob = await connect(node, ALICE), await connect(node, BOB)
+        await shared_stream(alice)
+        messages = await bob.subscribe("s")
+        await alice.publish("s", 0)
+        assert await take(messages, 1) == [0]
+        await alice.flush()
+    await alice.publish("s", 1)
+    async with Node(config):
+        assert await take(messages, 1) == [1]
+        await alice.flush()
+        assert await resent(bob, streamr.From(0)) == [0, 1]
+        await alice.close()
+        await bob.close()
 
 
-def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> None:
+async def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> None:
     key = "a-key-of-the-tests"
     table = StreamrListener(
         listen="127.0.0.1:0",
@@ -302,45 +299,37 @@ def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> Non
         GrantTable(who="anonymous", streams="s", may=("subscribe",)),
     )
     config = node_config(tmp_path, *grants).having(table)
-
-    async def run() -> None:
-        async with Node(config) as node:
-            url = f"ws://{node.addresses()['streamr']}"
-            async with (
-                await streamr.connect(url, api_key=key) as writer,
-                await streamr.connect(url) as reader,
-            ):
-                await writer.create_stream("s")
-                async with await reader.subscribe("s") as messages:
-                    await writer.publish("s", 1)
-                    found = await anext(messages)
-                    assert (found.content, found.is_signed) == (1, False)
-                    assert found.publisher == sha256(b"dash").hexdigest()
-                await reader.publish("s", 2)
-                with pytest.raises(RequestError) as caught:
-                    await reader.flush()
-                assert caught.value.code == "PERMISSION_DENIED"
-
-    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))
+    async with Node(config) as node:
+        url = f"ws://{node.addresses()['streamr']}"
+        async with (
+            await streamr.connect(url, api_key=key) as writer,
+            await streamr.connect(url) as reader,
+        ):
+            await writer.create_stream("s")
+            async with await reader.subscribe("s") as messages:
+                await writer.publish("s", 1)
+                found = await anext(messages)
+                assert (found.content, found.is_signed) == (1, False)
+                assert found.publisher == sha256(b"dash").hexdigest()
+            await reader.publish("s", 2)
+            with pytest.raises(RequestError) as caught:
+                await reader.flush()
+            assert caught.value.code == "PERMISSION_DENIED"
 
 
-def test_listener_with_a_certificate_is_talked_to_over_tls(tmp_path: Path) -> None:
+async def test_listener_with_a_certificate_is_talked_to_over_tls(tmp_path: Path) -> None:
     certificate, key_file = make_certificate(tmp_path)
     table = StreamrListener(listen="127.0.0.1:0", tls_cert=certificate, tls_key=key_file)
     config = node_config(tmp_path, *GRANTS).having(table)
-
-    async def run() -> None:
-        async with Node(config) as node:
-            url = f"wss://{node.addresses()['streamr']}"
-            tls = ssl.create_default_context(cafile=certificate)
-            async with await streamr.connect(url, private_key=ALICE, tls=tls) as alice:
-                await alice.create_stream("s")
-                async with await alice.subscribe("s") as messages:
-                    await alice.publish("s", 1)
-                    assert await take(messages, 1) == [1]
-                assert await resent(alice, streamr.Last(1)) == [1]
-            with pytest.raises(TransportError) as caught:
-                await streamr.connect(url, private_key=ALICE)
-            assert "certificate" in caught.value.text.lower()
-
-    asyncio.run(asyncio.wait_for(run(), DEADLINE_SECONDS))
+    async with Node(config) as node:
+        url = f"wss://{node.addresses()['streamr']}"
+        tls = ssl.create_default_context(cafile=certificate)
+        async with await streamr.connect(url, private_key=ALICE, tls=tls) as alice:
+            await alice.create_stream("s")
+            async with await alice.subscribe("s") as messages:
+                await alice.publish("s", 1)
+                assert await take(messages, 1) == [1]
+            assert await resent(alice, streamr.Last(1)) == [1]
+        with pytest.raises(TransportError) as caught:
+            await streamr.connect(url, private_key=ALICE)
+        assert "certificate" in caught.value.text.lower()

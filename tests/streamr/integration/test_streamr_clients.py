@@ -76,8 +76,7 @@ OLDER = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "generation",
-    [pytest.param("v2", marks=OLDER), "v3", pytest.param("v4", marks=OLDER), "v5"],
+    "generation", [pytest.param("v2", marks=OLDER), "v3", pytest.param("v4", marks=OLDER), "v5"]
 )
 def test_a_client_does_all_that_clients_do(tmp_path: Path, clients: Path, generation: str) -> None:
     steps = run(tmp_path, clients, "scenario.js", generation, OTHER_KEY)

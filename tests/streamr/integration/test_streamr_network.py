@@ -730,10 +730,7 @@ class Told:
 
 
 def with_told(
-    release: int,
-    package: Path,
-    tmp_path: Path,
-    test: Callable[[Told], Awaitable[None]],
+    release: int, package: Path, tmp_path: Path, test: Callable[[Told], Awaitable[None]]
 ) -> None:
 
     async def whole(peers: Peers) -> None:

@@ -33,36 +33,35 @@ CLASSES = pytest.mark.parametrize("actor_class", actor_classes(), ids=lambda one
 
 
 @CLASSES
-def test_what_comes_to_a_full_mailbox_is_refused(actor_class: type[Actor]) -> None:
-    async def test(base: AsyncioSystemBase, _: object) -> None:
-        sender = base.spawn(Probe)
-        kinds: tuple[type[Any], ...] = message_types(actor_class) or ()
-        for kind in kinds:
-            if issubclass(kind, ActorSystemMessage):
-                continue  # the end of a child is always taken
-            cell = full(base, actor_class)
-            bound = len(cell.mailbox)
-            message = blank(kind)
-            for _ in range(FEW):
-                with pytest.raises(ActorError, match="too much waiting"):
-                    base.post(cell, message, sender)  # as another actor does
-                answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                base.post(cell, message, Reply(cell, answer))  # as `ask` does
-                error = answer.exception()
-                assert isinstance(error, ActorError)
-                assert error.code == "actor.busy"
-            told = Told()
-            base.outcomes[kind] = told.take
-            for _ in range(FEW):
-                base.post(cell, message)  # as a link does
-            assert told.codes == ["actor.busy"] * FEW
-            assert len(cell.mailbox) == bound
-            # Another takes what has waited: it knows nothing of it, and ends.
-            cell.factory = Probe
-            base.exit(cell)
-            await base.drain()
-
-    run(test)
+async def test_what_comes_to_a_full_mailbox_is_refused(
+    base: AsyncioSystemBase, actor_class: type[Actor]
+) -> None:
+    sender = base.spawn(Probe)
+    kinds: tuple[type[Any], ...] = message_types(actor_class) or ()
+    for kind in kinds:
+        if issubclass(kind, ActorSystemMessage):
+            continue  # the end of a child is always taken
+        cell = full(base, actor_class)
+        bound = len(cell.mailbox)
+        message = blank(kind)
+        for _ in range(FEW):
+            with pytest.raises(ActorError, match="too much waiting"):
+                base.post(cell, message, sender)  # as another actor does
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            base.post(cell, message, Reply(cell, answer))  # as `ask` does
+            error = answer.exception()
+            assert isinstance(error, ActorError)
+            assert error.code == "actor.busy"
+        told = Told()
+        base.outcomes[kind] = told.take
+        for _ in range(FEW):
+            base.post(cell, message)  # as a link does
+        assert told.codes == ["actor.busy"] * FEW
+        assert len(cell.mailbox) == bound
+        # Another takes what has waited: it knows nothing of it, and ends.
+        cell.factory = Probe
+        base.exit(cell)
+        await base.drain()
 
 
 @CLASSES
@@ -124,21 +123,20 @@ def test_what_is_put_together_stands_for_both() -> None:
     assert StoreHealth(False).merged(StoreHealth(True)) == StoreHealth(True)
 
 
-def test_a_link_whose_actor_has_too_much_waiting_is_read_no_more() -> None:
-    async def test(base: AsyncioSystemBase, _: object) -> None:
-        events, link = LinkActorEvents[Any](base, lambda _: Slow), Mock()
-        events.link_opened(link)
-        for number in range(1, FEW):
-            events.messages_received([b"%d" % number])
-            # Before all of them it is to start.
-            assert link.pause_reading.called == (number >= Slow.mailbox_messages_max)
-        assert events.cell is not None
-        bound = Slow.mailbox_messages_max + sum(Slow.spare.values())
-        assert len(events.cell.mailbox) == bound
-        events.link_closed("it is enough")
-        await base.drain()
-
-    run(test)
+async def test_a_link_whose_actor_has_too_much_waiting_is_read_no_more(
+    base: AsyncioSystemBase,
+) -> None:
+    events, link = LinkActorEvents[Any](base, lambda _: Slow), Mock()
+    events.link_opened(link)
+    for number in range(1, FEW):
+        events.messages_received([b"%d" % number])
+        # Before all of them it is to start.
+        assert link.pause_reading.called == (number >= Slow.mailbox_messages_max)
+    assert events.cell is not None
+    bound = Slow.mailbox_messages_max + sum(Slow.spare.values())
+    assert len(events.cell.mailbox) == bound
+    events.link_closed("it is enough")
+    await base.drain()
 
 
 class Slow(Worker):

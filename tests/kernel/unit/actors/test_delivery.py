@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from core_support import Core, with_core
+from core_support import Core
 from rillnode.actors.core.delivery import LinkLost, Origin
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.cell import Cell
@@ -14,19 +14,16 @@ from rillnode.codecs import native
 NAME = f"{SubscriptionActor.__module__}.{SubscriptionActor.__qualname__}"
 
 
-def test_who_subscribed_and_is_gone_when_that_is_handled_leaves_nothing() -> None:
-    async def test(core: Core) -> None:
-        peer, other = core.peer(), core.peer()
-        (opened,) = await peer.ask("stream", native.OpenRequest(1, "s", 1))
-        address = bytes(opened.stream.partitions[0].address)
-        peer.origin.end()
-        await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
-        assert core.system.stats()[NAME].cells == 0
-        assert not peer.origin.attached
-        await other.ask(address, native.SubscribeRequest(9, 0, 1_000))
-        assert core.system.stats()[NAME].cells == 1
-
-    with_core(test)
+async def test_who_subscribed_and_is_gone_when_that_is_handled_leaves_nothing(core: Core) -> None:
+    peer, other = core.peer(), core.peer()
+    (opened,) = await peer.ask("stream", native.OpenRequest(1, "s", 1))
+    address = bytes(opened.stream.partitions[0].address)
+    peer.origin.end()
+    await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    assert core.system.stats()[NAME].cells == 0
+    assert not peer.origin.attached
+    await other.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    assert core.system.stats()[NAME].cells == 1
 
 
 class Watcher(Worker):
@@ -41,29 +38,26 @@ class Watcher(Worker):
             self._told.append((self._number, message.origin))
 
 
-def test_who_watches_a_connection_is_told_of_its_end_once_and_in_order() -> None:
-    async def test(core: Core) -> None:
-        told: list[tuple[int, Origin]] = []
-        cells = [core.system.spawn(partial(Watcher, number, told)) for number in range(4)]
-        origin = Origin("noise:peer", 65_000, native=True)
-        for cell in (*cells[:3], cells[0]):
-            origin.watch(cell)
-        for _ in range(2):
-            origin.unwatch(cells[1])
-        origin.end()
-        origin.end()
-        await core.settle()
-        assert told == [(0, origin), (2, origin)]
-        # Who comes too late is told at once.
-        origin.watch(cells[3])
-        await core.settle()
-        assert told[2:] == [(3, origin)]
-
-    with_core(test)
+async def test_who_watches_a_connection_is_told_of_its_end_once_and_in_order(core: Core) -> None:
+    told: list[tuple[int, Origin]] = []
+    cells = [core.system.spawn(partial(Watcher, number, told)) for number in range(4)]
+    origin = Origin("noise:peer", 65_000, native=True)
+    for cell in (*cells[:3], cells[0]):
+        origin.watch(cell)
+    for _ in range(2):
+        origin.unwatch(cells[1])
+    origin.end()
+    origin.end()
+    await core.settle()
+    assert told == [(0, origin), (2, origin)]
+    # Who comes too late is told at once.
+    origin.watch(cells[3])
+    await core.settle()
+    assert told[2:] == [(3, origin)]
 
 
-def test_one_more_who_watches_is_not_compared_with_all_others(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_one_more_who_watches_is_not_compared_with_all_others(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link is watched for each overlay that it is part of: thousands of times, perhaps."""
     compared = 0
@@ -73,14 +67,11 @@ def test_one_more_who_watches_is_not_compared_with_all_others(
         compared += 1
         return cell is other
 
-    async def test(core: Core) -> None:
-        cells = [core.system.spawn(partial(Watcher, number, [])) for number in range(100)]
-        origin = Origin("noise:peer", 65_000, native=True)
-        monkeypatch.setattr(Cell, "__eq__", equal)
-        for cell in cells:
-            origin.watch(cell)
-        for cell in cells:
-            origin.unwatch(cell)
-        assert compared < len(cells)
-
-    with_core(test)
+    cells = [core.system.spawn(partial(Watcher, number, [])) for number in range(100)]
+    origin = Origin("noise:peer", 65_000, native=True)
+    monkeypatch.setattr(Cell, "__eq__", equal)
+    for cell in cells:
+        origin.watch(cell)
+    for cell in cells:
+        origin.unwatch(cell)
+    assert compared < len(cells)

@@ -184,19 +184,16 @@ class Idle(Worker):
         pass
 
 
-def test_who_asks_an_actor_that_ends_first_is_told_so() -> None:
-    async def test(core: Core) -> None:
-        peer, cell = core.peer(), core.system.spawn(Idle)
-        core.router.register(b"ending", cell)
-        await core.settle()
-        core.system.exit(cell)
-        peer.send("ending", native.encode(append(7, b"x")))
-        await core.settle()
-        (failure,) = [native.decode_response(one.payload) for one in peer.answers]
-        assert isinstance(failure, native.Failure)
-        assert (failure.request_id, failure.code) == (7, "actor.stopped")
-
-    with_core(test)
+async def test_who_asks_an_actor_that_ends_first_is_told_so(core: Core) -> None:
+    peer, cell = core.peer(), core.system.spawn(Idle)
+    core.router.register(b"ending", cell)
+    await core.settle()
+    core.system.exit(cell)
+    peer.send("ending", native.encode(append(7, b"x")))
+    await core.settle()
+    (failure,) = [native.decode_response(one.payload) for one in peer.answers]
+    assert isinstance(failure, native.Failure)
+    assert (failure.request_id, failure.code) == (7, "actor.stopped")
 
 
 def test_a_subscription_that_fails_ends_and_its_subscriber_is_told(

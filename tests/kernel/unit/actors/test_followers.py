@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from core_support import Core, Peer, with_core
+from core_support import Core, Peer
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.followers import Followers, Grown, Removed
 from rillnode.actors.core.streams.stream import StreamActor
@@ -51,112 +51,96 @@ def delivered(peer: Peer) -> list[bytes]:
     ]
 
 
-def test_who_follows_is_told_until_it_follows_no_more() -> None:
-    async def test(core: Core) -> None:
-        followers, told = Followers(), list[Grown | Removed]()
-        one, other = follower(core, told), follower(core, told)
+async def test_who_follows_is_told_until_it_follows_no_more(core: Core) -> None:
+    followers, told = Followers(), list[Grown | Removed]()
+    one, other = follower(core, told), follower(core, told)
+    followers.grown(LOG, 1)
+    for cell in (one, other, one):
+        followers.add(LOG, cell)
+    followers.grown(LOG, 2)
+    followers.grown(LOG + 1, 9)
+    followers.remove(LOG, other)
+    followers.remove(LOG, other)
+    followers.grown(LOG, 3)
+    followers.removed(LOG)
+    followers.grown(LOG, 4)
+    await core.settle()
+    assert told == [Grown(2), Grown(3), Removed(LOG), Grown(2)]
+    assert not followers.logs
+
+
+async def test_logs_that_get_followers_are_told_once(core: Core) -> None:
+    followers, begun = Followers(), list[int]()
+    followers.begun = begun.append
+    cells = [follower(core, []) for _ in range(2)]
+    for cell in cells:
+        followers.add(LOG, cell)
+    for cell in cells:
+        followers.remove(LOG, cell)
+    followers.add(LOG, cells[0])
+    assert begun == [LOG, LOG]
+    assert list(followers.logs) == [LOG]
+
+
+async def test_who_asks_anew_under_the_same_number_is_found_until_that_one_ends(core: Core) -> None:
+    followers, asker = Followers(), (Origin("noise:a", 65_000, native=True), 7)
+    first, second = follower(core, []), follower(core, [])
+    followers.add(LOG, first, asker)
+    assert followers.asked(LOG, asker) is first
+    followers.add(LOG, second, asker)
+    followers.remove(LOG, first, asker)
+    assert followers.asked(LOG, asker) is second
+    followers.remove(LOG, second, asker)
+    assert followers.asked(LOG, asker) is None
+
+
+async def test_who_has_ended_without_a_word_is_forgotten(core: Core) -> None:
+    followers, told = Followers(), list[Grown | Removed]()
+    gone, there = follower(core, told), follower(core, told)
+    followers.add(LOG, gone)
+    followers.add(LOG, there)
+    core.system.exit(gone)
+    await core.settle()
+    before = core.system.dead_letters.count
+    for _ in range(2):
         followers.grown(LOG, 1)
-        for cell in (one, other, one):
-            followers.add(LOG, cell)
-        followers.grown(LOG, 2)
-        followers.grown(LOG + 1, 9)
-        followers.remove(LOG, other)
-        followers.remove(LOG, other)
-        followers.grown(LOG, 3)
-        followers.removed(LOG)
-        followers.grown(LOG, 4)
+    await core.settle()
+    assert told == [Grown(1), Grown(1)]
+    assert core.system.dead_letters.count == before
+    followers.remove(LOG, there)
+    assert not followers.logs
+
+
+async def test_an_idle_stream_sleeps_while_it_is_followed_and_wakes_for_the_next_entry(
+    core: Core,
+) -> None:
+    reader, writer = core.peer(), core.peer()
+    await writer.ask("stream", CreateRequest("s"))
+    await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
+    cell = core.router.lookup(ADDRESS)
+    assert cell is not None
+    for _ in range(3):
+        core.clock.advance(StreamActor.idle_seconds or 0.0)
         await core.settle()
-        assert told == [Grown(2), Grown(3), Removed(LOG), Grown(2)]
-        assert not followers.logs
-
-    with_core(test)
-
-
-def test_logs_that_get_followers_are_told_once() -> None:
-    async def test(core: Core) -> None:
-        followers, begun = Followers(), list[int]()
-        followers.begun = begun.append
-        cells = [follower(core, []) for _ in range(2)]
-        for cell in cells:
-            followers.add(LOG, cell)
-        for cell in cells:
-            followers.remove(LOG, cell)
-        followers.add(LOG, cells[0])
-        assert begun == [LOG, LOG]
-        assert list(followers.logs) == [LOG]
-
-    with_core(test)
-
-
-def test_who_asks_anew_under_the_same_number_is_found_until_that_one_ends() -> None:
-    async def test(core: Core) -> None:
-        followers, asker = Followers(), (Origin("noise:a", 65_000, native=True), 7)
-        first, second = follower(core, []), follower(core, [])
-        followers.add(LOG, first, asker)
-        assert followers.asked(LOG, asker) is first
-        followers.add(LOG, second, asker)
-        followers.remove(LOG, first, asker)
-        assert followers.asked(LOG, asker) is second
-        followers.remove(LOG, second, asker)
-        assert followers.asked(LOG, asker) is None
-
-    with_core(test)
-
-
-def test_who_has_ended_without_a_word_is_forgotten() -> None:
-    async def test(core: Core) -> None:
-        followers, told = Followers(), list[Grown | Removed]()
-        gone, there = follower(core, told), follower(core, told)
-        followers.add(LOG, gone)
-        followers.add(LOG, there)
-        core.system.exit(gone)
-        await core.settle()
-        before = core.system.dead_letters.count
-        for _ in range(2):
-            followers.grown(LOG, 1)
-        await core.settle()
-        assert told == [Grown(1), Grown(1)]
-        assert core.system.dead_letters.count == before
-        followers.remove(LOG, there)
-        assert not followers.logs
-
-    with_core(test)
-
-
-def test_an_idle_stream_sleeps_while_it_is_followed_and_wakes_for_the_next_entry() -> None:
-    async def test(core: Core) -> None:
-        reader, writer = core.peer(), core.peer()
-        await writer.ask("stream", CreateRequest("s"))
-        await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
-        cell = core.router.lookup(ADDRESS)
-        assert cell is not None
-        for _ in range(3):
-            core.clock.advance(StreamActor.idle_seconds or 0.0)
-            await core.settle()
-        assert cell.instance is None
-        reader.answers.clear()
-        assert await push(writer, b"x") == 0
-        assert delivered(reader) == [b"x"]
-
-    with_core(test)
+    assert cell.instance is None
+    reader.answers.clear()
+    assert await push(writer, b"x") == 0
+    assert delivered(reader) == [b"x"]
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_subscription_outlives_its_streams_actor(ends: bool) -> None:
-    async def test(core: Core) -> None:
-        reader, writer = core.peer(), core.peer()
-        await writer.ask("stream", CreateRequest("s"))
-        await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
-        cell = core.router.lookup(ADDRESS)
-        assert cell is not None
-        core.system.exit(cell)
-        await core.settle()
-        reader.answers.clear()
-        if ends:  # it does not know its subscription's address yet
-            await reader.ask(ADDRESS, native.UnsubscribeRequest(1))
-        assert await push(writer, b"x") == 0
-        assert core.router.lookup(ADDRESS) is not cell
-        assert delivered(reader) == ([] if ends else [b"x"])
-        assert len(reader.origin.attached) == (0 if ends else 1)
-
-    with_core(test)
+async def test_a_subscription_outlives_its_streams_actor(core: Core, ends: bool) -> None:
+    reader, writer = core.peer(), core.peer()
+    await writer.ask("stream", CreateRequest("s"))
+    await reader.ask(ADDRESS, native.SubscribeRequest(1, 0, 1_000_000))
+    cell = core.router.lookup(ADDRESS)
+    assert cell is not None
+    core.system.exit(cell)
+    await core.settle()
+    reader.answers.clear()
+    if ends:  # it does not know its subscription's address yet
+        await reader.ask(ADDRESS, native.UnsubscribeRequest(1))
+    assert await push(writer, b"x") == 0
+    assert core.router.lookup(ADDRESS) is not cell
+    assert delivered(reader) == ([] if ends else [b"x"])
+    assert len(reader.origin.attached) == (0 if ends else 1)

@@ -16,7 +16,7 @@ from rillnode.codecs.routing.stream import (
     ErrorResponse,
     GetIndexRequest,
 )
-from rillnode.node.simulation.remembered import remembered
+from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail
 
 at_both_times = pytest.mark.parametrize("when", get_args(When))

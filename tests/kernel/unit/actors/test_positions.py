@@ -53,22 +53,21 @@ def held_back(core: Core, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @at_both_times
 @pytest.mark.parametrize("operation", [AskPosition, SaveIndex])
-def test_an_actor_that_asks_has_one_outcome(operation: type[Any], when: When) -> None:
-    async def test(core: Core) -> None:
-        asked = AskPosition(KEY, 4)
-        with fail(IndexService, operation, when=when) as fault:
-            outcome = await asyncio.gather(
-                core.system.ask(core.indexes, asked, 5), return_exceptions=True
-            )
-        assert fault.hits == 1
-        if outcome[0] == Position(4):
-            assert when == "after"
-        else:
-            assert isinstance(outcome[0], ActorError)
-            assert outcome[0].code == "actor.failed"
-        assert await core.system.ask(core.indexes, asked, 5) == Position(4)
-
-    with_core(test)
+async def test_an_actor_that_asks_has_one_outcome(
+    core: Core, operation: type[Any], when: When
+) -> None:
+    asked = AskPosition(KEY, 4)
+    with fail(IndexService, operation, when=when) as fault:
+        outcome = await asyncio.gather(
+            core.system.ask(core.indexes, asked, 5), return_exceptions=True
+        )
+    assert fault.hits == 1
+    if outcome[0] == Position(4):
+        assert when == "after"
+    else:
+        assert isinstance(outcome[0], ActorError)
+        assert outcome[0].code == "actor.failed"
+    assert await core.system.ask(core.indexes, asked, 5) == Position(4)
 
 
 @at_both_times
@@ -80,72 +79,62 @@ def test_an_actor_that_asks_has_one_outcome(operation: type[Any], when: When) ->
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_news_that_it_fails_at_cost_nobody_a_position(
-    news: StreamRemoved | StoreHealth, when: When
+async def test_news_that_it_fails_at_cost_nobody_a_position(
+    core: Core, news: StreamRemoved | StoreHealth, when: When
 ) -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await save(peer, 5)
-        with fail(IndexService, type(news), when=when) as fault:
-            core.system.post(core.indexes, news)
-            await core.settle()
-        assert fault.hits == 1
-        assert await load(peer) == native.SavedIndexResponse(2, 5)
-        assert await save(peer, 6) == native.SavedIndexResponse(1, 6)
-
-    with_core(test)
-
-
-def test_nothing_is_answered_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await save(peer, 1)
-        submit = core.store.submit
-        held = held_back(core, monkeypatch)
-        peer.answers.clear()
-        for number, position in enumerate([5, 3, 9], 1):
-            peer.send(
-                "stream_index", encode(native.SaveIndexRequest(number, "c", "s", 0, position))
-            )
-        peer.send("stream_index", encode(native.LoadIndexRequest(4, "c", "s", 0)))
+    peer = core.peer()
+    await save(peer, 5)
+    with fail(IndexService, type(news), when=when) as fault:
+        core.system.post(core.indexes, news)
         await core.settle()
-        assert peer.answers == []
-        monkeypatch.setattr(core.store, "submit", submit)
-        for operation in held:
-            submit(operation)
-        await core.settle()
-        assert len(peer.answers) == 4
-        # Those who waited have the highest that any of them wanted, of one write or two.
-        assert (await load(peer)).index == 9
-        assert len(held) == 1
-
-    with_core(test)
+    assert fault.hits == 1
+    assert await load(peer) == native.SavedIndexResponse(2, 5)
+    assert await save(peer, 6) == native.SavedIndexResponse(1, 6)
 
 
-def test_a_save_that_failed_leaves_the_position_to_be_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_nothing_is_answered_before_it_is_durable(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await save(peer, 5)
-        submit = core.store.submit
+    peer = core.peer()
+    await save(peer, 1)
+    submit = core.store.submit
+    held = held_back(core, monkeypatch)
+    peer.answers.clear()
+    for number, position in enumerate([5, 3, 9], 1):
+        peer.send("stream_index", encode(native.SaveIndexRequest(number, "c", "s", 0, position)))
+    peer.send("stream_index", encode(native.LoadIndexRequest(4, "c", "s", 0)))
+    await core.settle()
+    assert peer.answers == []
+    monkeypatch.setattr(core.store, "submit", submit)
+    for operation in held:
+        submit(operation)
+    await core.settle()
+    assert len(peer.answers) == 4
+    # Those who waited have the highest that any of them wanted, of one write or two.
+    assert (await load(peer)).index == 9
+    assert len(held) == 1
 
-        def refuse(operation: Any) -> None:
-            operation.error = StoreError("store.full", "no room")
-            core.complete(operation)
 
-        monkeypatch.setattr(core.store, "submit", refuse)
-        answers = await peer.ask(
-            "stream_index",
-            *(native.SaveIndexRequest(number, "c", "s", 0, 9) for number in range(100)),
-        )
-        assert {answer.code for answer in answers} == {"store.full"}
-        assert len(answers) == 100
-        monkeypatch.setattr(core.store, "submit", submit)
-        assert await load(peer) == native.SavedIndexResponse(2, 5)
-        assert await save(peer, 6) == native.SavedIndexResponse(1, 6)
+async def test_a_save_that_failed_leaves_the_position_to_be_asked_for(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = core.peer()
+    await save(peer, 5)
+    submit = core.store.submit
 
-    with_core(test)
+    def refuse(operation: Any) -> None:
+        operation.error = StoreError("store.full", "no room")
+        core.complete(operation)
+
+    monkeypatch.setattr(core.store, "submit", refuse)
+    answers = await peer.ask(
+        "stream_index", *(native.SaveIndexRequest(number, "c", "s", 0, 9) for number in range(100))
+    )
+    assert {answer.code for answer in answers} == {"store.full"}
+    assert len(answers) == 100
+    monkeypatch.setattr(core.store, "submit", submit)
+    assert await load(peer) == native.SavedIndexResponse(2, 5)
+    assert await save(peer, 6) == native.SavedIndexResponse(1, 6)
 
 
 def test_only_so_many_positions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,16 +162,13 @@ def test_only_so_many_positions_are_remembered(monkeypatch: pytest.MonkeyPatch) 
     with_core(test)
 
 
-def test_ockams_clients_are_told_in_their_own_words() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer(native_too=False)
-        await peer.ask("stream_index", SaveIndexRequest("c", "s", 3))
-        get = GetIndexRequest("c", "s")
-        with fail(IndexService):
-            (answer,) = await peer.ask("stream_index", get)
-        assert isinstance(answer, ErrorResponse)
+async def test_ockams_clients_are_told_in_their_own_words(core: Core) -> None:
+    peer = core.peer(native_too=False)
+    await peer.ask("stream_index", SaveIndexRequest("c", "s", 3))
+    get = GetIndexRequest("c", "s")
+    with fail(IndexService):
         (answer,) = await peer.ask("stream_index", get)
-        assert isinstance(answer, IndexResponse)
-        assert answer.index == 3
-
-    with_core(test)
+    assert isinstance(answer, ErrorResponse)
+    (answer,) = await peer.ask("stream_index", get)
+    assert isinstance(answer, IndexResponse)
+    assert answer.index == 3

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from actor_support import run
 from core_support import Core, encode
 from link_support import ManualClock
 from rillnode.actors.core.streams.context import stream_address
@@ -18,41 +17,32 @@ from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 
 
-def test_they_tell_the_time_that_the_entry_tells_whatever_the_clock_says(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_they_tell_the_time_that_the_entry_tells_whatever_the_clock_says(
+    system: AsyncioSystemBase, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = partial(pushed_keys, "0xa")
+    core = Core(system, clock, pushed_keys=keys)
+    appended: list[Append] = []
+    submit = core.store.submit
 
-    async def main(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        core = Core(system, clock, pushed_keys=keys)
-        appended: list[Append] = []
-        submit = core.store.submit
+    def noting(operation: object) -> None:
+        if isinstance(operation, Append):
+            appended.append(operation)
+        submit(operation)  # type: ignore[arg-type]
 
-        def noting(operation: object) -> None:
-            if isinstance(operation, Append):
-                appended.append(operation)
-            submit(operation)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(core.store, "submit", noting)
-        peer = core.peer()
-        await peer.ask("stream", native.OpenRequest(1, "s", 1))
-        peer.send(stream_address("s", 0), encode(PushRequest(1, b"here")))
-        await core.settle()
-        clock.now -= 600.0  # set back
-        cell = stream_cell(core.context, "s", 0)
-        inserted = AppendEntries(
-            cell,
-            "node",
-            appended[0].log,
-            EntryKind.BYTES,
-            [b"from there", b"too"],
-            keys=[(b"c", 1)],
-        )
-        system.post(cell, inserted)
-        await core.settle()
-        first, second = appended
-        assert second.received_at == first.received_at
-        assert list(first.keys) == keys(first.received_at, 1)
-        assert list(second.keys) == [(b"c", 1), *keys(second.received_at, 2)]
-
-    run(main)
+    monkeypatch.setattr(core.store, "submit", noting)
+    peer = core.peer()
+    await peer.ask("stream", native.OpenRequest(1, "s", 1))
+    peer.send(stream_address("s", 0), encode(PushRequest(1, b"here")))
+    await core.settle()
+    clock.now -= 600.0  # set back
+    cell = stream_cell(core.context, "s", 0)
+    inserted = AppendEntries(
+        cell, "node", appended[0].log, EntryKind.BYTES, [b"from there", b"too"], keys=[(b"c", 1)]
+    )
+    system.post(cell, inserted)
+    await core.settle()
+    first, second = appended
+    assert second.received_at == first.received_at
+    assert list(first.keys) == keys(first.received_at, 1)
+    assert list(second.keys) == [(b"c", 1), *keys(second.received_at, 2)]

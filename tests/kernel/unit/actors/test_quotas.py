@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, with_core
+from coroutines import run_with
 from link_support import ManualClock
 from rillnode.actors.core.access import NODE_PRINCIPAL, VERBS, Grant
 from rillnode.actors.core.quotas import PRINCIPALS_MAX, Quota, Quotas
@@ -55,148 +56,129 @@ def append(*sizes: int) -> native.AppendRequest:
     return native.AppendRequest(1, len(sizes), pack_body([bytes(size) for size in sizes]))
 
 
-def test_streams_over_the_quota_are_not_created() -> None:
-    async def test(core: Core) -> None:
-        limited, free = peers(core)
-        for name in ("a", "b"):
-            assert await limited.ask("stream", CreateRequest(name)) == [CreateResponse(name)]
-        assert await limited.ask("stream", CreateRequest("c")) == [ErrorResponse("Invalid request")]
-        failure = (await limited.ask("stream", native.OpenRequest(1, "d", 1)))[0]
-        assert failure.code == "quota.streams"
-        # What is there may be opened, one's own and another's, and others may create.
-        assert await free.ask("stream", CreateRequest("c")) == [CreateResponse("c")]
-        for name in ("a", "c"):
-            assert await limited.ask("stream", CreateRequest(name)) == [CreateResponse(name)]
-        await limited.ask("stream", native.RemoveRequest(1, "c"))
-        assert await limited.ask("stream", CreateRequest("e")) == [ErrorResponse("Invalid request")]
-        await free.ask("stream", native.RemoveRequest(1, "a"))
-        assert await limited.ask("stream", CreateRequest("e")) == [CreateResponse("e")]
-
-    with_core(test, quotas=[Quota(who=A, streams_max=2)])
+@run_with(quotas=[Quota(who=A, streams_max=2)])
+async def test_streams_over_the_quota_are_not_created(core: Core) -> None:
+    limited, free = peers(core)
+    for name in ("a", "b"):
+        assert await limited.ask("stream", CreateRequest(name)) == [CreateResponse(name)]
+    assert await limited.ask("stream", CreateRequest("c")) == [ErrorResponse("Invalid request")]
+    failure = (await limited.ask("stream", native.OpenRequest(1, "d", 1)))[0]
+    assert failure.code == "quota.streams"
+    # What is there may be opened, one's own and another's, and others may create.
+    assert await free.ask("stream", CreateRequest("c")) == [CreateResponse("c")]
+    for name in ("a", "c"):
+        assert await limited.ask("stream", CreateRequest(name)) == [CreateResponse(name)]
+    await limited.ask("stream", native.RemoveRequest(1, "c"))
+    assert await limited.ask("stream", CreateRequest("e")) == [ErrorResponse("Invalid request")]
+    await free.ask("stream", native.RemoveRequest(1, "a"))
+    assert await limited.ask("stream", CreateRequest("e")) == [CreateResponse("e")]
 
 
-def test_a_stream_that_could_not_be_stored_is_not_counted() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core)
-        core.store.faults.failing_syncs = 1
-        assert await limited.ask("stream", CreateRequest("a")) == [ErrorResponse("Invalid request")]
-        core.clock.advance(1)
-        await core.settle()
-        assert await limited.ask("stream", CreateRequest("b")) == [CreateResponse("b")]
-
-    with_core(test, quotas=[Quota(who=A, streams_max=1)])
+@run_with(quotas=[Quota(who=A, streams_max=1)])
+async def test_a_stream_that_could_not_be_stored_is_not_counted(core: Core) -> None:
+    limited, _ = peers(core)
+    core.store.faults.failing_syncs = 1
+    assert await limited.ask("stream", CreateRequest("a")) == [ErrorResponse("Invalid request")]
+    core.clock.advance(1)
+    await core.settle()
+    assert await limited.ask("stream", CreateRequest("b")) == [CreateResponse("b")]
 
 
-def test_bytes_are_charged_to_the_owner_whoever_pushes() -> None:
-    async def test(core: Core) -> None:
-        limited, free = peers(core)
-        await limited.ask("stream", CreateRequest("a"), CreateRequest("b"))
-        await free.ask("stream", CreateRequest("c"))
-        assert await push(limited, "a", 60) == [OK]
-        assert await push(free, "b", 30, 11) == [OK, ERROR]
-        assert await push(limited, "a", 10, 1, 0) == [OK, ERROR, OK]
-        assert await push(limited, "c", 500) == [OK]
-        failure = (await limited.ask(b"ST_S_0_a", append(1)))[0]
-        assert (failure.code, failure.retryable) == ("quota.bytes", False)
-        assert core.router.undelivered["over_quota"] == 3
-
-    with_core(test, quotas=[Quota(who=A, bytes_max=100)])
+@run_with(quotas=[Quota(who=A, bytes_max=100)])
+async def test_bytes_are_charged_to_the_owner_whoever_pushes(core: Core) -> None:
+    limited, free = peers(core)
+    await limited.ask("stream", CreateRequest("a"), CreateRequest("b"))
+    await free.ask("stream", CreateRequest("c"))
+    assert await push(limited, "a", 60) == [OK]
+    assert await push(free, "b", 30, 11) == [OK, ERROR]
+    assert await push(limited, "a", 10, 1, 0) == [OK, ERROR, OK]
+    assert await push(limited, "c", 500) == [OK]
+    failure = (await limited.ask(b"ST_S_0_a", append(1)))[0]
+    assert (failure.code, failure.retryable) == ("quota.bytes", False)
+    assert core.router.undelivered["over_quota"] == 3
 
 
-def test_what_is_trimmed_or_removed_makes_room() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core)
-        await limited.ask("stream", CreateRequest("a"), CreateRequest("b"))
-        assert await push(limited, "a", 50, 40, 20) == [OK, OK, ERROR]
-        await limited.ask("stream", native.TrimRequest(1, "a", 0, 1))
-        assert await push(limited, "a", 50, 20) == [OK, ERROR]
-        await limited.ask("stream", native.RemoveRequest(1, "a"))
-        assert await push(limited, "b", 100, 1) == [OK, ERROR]
-
-    with_core(test, quotas=[Quota(who=A, bytes_max=100)])
+@run_with(quotas=[Quota(who=A, bytes_max=100)])
+async def test_what_is_trimmed_or_removed_makes_room(core: Core) -> None:
+    limited, _ = peers(core)
+    await limited.ask("stream", CreateRequest("a"), CreateRequest("b"))
+    assert await push(limited, "a", 50, 40, 20) == [OK, OK, ERROR]
+    await limited.ask("stream", native.TrimRequest(1, "a", 0, 1))
+    assert await push(limited, "a", 50, 20) == [OK, ERROR]
+    await limited.ask("stream", native.RemoveRequest(1, "a"))
+    assert await push(limited, "b", 100, 1) == [OK, ERROR]
 
 
-def test_what_retention_trims_makes_room() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core)
-        await limited.ask("stream", CreateRequest("a"))
-        core.system.post(core.streams, EnsureStream("a", 1, Retention(entries_max=1)))
-        assert await push(limited, "a", 50, 40, 20) == [OK, OK, ERROR]
-        core.clock.advance(SWEEP_SECONDS + 0.1)
-        assert await push(limited, "a", 50, 20) == [OK, ERROR]
-
-    with_core(test, quotas=[Quota(who=A, bytes_max=100)])
+@run_with(quotas=[Quota(who=A, bytes_max=100)])
+async def test_what_retention_trims_makes_room(core: Core) -> None:
+    limited, _ = peers(core)
+    await limited.ask("stream", CreateRequest("a"))
+    core.system.post(core.streams, EnsureStream("a", 1, Retention(entries_max=1)))
+    assert await push(limited, "a", 50, 40, 20) == [OK, OK, ERROR]
+    core.clock.advance(SWEEP_SECONDS + 0.1)
+    assert await push(limited, "a", 50, 20) == [OK, ERROR]
 
 
-def test_bytes_on_their_way_count_and_failed_ones_do_not() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core)
-        await limited.ask("stream", CreateRequest("a"))
-        core.store.faults.sync_seconds = 1.0
-        assert await push(limited, "a", 60, 60) == [ERROR]
-        core.store.faults.failing_syncs = 1
-        core.clock.advance(1.1)
-        await core.settle()
-        core.store.faults.sync_seconds = 0.0
-        core.clock.advance(1.1)
-        await core.settle()
-        assert await push(limited, "a", 100) == [OK]
-
-    with_core(test, quotas=[Quota(who=A, bytes_max=100)])
+@run_with(quotas=[Quota(who=A, bytes_max=100)])
+async def test_bytes_on_their_way_count_and_failed_ones_do_not(core: Core) -> None:
+    limited, _ = peers(core)
+    await limited.ask("stream", CreateRequest("a"))
+    core.store.faults.sync_seconds = 1.0
+    assert await push(limited, "a", 60, 60) == [ERROR]
+    core.store.faults.failing_syncs = 1
+    core.clock.advance(1.1)
+    await core.settle()
+    core.store.faults.sync_seconds = 0.0
+    core.clock.advance(1.1)
+    await core.settle()
+    assert await push(limited, "a", 100) == [OK]
 
 
-def test_bytes_of_before_the_start_count() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core)
-        await limited.ask("stream", CreateRequest("a"))
-        await push(limited, "a", 90)
-        restarted = Quotas([Quota(who=A, bytes_max=100)], core.clock)
-        context = replace(core.context, quotas=restarted)
-        core.system.spawn(partial(RetentionActor, context, core.holds))
-        await core.settle()
-        usage = restarted.usage(A)
-        assert usage is not None
-        assert (usage.streams, usage.kept_bytes) == ({"a"}, 90)
-        refusal = restarted.admit_push(A, B, 11)
-        assert refusal is not None
-        assert refusal.code == "quota.bytes"
-        assert restarted.admit_push(A, B, 10) is None
-
-    with_core(test)
+async def test_bytes_of_before_the_start_count(core: Core) -> None:
+    limited, _ = peers(core)
+    await limited.ask("stream", CreateRequest("a"))
+    await push(limited, "a", 90)
+    restarted = Quotas([Quota(who=A, bytes_max=100)], core.clock)
+    context = replace(core.context, quotas=restarted)
+    core.system.spawn(partial(RetentionActor, context, core.holds))
+    await core.settle()
+    usage = restarted.usage(A)
+    assert usage is not None
+    assert (usage.streams, usage.kept_bytes) == ({"a"}, 90)
+    refusal = restarted.admit_push(A, B, 11)
+    assert refusal is not None
+    assert refusal.code == "quota.bytes"
+    assert restarted.admit_push(A, B, 10) is None
 
 
-def test_the_rate_is_kept_on_average_and_any_size_passes_in_time() -> None:
-    async def test(core: Core) -> None:
-        limited, free = peers(core)
-        await limited.ask("stream", CreateRequest("a"))
-        # A second's worth at once, the last of it larger than what was left.
-        assert await push(limited, "a", 90, 30, 1) == [OK, OK, ERROR]
-        assert await push(free, "a", 1_000) == [OK]
-        failure = (await limited.ask(b"ST_S_0_a", append(1)))[0]
-        assert (failure.code, failure.retryable) == ("quota.rate", True)
-        core.clock.advance(0.19)
-        assert await push(limited, "a", 1) == [ERROR]
-        core.clock.advance(0.02)
-        assert await push(limited, "a", 1_000, 1) == [OK, ERROR]
-        core.clock.advance(9.9)
-        assert await push(limited, "a", 1) == [ERROR]
-        core.clock.advance(100.0)
-        assert await push(limited, "a", 99, 2, 1) == [OK, OK, ERROR]
-
-    with_core(test, quotas=[Quota(who=A, push_bytes_per_second=100)])
+@run_with(quotas=[Quota(who=A, push_bytes_per_second=100)])
+async def test_the_rate_is_kept_on_average_and_any_size_passes_in_time(core: Core) -> None:
+    limited, free = peers(core)
+    await limited.ask("stream", CreateRequest("a"))
+    # A second's worth at once, the last of it larger than what was left.
+    assert await push(limited, "a", 90, 30, 1) == [OK, OK, ERROR]
+    assert await push(free, "a", 1_000) == [OK]
+    failure = (await limited.ask(b"ST_S_0_a", append(1)))[0]
+    assert (failure.code, failure.retryable) == ("quota.rate", True)
+    core.clock.advance(0.19)
+    assert await push(limited, "a", 1) == [ERROR]
+    core.clock.advance(0.02)
+    assert await push(limited, "a", 1_000, 1) == [OK, ERROR]
+    core.clock.advance(9.9)
+    assert await push(limited, "a", 1) == [ERROR]
+    core.clock.advance(100.0)
+    assert await push(limited, "a", 99, 2, 1) == [OK, OK, ERROR]
 
 
-def test_pushes_of_one_batch_are_admitted_together_and_confirmed_in_order() -> None:
-    async def test(core: Core) -> None:
-        limited, _ = peers(core, native_too=False)
-        await limited.ask("stream", CreateRequest("a"))
-        requests = [PushRequest(number, bytes(50)) for number in range(4)]
-        answers = await limited.ask(b"ST_S_0_a", *requests)
-        assert answers == [PushConfirm(number, OK, number) for number in range(4)]
-        answers = await limited.ask(b"ST_S_0_a", *requests)
-        assert answers == [PushConfirm(number, ERROR, 0) for number in range(4)]
-
-    with_core(test, quotas=[Quota(who=A, push_bytes_per_second=100)])
+@run_with(quotas=[Quota(who=A, push_bytes_per_second=100)])
+async def test_pushes_of_one_batch_are_admitted_together_and_confirmed_in_order(core: Core) -> None:
+    limited, _ = peers(core, native_too=False)
+    await limited.ask("stream", CreateRequest("a"))
+    requests = [PushRequest(number, bytes(50)) for number in range(4)]
+    answers = await limited.ask(b"ST_S_0_a", *requests)
+    assert answers == [PushConfirm(number, OK, number) for number in range(4)]
+    answers = await limited.ask(b"ST_S_0_a", *requests)
+    assert answers == [PushConfirm(number, ERROR, 0) for number in range(4)]
 
 
 def test_the_first_quota_that_matches_counts_and_each_principal_has_its_own() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core_support import Core, Peer, decode, encode, with_core
+from core_support import Core, Peer, decode, encode
 from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import StreamRemoved
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
@@ -66,322 +66,277 @@ def said(answer: Any) -> object:
     return getattr(answer, "code", answer.__class__.__name__)
 
 
-def test_a_removed_stream_is_unknown_and_a_later_one_begins_with_index_0() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"), PushRequest(2, b"old"))
-        assert await peer.ask("stream", REMOVE) == [DONE]
-        answers = await peer.ask("stream", native.DescribeRequest(2, "s"), REMOVE)
-        assert [answer.code for answer in answers] == ["stream.unknown"] * 2
-        failure = (await peer.ask(address, native.ReadRequest(3, 0, 9, 99)))[0]
-        assert failure.code == "address.unknown"
-        assert await open_stream(peer) == address
-        assert await peer.ask(address, PushRequest(1, b"new")) == [PushConfirm(1, Status.OK, 0)]
-        assert await peer.ask(address, PullRequest(4, 0, 9)) == [PullResponse(4, [(0, b"new")])]
-
-    with_core(test)
+async def test_a_removed_stream_is_unknown_and_a_later_one_begins_with_index_0(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"), PushRequest(2, b"old"))
+    assert await peer.ask("stream", REMOVE) == [DONE]
+    answers = await peer.ask("stream", native.DescribeRequest(2, "s"), REMOVE)
+    assert [answer.code for answer in answers] == ["stream.unknown"] * 2
+    failure = (await peer.ask(address, native.ReadRequest(3, 0, 9, 99)))[0]
+    assert failure.code == "address.unknown"
+    assert await open_stream(peer) == address
+    assert await peer.ask(address, PushRequest(1, b"new")) == [PushConfirm(1, Status.OK, 0)]
+    assert await peer.ask(address, PullRequest(4, 0, 9)) == [PullResponse(4, [(0, b"new")])]
 
 
-def test_requests_on_one_name_are_served_in_their_order_around_a_removal() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        answers = await peer.ask(
-            "stream",
-            native.DescribeRequest(1, "s"),
-            REMOVE,
-            REMOVE,
-            native.DescribeRequest(2, "s"),
-            CreateRequest("s"),
-            native.OpenRequest(3, "s", 2),
-            REMOVE,
-            native.DescribeRequest(4, "s"),
-            native.OpenRequest(5, "s", 1),
-        )
-        assert list(map(said, answers)) == [
-            [1],
-            "DoneResponse",
-            "stream.unknown",
-            "stream.unknown",
-            "CreateResponse",
-            [0, 0],
-            "DoneResponse",
-            "stream.unknown",
-            [0],
-        ]
-
-    with_core(test)
+async def test_requests_on_one_name_are_served_in_their_order_around_a_removal(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    answers = await peer.ask(
+        "stream",
+        native.DescribeRequest(1, "s"),
+        REMOVE,
+        REMOVE,
+        native.DescribeRequest(2, "s"),
+        CreateRequest("s"),
+        native.OpenRequest(3, "s", 2),
+        REMOVE,
+        native.DescribeRequest(4, "s"),
+        native.OpenRequest(5, "s", 1),
+    )
+    assert list(map(said, answers)) == [
+        [1],
+        "DoneResponse",
+        "stream.unknown",
+        "stream.unknown",
+        "CreateResponse",
+        [0, 0],
+        "DoneResponse",
+        "stream.unknown",
+        [0],
+    ]
 
 
-def test_subscribers_are_told_and_their_actors_end() -> None:
-    async def test(core: Core) -> None:
-        peer, other = core.peer(), core.peer()
-        address = await open_stream(peer)
-        await open_stream(peer, "t")
-        await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
-        await peer.ask(address, native.SubscribeRequest(9, 0, 10_000))
-        await peer.ask(b"ST_S_0_t", native.SubscribeRequest(10, 0, 10_000))
-        peer.answers.clear()
-        assert await other.ask("stream", REMOVE) == [DONE]
-        (told,) = [native.decode_response(answer.payload) for answer in peer.answers]
-        assert told == native.Failure(9, "stream.removed", "The stream was removed")
-        assert len(peer.origin.attached) == 1
-        await open_stream(peer)
-        appended = await peer.ask(address, native.AppendRequest(2, 1, pack_body([b"y"])))
-        assert appended == [native.PositionResponse(2, 0)]
-
-    with_core(test)
+async def test_subscribers_are_told_and_their_actors_end(core: Core) -> None:
+    peer, other = core.peer(), core.peer()
+    address = await open_stream(peer)
+    await open_stream(peer, "t")
+    await peer.ask(address, native.AppendRequest(1, 1, pack_body([b"x"])))
+    await peer.ask(address, native.SubscribeRequest(9, 0, 10_000))
+    await peer.ask(b"ST_S_0_t", native.SubscribeRequest(10, 0, 10_000))
+    peer.answers.clear()
+    assert await other.ask("stream", REMOVE) == [DONE]
+    (told,) = [native.decode_response(answer.payload) for answer in peer.answers]
+    assert told == native.Failure(9, "stream.removed", "The stream was removed")
+    assert len(peer.origin.attached) == 1
+    await open_stream(peer)
+    appended = await peer.ask(address, native.AppendRequest(2, 1, pack_body([b"y"])))
+    assert appended == [native.PositionResponse(2, 0)]
 
 
-def test_actors_of_a_removed_stream_go() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await open_stream(peer, partitions=3)
-        addresses = [b"ST_S_%d_s" % partition for partition in range(3)]
-        for address in addresses:
-            await peer.ask(address, PushRequest(1, b"x"))
-        assert all(core.router.lookup(address) for address in addresses)
-        await peer.ask("stream", REMOVE)
+async def test_actors_of_a_removed_stream_go(core: Core) -> None:
+    peer = core.peer()
+    await open_stream(peer, partitions=3)
+    addresses = [b"ST_S_%d_s" % partition for partition in range(3)]
+    for address in addresses:
+        await peer.ask(address, PushRequest(1, b"x"))
+    assert all(core.router.lookup(address) for address in addresses)
+    await peer.ask("stream", REMOVE)
+    core.clock.advance(MISSING_SECONDS + 0.1)
+    await core.settle()
+    assert not any(core.router.lookup(address) for address in addresses)
+
+
+async def test_passivated_actors_learn_of_the_removal_too(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    for _ in range(3):
+        core.clock.advance(61)
+        await core.settle()
+    await peer.ask("stream", REMOVE)
+    await open_stream(peer)
+    assert await peer.ask(address, PushRequest(1, b"new")) == [PushConfirm(1, Status.OK, 0)]
+
+
+async def test_a_push_that_comes_too_late_is_not_confirmed(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    # The removal is on its way to the disk when the stream's actor submits more.
+    core.store.faults.sync_seconds = 1.0
+    peer.send("stream", encode(REMOVE))
+    await core.settle()
+    requests = (PushRequest(2, b"late"), native.AppendRequest(3, 1, pack_body([b"late"])))
+    assert await peer.ask(address, *requests) == []
+    for _ in range(2):
+        core.clock.advance(1.1)
+        await core.settle()
+    refused = native.Failure(3, "stream.removed", "The stream was removed: create it again")
+    assert [decode(answer.payload) for answer in peer.answers] == [
+        DONE,
+        refused,
+        PushConfirm(2, Status.ERROR, 0),
+    ]
+
+
+async def test_what_was_asked_before_a_removal_elsewhere_is_answered_however_late(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, told = core.peer(), list[StreamRecord | StreamRemoved]()
+    core.changes.append(told.append)
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    cell, record = core.router.lookup(address), told[0]
+    assert cell is not None
+    assert isinstance(record, StreamRecord)
+    held = held_reads(core, monkeypatch)
+    core.store.faults.sync_seconds = 5 * MISSING_SECONDS
+    late = (PushRequest(2, b"late"), native.AppendRequest(3, 1, pack_body([b"late"])))
+    assert await peer.ask(address, *late, PullRequest(4, 0, 9)) == []
+    monkeypatch.undo()
+    core.system.post(cell, StreamRemoved(record))
+    for _ in range(3):
         core.clock.advance(MISSING_SECONDS + 0.1)
         await core.settle()
-        assert not any(core.router.lookup(address) for address in addresses)
-
-    with_core(test)
-
-
-def test_passivated_actors_learn_of_the_removal_too() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        for _ in range(3):
-            core.clock.advance(61)
-            await core.settle()
-        await peer.ask("stream", REMOVE)
-        await open_stream(peer)
-        assert await peer.ask(address, PushRequest(1, b"new")) == [PushConfirm(1, Status.OK, 0)]
-
-    with_core(test)
+    assert core.router.lookup(address) is None
+    assert cell.exited
+    core.clock.advance(3 * MISSING_SECONDS)
+    read_late(core, held[0])
+    await core.settle()
+    assert {type(decode(answer.payload)) for answer in peer.answers[-3:]} == {
+        PushConfirm,
+        native.PositionResponse,
+        PullResponse,
+    }
+    assert peer.origin.reserved_bytes == 0
 
 
-def test_a_push_that_comes_too_late_is_not_confirmed() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        # The removal is on its way to the disk when the stream's actor submits more.
-        core.store.faults.sync_seconds = 1.0
-        peer.send("stream", encode(REMOVE))
-        await core.settle()
-        requests = (PushRequest(2, b"late"), native.AppendRequest(3, 1, pack_body([b"late"])))
-        assert await peer.ask(address, *requests) == []
-        for _ in range(2):
-            core.clock.advance(1.1)
-            await core.settle()
-        refused = native.Failure(3, "stream.removed", "The stream was removed: create it again")
-        assert [decode(answer.payload) for answer in peer.answers] == [
-            DONE,
-            refused,
-            PushConfirm(2, Status.ERROR, 0),
-        ]
-
-    with_core(test)
-
-
-def test_what_was_asked_before_a_removal_elsewhere_is_answered_however_late(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_who_asks_an_actor_that_is_about_to_leave_is_answered(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        peer, told = core.peer(), list[StreamRecord | StreamRemoved]()
-        core.changes.append(told.append)
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        cell, record = core.router.lookup(address), told[0]
-        assert cell is not None
-        assert isinstance(record, StreamRecord)
-        held = held_reads(core, monkeypatch)
-        core.store.faults.sync_seconds = 5 * MISSING_SECONDS
-        late = (PushRequest(2, b"late"), native.AppendRequest(3, 1, pack_body([b"late"])))
-        assert await peer.ask(address, *late, PullRequest(4, 0, 9)) == []
-        monkeypatch.undo()
-        core.system.post(cell, StreamRemoved(record))
-        for _ in range(3):
-            core.clock.advance(MISSING_SECONDS + 0.1)
-            await core.settle()
-        assert core.router.lookup(address) is None
-        assert cell.exited
-        core.clock.advance(3 * MISSING_SECONDS)
-        read_late(core, held[0])
-        await core.settle()
-        assert {type(decode(answer.payload)) for answer in peer.answers[-3:]} == {
-            PushConfirm,
-            native.PositionResponse,
-            PullResponse,
-        }
-        assert peer.origin.reserved_bytes == 0
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    await peer.ask("stream", REMOVE)
+    unregister = core.router.unregister
 
-    with_core(test)
+    def last_moment(given: bytes) -> None:
+        # It is on its way to the actor when that gives up its address.
+        peer.send(address, encode(native.ReadRequest(2, 0, 9, 99)))
+        unregister(given)
+
+    monkeypatch.setattr(core.router, "unregister", last_moment)
+    held = held_reads(core, monkeypatch)
+    core.clock.advance(MISSING_SECONDS + 0.1)
+    await core.settle()
+    monkeypatch.undo()
+    read_late(core, held[0])
+    await core.settle()
+    assert said(decode(peer.answers[-1].payload)) == "address.unknown"
+    core.clock.advance(MISSING_SECONDS + 0.1)
+    await core.settle()
+    assert core.router.lookup(address) is None
 
 
-def test_who_asks_an_actor_that_is_about_to_leave_is_answered(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_saved_positions_go_with_their_stream(core: Core) -> None:
+    peer = core.peer()
+    await open_stream(peer)
+    save, get = SaveIndexRequest("c", "s", 7), GetIndexRequest("c", "s")
+    assert await peer.ask("stream_index", save, get) == [IndexResponse("c", "s", 7)]
+    other = SaveIndexRequest("c", "t", 5)
+    await peer.ask("stream_index", other)
+    await peer.ask("stream", REMOVE)
+    assert await peer.ask("stream_index", get) == [IndexResponse("c", "s", None)]
+    assert await peer.ask("stream_index", GetIndexRequest("c", "t")) == [IndexResponse("c", "t", 5)]
+    await open_stream(peer)
+    lower = native.SaveIndexRequest(8, "c", "s", 0, 2)
+    assert await peer.ask("stream_index", lower) == [native.SavedIndexResponse(8, 2)]
+
+
+async def test_what_was_read_before_the_removal_and_told_after_it_is_read_again(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        await peer.ask("stream", REMOVE)
-        unregister = core.router.unregister
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"old"))
+    cell = core.router.lookup(address)
+    assert cell is not None
+    await peer.ask("stream", REMOVE)
+    held, read = list[FindStream](), core.store.read
 
-        def last_moment(given: bytes) -> None:
-            # It is on its way to the actor when that gives up its address.
-            peer.send(address, encode(native.ReadRequest(2, 0, 9, 99)))
-            unregister(given)
+    def slow(operation: ReadOperation) -> bool:
+        if operation.reply_to is not cell or not isinstance(operation, FindStream) or held:
+            return read(operation)
+        core.store.look(operation)
+        held.append(operation)
+        return False
 
-        monkeypatch.setattr(core.router, "unregister", last_moment)
-        held = held_reads(core, monkeypatch)
-        core.clock.advance(MISSING_SECONDS + 0.1)
-        await core.settle()
-        monkeypatch.undo()
-        read_late(core, held[0])
-        await core.settle()
-        assert said(decode(peer.answers[-1].payload)) == "address.unknown"
-        core.clock.advance(MISSING_SECONDS + 0.1)
-        await core.settle()
-        assert core.router.lookup(address) is None
-
-    with_core(test)
-
-
-def test_saved_positions_go_with_their_stream() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await open_stream(peer)
-        save, get = SaveIndexRequest("c", "s", 7), GetIndexRequest("c", "s")
-        assert await peer.ask("stream_index", save, get) == [IndexResponse("c", "s", 7)]
-        other = SaveIndexRequest("c", "t", 5)
-        await peer.ask("stream_index", other)
-        await peer.ask("stream", REMOVE)
-        assert await peer.ask("stream_index", get) == [IndexResponse("c", "s", None)]
-        assert await peer.ask("stream_index", GetIndexRequest("c", "t")) == [
-            IndexResponse("c", "t", 5)
-        ]
-        await open_stream(peer)
-        lower = native.SaveIndexRequest(8, "c", "s", 0, 2)
-        assert await peer.ask("stream_index", lower) == [native.SavedIndexResponse(8, 2)]
-
-    with_core(test)
+    monkeypatch.setattr(core.store, "read", slow)
+    await open_stream(peer)
+    assert await peer.ask(address, PushRequest(2, b"waits")) == []
+    assert held[0].record is not None
+    await peer.ask("stream", REMOVE)
+    await open_stream(peer)
+    core.complete(held[0])
+    await core.settle()
+    assert decode(peer.answers[-1].payload) == PushConfirm(2, Status.OK, 0)
+    assert await peer.ask(address, PushRequest(3, b"new")) == [PushConfirm(3, Status.OK, 1)]
 
 
-def test_what_was_read_before_the_removal_and_told_after_it_is_read_again(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_failed_removal_is_told_and_the_stream_is_there(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, PushRequest(1, b"kept"))
+    core.store.faults.failing_syncs = 1
+    failure = (await peer.ask("stream", REMOVE))[0]
+    assert (failure.code, failure.retryable) == ("store.failed", True)
+    core.clock.advance(1)
+    assert await peer.ask(address, PullRequest(1, 0, 9)) == [PullResponse(1, [(0, b"kept")])]
+    assert await peer.ask("stream", REMOVE) == [DONE]
+
+
+async def test_a_stream_that_went_in_a_failed_removal_is_found_gone(core: Core) -> None:
+    peer = core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    core.store.faults.failing_syncs = core.store.faults.surviving = 1
+    assert (await peer.ask("stream", REMOVE))[0].code == "store.failed"
+    core.clock.advance(1)
+    answers = await peer.ask(address, PushRequest(1, b"x"))
+    assert PushConfirm(1, Status.ERROR, 0) in answers
+    assert [answer.code for answer in answers if isinstance(answer, native.Failure)] == [
+        "stream.removed"
+    ]
+    await open_stream(peer)
+    assert await peer.ask(address, PushRequest(1, b"x")) == [PushConfirm(1, Status.OK, 0)]
+
+
+async def test_removed_streams_are_trimmed_no_more(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"old"))
-        cell = core.router.lookup(address)
-        assert cell is not None
-        await peer.ask("stream", REMOVE)
-        held, read = list[FindStream](), core.store.read
-
-        def slow(operation: ReadOperation) -> bool:
-            if operation.reply_to is not cell or not isinstance(operation, FindStream) or held:
-                return read(operation)
-            core.store.look(operation)
-            held.append(operation)
-            return False
-
-        monkeypatch.setattr(core.store, "read", slow)
-        await open_stream(peer)
-        assert await peer.ask(address, PushRequest(2, b"waits")) == []
-        assert held[0].record is not None
-        await peer.ask("stream", REMOVE)
-        await open_stream(peer)
-        core.complete(held[0])
-        await core.settle()
-        assert decode(peer.answers[-1].payload) == PushConfirm(2, Status.OK, 0)
-        assert await peer.ask(address, PushRequest(3, b"new")) == [PushConfirm(3, Status.OK, 1)]
-
-    with_core(test)
-
-
-def test_a_failed_removal_is_told_and_the_stream_is_there() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, PushRequest(1, b"kept"))
-        core.store.faults.failing_syncs = 1
-        failure = (await peer.ask("stream", REMOVE))[0]
-        assert (failure.code, failure.retryable) == ("store.failed", True)
-        core.clock.advance(1)
-        assert await peer.ask(address, PullRequest(1, 0, 9)) == [PullResponse(1, [(0, b"kept")])]
-        assert await peer.ask("stream", REMOVE) == [DONE]
-
-    with_core(test)
-
-
-def test_a_stream_that_went_in_a_failed_removal_is_found_gone() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        address = await open_stream(peer)
-        await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
-        core.store.faults.failing_syncs = core.store.faults.surviving = 1
-        assert (await peer.ask("stream", REMOVE))[0].code == "store.failed"
-        core.clock.advance(1)
-        answers = await peer.ask(address, PushRequest(1, b"x"))
-        assert PushConfirm(1, Status.ERROR, 0) in answers
-        assert [answer.code for answer in answers if isinstance(answer, native.Failure)] == [
-            "stream.removed"
-        ]
-        await open_stream(peer)
-        assert await peer.ask(address, PushRequest(1, b"x")) == [PushConfirm(1, Status.OK, 0)]
-
-    with_core(test)
-
-
-def test_removed_streams_are_trimmed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(core: Core) -> None:
-        core.system.post(core.streams, EnsureStream("s", 2, Retention(entries_max=1)))
-        await core.settle()
-        peer = core.peer()
-        await peer.ask("stream", REMOVE)
-        submitted: list[object] = []
-        monkeypatch.setattr(core.store, "submit", submitted.append)
-        core.clock.advance(SWEEP_SECONDS + 0.1)
-        await core.settle()
-        assert submitted == []
-
-    with_core(test)
+    core.system.post(core.streams, EnsureStream("s", 2, Retention(entries_max=1)))
+    await core.settle()
+    peer = core.peer()
+    await peer.ask("stream", REMOVE)
+    submitted: list[object] = []
+    monkeypatch.setattr(core.store, "submit", submitted.append)
+    core.clock.advance(SWEEP_SECONDS + 0.1)
+    await core.settle()
+    assert submitted == []
 
 
 @pytest.mark.parametrize("may", [{"create", "push", "pull", "subscribe"}, {"pull"}])
-def test_only_who_administers_a_stream_removes_it(may: set[Verb]) -> None:
-    async def test(core: Core) -> None:
-        await open_stream(core.peer())
-        core.access.add(Grant(who="noise:aa", streams="*", may=frozenset(may)))
-        peer = core.peer("noise:aa")
-        refused = await peer.ask("stream", REMOVE, native.RemoveRequest(50, "missing"))
-        assert refused[0].code == "stream.unknown"
-        assert refused[0].text == refused[1].text.replace("missing", "s")
-        assert core.router.undelivered["refused"] == 2
-        described = await core.peer().ask("stream", native.DescribeRequest(1, "s"))
-        assert isinstance(described[0], native.StreamResponse)
-
-    with_core(test)
+async def test_only_who_administers_a_stream_removes_it(core: Core, may: set[Verb]) -> None:
+    await open_stream(core.peer())
+    core.access.add(Grant(who="noise:aa", streams="*", may=frozenset(may)))
+    peer = core.peer("noise:aa")
+    refused = await peer.ask("stream", REMOVE, native.RemoveRequest(50, "missing"))
+    assert refused[0].code == "stream.unknown"
+    assert refused[0].text == refused[1].text.replace("missing", "s")
+    assert core.router.undelivered["refused"] == 2
+    described = await core.peer().ask("stream", native.DescribeRequest(1, "s"))
+    assert isinstance(described[0], native.StreamResponse)
 
 
-def test_the_store_takes_nothing_for_a_stream_that_is_gone() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        await open_stream(peer)
-        await peer.ask("stream", REMOVE)
-        late = Append(log=log_id(1, 0), count=1, body=pack_body([b"x"]))
-        core.store.submit(late)
-        await core.settle()
-        assert late.error is not None
-        assert late.error.code == "stream.removed"
-
-    with_core(test)
+async def test_the_store_takes_nothing_for_a_stream_that_is_gone(core: Core) -> None:
+    peer = core.peer()
+    await open_stream(peer)
+    await peer.ask("stream", REMOVE)
+    late = Append(log=log_id(1, 0), count=1, body=pack_body([b"x"]))
+    core.store.submit(late)
+    await core.settle()
+    assert late.error is not None
+    assert late.error.code == "stream.removed"

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from core_support import Core, with_core
+from coroutines import run_with
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams.revising import Revise, Revised, ReviseStream
 from rillnode.actors.core.streams.rules import StreamRule
@@ -27,69 +28,57 @@ def refuse(_: StreamRecord) -> StreamRecord:
     raise RequestError("no", "no")
 
 
-def test_a_stream_is_made_changed_and_removed() -> None:
-    async def test(core: Core) -> None:
-        made = await revise(core, "s", lambda record: record)
-        assert made.record is not None
-        assert (made.record.name, made.record.owner, made.record.partitions) == ("s", "owner", 1)
-        assert made.record.id > 0
-        changed = await revise(core, "s", grown)
-        assert changed.record == grown(made.record)
-        assert await revise(core, "s", lambda record: record) == changed
-        assert await revise(core, "s", lambda _: None) == Revised()
-        # What there is not, is nothing to be removed.
-        assert await revise(core, "s", lambda _: None) == Revised()
-        again = await revise(core, "s", lambda record: record)
-        assert again.record is not None
-        assert again.record.id > made.record.id
-
-    with_core(test)
+async def test_a_stream_is_made_changed_and_removed(core: Core) -> None:
+    made = await revise(core, "s", lambda record: record)
+    assert made.record is not None
+    assert (made.record.name, made.record.owner, made.record.partitions) == ("s", "owner", 1)
+    assert made.record.id > 0
+    changed = await revise(core, "s", grown)
+    assert changed.record == grown(made.record)
+    assert await revise(core, "s", lambda record: record) == changed
+    assert await revise(core, "s", lambda _: None) == Revised()
+    # What there is not, is nothing to be removed.
+    assert await revise(core, "s", lambda _: None) == Revised()
+    again = await revise(core, "s", lambda record: record)
+    assert again.record is not None
+    assert again.record.id > made.record.id
 
 
-def test_a_refusal_changes_nothing() -> None:
-    async def test(core: Core) -> None:
-        refused = await revise(core, "s", refuse)
-        assert refused.error is not None
-        assert refused.error.code == "no"
-        peer = core.peer()
-        (answer,) = await peer.ask("stream", native.DescribeRequest(1, "s"))
-        assert isinstance(answer, native.Failure)
-
-    with_core(test)
+async def test_a_refusal_changes_nothing(core: Core) -> None:
+    refused = await revise(core, "s", refuse)
+    assert refused.error is not None
+    assert refused.error.code == "no"
+    peer = core.peer()
+    (answer,) = await peer.ask("stream", native.DescribeRequest(1, "s"))
+    assert isinstance(answer, native.Failure)
 
 
-def test_no_change_is_lost_to_another_at_the_same_time() -> None:
-    async def test(core: Core) -> None:
-        peer = core.peer()
-        changes = [revise(core, "s", grown) for _ in range(20)]
-        everything = asyncio.gather(*changes)
-        peer.send("stream", native.encode(native.OpenRequest(1, "s", 2)))
-        revised = await everything
-        assert [one.error for one in revised] == [None] * 20
-        last = await revise(core, "s", lambda record: record)
-        assert last.record is not None
-        assert last.record.partitions >= 21
-
-    with_core(test)
+async def test_no_change_is_lost_to_another_at_the_same_time(core: Core) -> None:
+    peer = core.peer()
+    changes = [revise(core, "s", grown) for _ in range(20)]
+    everything = asyncio.gather(*changes)
+    peer.send("stream", native.encode(native.OpenRequest(1, "s", 2)))
+    revised = await everything
+    assert [one.error for one in revised] == [None] * 20
+    last = await revise(core, "s", lambda record: record)
+    assert last.record is not None
+    assert last.record.partitions >= 21
 
 
-def test_each_revision_runs_once_when_it_changes_something() -> None:
-    async def test(core: Core) -> None:
-        seen: list[int] = []
+async def test_each_revision_runs_once_when_it_changes_something(core: Core) -> None:
+    seen: list[int] = []
 
-        def once(record: StreamRecord) -> StreamRecord:
-            seen.append(record.id)
-            if record.id:
-                raise RequestError("exists", "exists")
-            return record
+    def once(record: StreamRecord) -> StreamRecord:
+        seen.append(record.id)
+        if record.id:
+            raise RequestError("exists", "exists")
+        return record
 
-        assert (await revise(core, "s", once)).error is None
-        assert seen == [0]
-        error = (await revise(core, "s", once)).error
-        assert error is not None
-        assert error.code == "exists"
-
-    with_core(test)
+    assert (await revise(core, "s", once)).error is None
+    assert seen == [0]
+    error = (await revise(core, "s", once)).error
+    assert error is not None
+    assert error.code == "exists"
 
 
 def test_quotas_and_rules_hold_for_revisions() -> None:
@@ -117,25 +106,20 @@ def test_quotas_and_rules_hold_for_revisions() -> None:
     with_core(test, quotas=[Quota(who="owner", streams_max=1)], rules=rules)
 
 
-def test_a_failing_store_is_told() -> None:
-    async def test(core: Core) -> None:
-        core.store.faults.failing_syncs = 1
-        failed: Any = (await revise(core, "s", lambda record: record)).error
-        assert failed.code == "store.failed"
-
-    with_core(test, quotas=[Quota(who="owner", streams_max=1)])
+@run_with(quotas=[Quota(who="owner", streams_max=1)])
+async def test_a_failing_store_is_told(core: Core) -> None:
+    core.store.faults.failing_syncs = 1
+    failed: Any = (await revise(core, "s", lambda record: record)).error
+    assert failed.code == "store.failed"
 
 
-def test_who_is_told_of_streams_hears_of_revisions() -> None:
-    async def test(core: Core) -> None:
-        made = await revise(core, "s", lambda record: record)
-        assert made.record is not None
-        peer = core.peer()
-        address = native.OpenRequest(1, "s", 1)
-        (answer,) = await peer.ask("stream", address)
-        assert isinstance(answer, native.StreamResponse)
-        await revise(core, "s", lambda _: None)
-        (gone,) = await peer.ask("stream", native.DescribeRequest(2, "s"))
-        assert isinstance(gone, native.Failure)
-
-    with_core(test)
+async def test_who_is_told_of_streams_hears_of_revisions(core: Core) -> None:
+    made = await revise(core, "s", lambda record: record)
+    assert made.record is not None
+    peer = core.peer()
+    address = native.OpenRequest(1, "s", 1)
+    (answer,) = await peer.ask("stream", address)
+    assert isinstance(answer, native.StreamResponse)
+    await revise(core, "s", lambda _: None)
+    (gone,) = await peer.ask("stream", native.DescribeRequest(2, "s"))
+    assert isinstance(gone, native.Failure)

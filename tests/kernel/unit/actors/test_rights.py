@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from core_support import Core, Peer, encode, with_core
+from core_support import Core, Peer, encode
+from coroutines import handed_by
 from hub_support import HubPeer, with_hub
 from rillnode.actors.core.access import EVERYBODY, Access, Grant
 from rillnode.actors.core.rights import SLICE_CELLS, RightsChanged
@@ -14,6 +15,8 @@ from rillnode.codecs import native
 from rillnode.codecs.ockam.stream_item import encode_entry
 from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.codecs.routing.stream import BidirectionalRequest, PushRequest, encode_request
+
+hub = handed_by(with_hub)
 
 WHO = "noise:" + "ab" * 32
 PATTERN = Grant(who=WHO, streams="s*", may=frozenset(("pull", "subscribe")))
@@ -48,90 +51,75 @@ LOSSES: dict[str, Callable[[Access], None]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_who_watches_a_stream_hears_of_each_loss_there(loss: str) -> None:
-    async def test(core: Core) -> None:
-        grants = {WHO: ["pull", "subscribe"], EVERYBODY: ["subscribe"]}
-        core.access.set_stream("s", grants)
-        core.access.set_stream("t", grants)
-        _, told = watcher(core, "s")
-        _, told_of_another = watcher(core, "t")
-        core.access.set_stream("s", {**grants, "noise:cd": ["pull"]})
-        core.access.set_stream("new", grants)
+async def test_who_watches_a_stream_hears_of_each_loss_there(core: Core, loss: str) -> None:
+    grants = {WHO: ["pull", "subscribe"], EVERYBODY: ["subscribe"]}
+    core.access.set_stream("s", grants)
+    core.access.set_stream("t", grants)
+    _, told = watcher(core, "s")
+    _, told_of_another = watcher(core, "t")
+    core.access.set_stream("s", {**grants, "noise:cd": ["pull"]})
+    core.access.set_stream("new", grants)
+    await core.settle()
+    assert told == []  # nobody has lost anything
+    LOSSES[loss](core.access)
+    await core.settle()
+    assert told == [RightsChanged("s")]
+    assert told_of_another == []
+
+
+async def test_a_grant_for_a_pattern_concerns_everybody_and_an_added_one_nobody(core: Core) -> None:
+    link, told_link = watcher(core)
+    core.access.rights.links = lambda: [link]
+    _, told = watcher(core, "s", "t")
+    core.access.add(PATTERN)
+    core.access.replace([], [PATTERN])
+    await core.settle()
+    assert told == told_link == []
+    core.access.replace([PATTERN], [])
+    await core.settle()
+    assert told == told_link == [RightsChanged()]
+    core.access.revoke(WHO)  # there is nothing left to lose
+    core.access.add(PATTERN)
+    core.access.revoke(WHO)
+    await core.settle()
+    assert told == told_link == [RightsChanged()] * 2
+
+
+async def test_links_hear_of_a_principal_that_no_grant_names_any_more(core: Core) -> None:
+    link, told = watcher(core)
+    core.access.rights.links = lambda: [link]
+    core.access.set_stream("s", {WHO: ["pull"]})
+    core.access.set_stream("t", {WHO: ["pull"]})
+    core.access.set_stream("s", {})
+    await core.settle()
+    assert told == []
+    core.access.set_stream("t", {})
+    await core.settle()
+    assert told == [RightsChanged()]
+
+
+async def test_who_watches_twice_is_told_once_until_it_has_stopped_twice(core: Core) -> None:
+    rights = core.access.rights
+    cell, told = watcher(core, "s", "s")
+    other, _ = watcher(core)
+    for expected in (1, 2, 2):
+        rights.changed("s")
         await core.settle()
-        assert told == []  # nobody has lost anything
-        LOSSES[loss](core.access)
-        await core.settle()
-        assert told == [RightsChanged("s")]
-        assert told_of_another == []
-
-    with_core(test)
+        assert len(told) == expected
+        rights.unwatch("s", cell)
+        rights.unwatch("s", other)
 
 
-def test_a_grant_for_a_pattern_concerns_everybody_and_an_added_one_nobody() -> None:
-    async def test(core: Core) -> None:
-        link, told_link = watcher(core)
-        core.access.rights.links = lambda: [link]
-        _, told = watcher(core, "s", "t")
-        core.access.add(PATTERN)
-        core.access.replace([], [PATTERN])
-        await core.settle()
-        assert told == told_link == []
-        core.access.replace([PATTERN], [])
-        await core.settle()
-        assert told == told_link == [RightsChanged()]
-        core.access.revoke(WHO)  # there is nothing left to lose
-        core.access.add(PATTERN)
-        core.access.revoke(WHO)
-        await core.settle()
-        assert told == told_link == [RightsChanged()] * 2
-
-    with_core(test)
-
-
-def test_links_hear_of_a_principal_that_no_grant_names_any_more() -> None:
-    async def test(core: Core) -> None:
-        link, told = watcher(core)
-        core.access.rights.links = lambda: [link]
-        core.access.set_stream("s", {WHO: ["pull"]})
-        core.access.set_stream("t", {WHO: ["pull"]})
-        core.access.set_stream("s", {})
-        await core.settle()
-        assert told == []
-        core.access.set_stream("t", {})
-        await core.settle()
-        assert told == [RightsChanged()]
-
-    with_core(test)
-
-
-def test_who_watches_twice_is_told_once_until_it_has_stopped_twice() -> None:
-    async def test(core: Core) -> None:
-        rights = core.access.rights
-        cell, told = watcher(core, "s", "s")
-        other, _ = watcher(core)
-        for expected in (1, 2, 2):
-            rights.changed("s")
-            await core.settle()
-            assert len(told) == expected
-            rights.unwatch("s", cell)
-            rights.unwatch("s", other)
-
-    with_core(test)
-
-
-def test_many_are_told_a_slice_in_each_turn() -> None:
-    async def test(core: Core) -> None:
-        told: list[RightsChanged] = []
-        for _ in range(3 * SLICE_CELLS + 1):
-            core.access.rights.watch("s", core.system.spawn(lambda: Watcher(told)))
-        core.access.rights.changed("s")
-        await core.settle()
-        assert len(told) == SLICE_CELLS  # the others when the loop has had its turn
-        core.clock.advance(0.0)
-        await core.settle()
-        assert len(told) == 3 * SLICE_CELLS + 1
-
-    with_core(test)
+async def test_many_are_told_a_slice_in_each_turn(core: Core) -> None:
+    told: list[RightsChanged] = []
+    for _ in range(3 * SLICE_CELLS + 1):
+        core.access.rights.watch("s", core.system.spawn(lambda: Watcher(told)))
+    core.access.rights.changed("s")
+    await core.settle()
+    assert len(told) == SLICE_CELLS  # the others when the loop has had its turn
+    core.clock.advance(0.0)
+    await core.settle()
+    assert len(told) == 3 * SLICE_CELLS + 1
 
 
 # Who goes on by rights ---------------------------------------------------------------------------
@@ -145,26 +133,23 @@ async def following(core: Core, name: str, request_id: int) -> Peer:
     return peer
 
 
-def test_a_native_subscription_ends_alone_and_says_so() -> None:
-    async def test(core: Core) -> None:
-        owner = core.peer()
-        core.access.add(PATTERN)
-        for name in ("s", "s2"):
-            await owner.ask("stream", native.OpenRequest(1, name, 1))
-            await owner.ask(f"ST_S_0_{name}", PushRequest(1, b"before"))
-        ending, staying = await following(core, "s", 7), await following(core, "s2", 8)
-        kept = Grant(who=WHO, streams="s2", may=frozenset(("subscribe",)))
-        ending.answers.clear()
-        core.access.replace([PATTERN], [kept])
-        await owner.ask("ST_S_0_s", PushRequest(2, b"after"))
-        (failure,) = [native.decode_response(one.payload) for one in ending.answers]
-        assert isinstance(failure, native.Failure)
-        assert (failure.request_id, failure.code) == (7, "subscription.revoked")
-        staying.answers.clear()
-        await owner.ask("ST_S_0_s2", PushRequest(2, b"after"))
-        assert len(staying.answers) == 1
-
-    with_core(test)
+async def test_a_native_subscription_ends_alone_and_says_so(core: Core) -> None:
+    owner = core.peer()
+    core.access.add(PATTERN)
+    for name in ("s", "s2"):
+        await owner.ask("stream", native.OpenRequest(1, name, 1))
+        await owner.ask(f"ST_S_0_{name}", PushRequest(1, b"before"))
+    ending, staying = await following(core, "s", 7), await following(core, "s2", 8)
+    kept = Grant(who=WHO, streams="s2", may=frozenset(("subscribe",)))
+    ending.answers.clear()
+    core.access.replace([PATTERN], [kept])
+    await owner.ask("ST_S_0_s", PushRequest(2, b"after"))
+    (failure,) = [native.decode_response(one.payload) for one in ending.answers]
+    assert isinstance(failure, native.Failure)
+    assert (failure.request_id, failure.code) == (7, "subscription.revoked")
+    staying.answers.clear()
+    await owner.ask("ST_S_0_s2", PushRequest(2, b"after"))
+    assert len(staying.answers) == 1
 
 
 class Revoker(Worker):
@@ -177,41 +162,35 @@ class Revoker(Worker):
         self._access.replace([PATTERN], [])
 
 
-def test_a_right_that_ends_while_a_subscription_begins_ends_it() -> None:
-    async def test(core: Core) -> None:
-        owner, peer = core.peer(), core.peer(WHO)
-        core.access.add(PATTERN)
-        await owner.ask("stream", native.OpenRequest(1, "s", 1))
-        await owner.ask("ST_S_0_s", PushRequest(1, b"before"))
-        revoker = core.system.spawn(lambda: Revoker(core.access))
-        await core.settle()
-        # The stream's turn, the revoker's, and only then the subscription's first.
-        peer.send("ST_S_0_s", encode(native.SubscribeRequest(7, 0, 1_000_000)))
-        core.system.post(revoker, "now")
-        await core.settle()
-        (failure,) = [native.decode_response(one.payload) for one in peer.answers]
-        assert isinstance(failure, native.Failure)
-        assert (failure.request_id, failure.code) == (7, "subscription.revoked")
-
-    with_core(test)
+async def test_a_right_that_ends_while_a_subscription_begins_ends_it(core: Core) -> None:
+    owner, peer = core.peer(), core.peer(WHO)
+    core.access.add(PATTERN)
+    await owner.ask("stream", native.OpenRequest(1, "s", 1))
+    await owner.ask("ST_S_0_s", PushRequest(1, b"before"))
+    revoker = core.system.spawn(lambda: Revoker(core.access))
+    await core.settle()
+    # The stream's turn, the revoker's, and only then the subscription's first.
+    peer.send("ST_S_0_s", encode(native.SubscribeRequest(7, 0, 1_000_000)))
+    core.system.post(revoker, "now")
+    await core.settle()
+    (failure,) = [native.decode_response(one.payload) for one in peer.answers]
+    assert isinstance(failure, native.Failure)
+    assert (failure.request_id, failure.code) == (7, "subscription.revoked")
 
 
-def test_a_consumer_of_a_bidirectional_stream_delivers_nothing_more() -> None:
-    async def test(core: Core) -> None:
-        core.access.set_stream("s", {WHO: ["push", "pull"]})
-        core.access.add(Grant(who=WHO, streams="*", may=frozenset(("create",))))
-        peer = HubPeer(core, WHO)
-        await peer.ask("stream_subscribe", encode_request(BidirectionalRequest("s", "sub")))
+async def test_a_consumer_of_a_bidirectional_stream_delivers_nothing_more(hub: Core) -> None:
+    hub.access.set_stream("s", {WHO: ["push", "pull"]})
+    hub.access.add(Grant(who=WHO, streams="*", may=frozenset(("create",))))
+    peer = HubPeer(hub, WHO)
+    await peer.ask("stream_subscribe", encode_request(BidirectionalRequest("s", "sub")))
 
-        async def push(text: bytes) -> list[bytes]:
-            item = encode_entry("", WireMessage((peer.link, local("me")), (), text))
-            node = core.peer()
-            await node.ask("ST_S_0_s", PushRequest(1, item))
-            return [one.payload for one in peer.received]
+    async def push(text: bytes) -> list[bytes]:
+        item = encode_entry("", WireMessage((peer.link, local("me")), (), text))
+        node = hub.peer()
+        await node.ask("ST_S_0_s", PushRequest(1, item))
+        return [one.payload for one in peer.received]
 
-        assert (await push(b"before"))[-1:] == [b"before"]
-        core.access.set_stream("s", {})
-        await core.settle()
-        assert (await push(b"after"))[-1:] == [b"before"]
-
-    with_hub(test)
+    assert (await push(b"before"))[-1:] == [b"before"]
+    hub.access.set_stream("s", {})
+    await hub.settle()
+    assert (await push(b"after"))[-1:] == [b"before"]

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from actor_support import Boom, Probe, boom, run, tell
-from channel_support import FakeLink, House, connection, frame, with_house
-from core_support import Core, Link, with_core
+from channel_support import FakeLink, House, connection, frame
+from core_support import Core, Link
+from coroutines import handed_by, run_with
 from link_support import ManualClock
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.delivery import Origin
@@ -104,181 +105,152 @@ def with_bench(
     run(main)
 
 
-def test_where_there_is_room_a_read_is_the_stores() -> None:
-    async def test(bench: Bench) -> None:
-        assert bench.read(1) == [False]
-        assert bench.counted == (1_000, 0, 0)
-        bench.disk.answer()
-        await bench.system.drain()
-        (done,) = bench.got
-        assert (done.log, done.reply_to, len(done.blocks)) == (1, bench.reader, 1)
-        assert bench.counted == (0, 10, 0)
-        bench.room.flushed(0, all_of_it=True)
-        assert bench.counted == (0, 0, 0)
-
-    with_bench(test)
+bench = handed_by(with_bench)
 
 
-def test_an_answer_that_comes_at_once_is_returned_and_counted() -> None:
-    async def test(bench: Bench) -> None:
-        assert bench.read(1) == [True]
-        assert bench.counted == (0, 10, 0)
-        await bench.system.drain()
-        assert bench.got == []
-
-    with_bench(test, at_once=True)
-
-
-def test_reads_wait_for_the_peer_and_take_turns() -> None:
-    async def test(bench: Bench) -> None:
-        bench.link.buffered_bytes = FULL
-        assert bench.read(1, 2, 3) == [False] * 3
-        assert bench.disk.logs == []
-        bench.link.buffered_bytes = 0
-        assert bench.read(4) == [False]  # behind those that wait
-        bench.room.look()
-        await bench.system.drain()
-        assert bench.logs == [1, 2]  # the second is above the mark
-        bench.room.flushed(0, all_of_it=True)
-        await bench.system.drain()
-        assert bench.logs == [1, 2, 3, 4]
-        assert bench.room.waiting == 0
-        assert bench.clock.timers == 1  # it finds nothing
-        bench.clock.advance(LOOK_SECONDS)
-        assert bench.clock.timers == 0
-
-    with_bench(test, FULL - 1, at_once=True)
+async def test_where_there_is_room_a_read_is_the_stores(bench: Bench) -> None:
+    assert bench.read(1) == [False]
+    assert bench.counted == (1_000, 0, 0)
+    bench.disk.answer()
+    await bench.system.drain()
+    (done,) = bench.got
+    assert (done.log, done.reply_to, len(done.blocks)) == (1, bench.reader, 1)
+    assert bench.counted == (0, 10, 0)
+    bench.room.flushed(0, all_of_it=True)
+    assert bench.counted == (0, 0, 0)
 
 
-def test_what_waits_for_its_connection_counts_until_that_has_sent_it() -> None:
-    async def test(bench: Bench) -> None:
-        assert bench.read(1, 2) == [True, False]
-        bench.room.flushed(10, all_of_it=False)
-        assert bench.counted == (0, FULL + 10, 0)
-        assert bench.room.waiting == 1
-        bench.room.flushed(20, all_of_it=False)
-        assert bench.counted == (0, FULL - 10 + FULL + 20, 0)  # the other was read
-        assert bench.room.waiting == 0
-        bench.room.post(500)
-        bench.room.flushed(0, all_of_it=True)
-        assert bench.counted == (0, 0, 0)
-
-    with_bench(test, FULL + 20, at_once=True)
+@run_with(at_once=True)
+async def test_an_answer_that_comes_at_once_is_returned_and_counted(bench: Bench) -> None:
+    assert bench.read(1) == [True]
+    assert bench.counted == (0, 10, 0)
+    await bench.system.drain()
+    assert bench.got == []
 
 
-def test_only_so_much_is_read_at_one_time() -> None:
-    async def test(bench: Bench) -> None:
-        bench.read(1, 2, 3, bytes_max=READING_HIGH_BYTES)
-        assert bench.disk.logs == [1, 2]
-        bench.disk.answer()
-        assert bench.disk.logs == [1, 2, 3]
-        bench.disk.answer(StoreError("store.read", "not now"))
-        bench.disk.answer()
-        await bench.system.drain()
-        assert [(one.log, one.error is None) for one in bench.got] == [
-            (1, True),
-            (2, False),
-            (3, True),
-        ]
-        assert bench.counted[0] == 0
-
-    with_bench(test)
-
-
-def test_without_a_word_of_the_link_it_is_looked_at_less_and_less_often() -> None:
-    async def test(bench: Bench) -> None:
-        bench.link.buffered_bytes = FULL
-        bench.read(1)
-        bench.clock.advance(1.5 * LOOK_SECONDS)
-        bench.link.buffered_bytes = 0
-        bench.clock.advance(0.5 * LOOK_SECONDS)
-        assert bench.disk.logs == []
-        bench.clock.advance(0.5 * LOOK_SECONDS)
-        assert bench.disk.logs == [1]
-        bench.link.buffered_bytes = FULL
-        bench.read(2)
-        bench.clock.advance(60.0)
-        bench.link.buffered_bytes = 0
-        bench.clock.advance(LOOK_SECONDS_MAX)
-        assert bench.disk.logs == [1, 2]
-
-    with_bench(test)
+@run_with(FULL - 1, at_once=True)
+async def test_reads_wait_for_the_peer_and_take_turns(bench: Bench) -> None:
+    bench.link.buffered_bytes = FULL
+    assert bench.read(1, 2, 3) == [False] * 3
+    assert bench.disk.logs == []
+    bench.link.buffered_bytes = 0
+    assert bench.read(4) == [False]  # behind those that wait
+    bench.room.look()
+    await bench.system.drain()
+    assert bench.logs == [1, 2]  # the second is above the mark
+    bench.room.flushed(0, all_of_it=True)
+    await bench.system.drain()
+    assert bench.logs == [1, 2, 3, 4]
+    assert bench.room.waiting == 0
+    assert bench.clock.timers == 1  # it finds nothing
+    bench.clock.advance(LOOK_SECONDS)
+    assert bench.clock.timers == 0
 
 
-def test_an_answer_that_is_lost_on_its_way_takes_no_room_for_ever() -> None:
-    async def test(bench: Bench) -> None:
-        assert bench.read(1, 2) == [True, False]
-        bench.clock.advance(20.0)
-        await bench.system.drain()
-        assert bench.logs == [2]
-
-    with_bench(test, FULL, at_once=True)
-
-
-def test_what_a_reader_that_is_gone_had_reserved_is_given_back() -> None:
-    async def test(bench: Bench) -> None:
-        other = bench.system.spawn(Probe)
-        bench.read(1, bytes_max=READING_HIGH_BYTES + 1, reader=other)
-        bench.read(2, reader=other)
-        bench.read(3)
-        bench.system.exit(other)
-        await bench.system.drain()
-        bench.disk.answer()
-        assert bench.disk.logs == [1, 3]  # what is for nobody is not read
-        bench.disk.answer()
-        await bench.system.drain()
-        assert bench.logs == [3]
-        assert bench.counted == (0, 10, 0)
-
-    with_bench(test)
+@run_with(FULL + 20, at_once=True)
+async def test_what_waits_for_its_connection_counts_until_that_has_sent_it(bench: Bench) -> None:
+    assert bench.read(1, 2) == [True, False]
+    bench.room.flushed(10, all_of_it=False)
+    assert bench.counted == (0, FULL + 10, 0)
+    assert bench.room.waiting == 1
+    bench.room.flushed(20, all_of_it=False)
+    assert bench.counted == (0, FULL - 10 + FULL + 20, 0)  # the other was read
+    assert bench.room.waiting == 0
+    bench.room.post(500)
+    bench.room.flushed(0, all_of_it=True)
+    assert bench.counted == (0, 0, 0)
 
 
-def test_what_a_failed_reader_had_reserved_is_given_back() -> None:
-    async def test(bench: Bench) -> None:
-        tell(bench.system, bench.reader, boom)
-        bench.read(1)
-        await bench.system.drain()
-        bench.disk.answer()
-        assert bench.counted[0] == 0
-
-    with_bench(test)
-
-
-def test_at_the_links_end_what_waits_fails_and_what_comes() -> None:
-    async def test(bench: Bench) -> None:
-        bench.link.buffered_bytes = FULL
-        gone = bench.system.spawn(Probe)
-        bench.read(1)
-        bench.read(2, reader=gone)
-        bench.system.exit(gone)
-        await bench.system.drain()
-        bench.room.close()
-        await bench.system.drain()
-        late = Read(reply_to=bench.reader)
-        assert bench.room.read(late)
-        errors = [one.error for one in (*bench.got, late)]
-        assert [error.code for error in errors if error] == ["link.closed"] * 2
-        assert bench.disk.logs == []
-        assert bench.clock.timers == 0
-        assert not bench.system.dead_letters
-
-    with_bench(test)
+async def test_only_so_much_is_read_at_one_time(bench: Bench) -> None:
+    bench.read(1, 2, 3, bytes_max=READING_HIGH_BYTES)
+    assert bench.disk.logs == [1, 2]
+    bench.disk.answer()
+    assert bench.disk.logs == [1, 2, 3]
+    bench.disk.answer(StoreError("store.read", "not now"))
+    bench.disk.answer()
+    await bench.system.drain()
+    assert [(one.log, one.error is None) for one in bench.got] == [(1, True), (2, False), (3, True)]
+    assert bench.counted[0] == 0
 
 
-def test_what_is_sent_bit_by_bit_takes_room_until_it_is_sent() -> None:
-    async def test(bench: Bench) -> None:
-        first = Read(reply_to=bench.reader, log=1)
-        assert bench.room.read(first)
-        bench.room.keep(first, FULL)
-        bench.room.flushed(0, all_of_it=True)
-        assert bench.counted == (0, 0, FULL)
-        assert bench.read(2) == [False]
-        bench.room.sent(FULL)
-        await bench.system.drain()
-        assert bench.logs == [2]
-        assert bench.counted == (0, FULL + 10, 0)
+async def test_without_a_word_of_the_link_it_is_looked_at_less_and_less_often(bench: Bench) -> None:
+    bench.link.buffered_bytes = FULL
+    bench.read(1)
+    bench.clock.advance(1.5 * LOOK_SECONDS)
+    bench.link.buffered_bytes = 0
+    bench.clock.advance(0.5 * LOOK_SECONDS)
+    assert bench.disk.logs == []
+    bench.clock.advance(0.5 * LOOK_SECONDS)
+    assert bench.disk.logs == [1]
+    bench.link.buffered_bytes = FULL
+    bench.read(2)
+    bench.clock.advance(60.0)
+    bench.link.buffered_bytes = 0
+    bench.clock.advance(LOOK_SECONDS_MAX)
+    assert bench.disk.logs == [1, 2]
 
-    with_bench(test, FULL + 10, at_once=True)
+
+@run_with(FULL, at_once=True)
+async def test_an_answer_that_is_lost_on_its_way_takes_no_room_for_ever(bench: Bench) -> None:
+    assert bench.read(1, 2) == [True, False]
+    bench.clock.advance(20.0)
+    await bench.system.drain()
+    assert bench.logs == [2]
+
+
+async def test_what_a_reader_that_is_gone_had_reserved_is_given_back(bench: Bench) -> None:
+    other = bench.system.spawn(Probe)
+    bench.read(1, bytes_max=READING_HIGH_BYTES + 1, reader=other)
+    bench.read(2, reader=other)
+    bench.read(3)
+    bench.system.exit(other)
+    await bench.system.drain()
+    bench.disk.answer()
+    assert bench.disk.logs == [1, 3]  # what is for nobody is not read
+    bench.disk.answer()
+    await bench.system.drain()
+    assert bench.logs == [3]
+    assert bench.counted == (0, 10, 0)
+
+
+async def test_what_a_failed_reader_had_reserved_is_given_back(bench: Bench) -> None:
+    tell(bench.system, bench.reader, boom)
+    bench.read(1)
+    await bench.system.drain()
+    bench.disk.answer()
+    assert bench.counted[0] == 0
+
+
+async def test_at_the_links_end_what_waits_fails_and_what_comes(bench: Bench) -> None:
+    bench.link.buffered_bytes = FULL
+    gone = bench.system.spawn(Probe)
+    bench.read(1)
+    bench.read(2, reader=gone)
+    bench.system.exit(gone)
+    await bench.system.drain()
+    bench.room.close()
+    await bench.system.drain()
+    late = Read(reply_to=bench.reader)
+    assert bench.room.read(late)
+    errors = [one.error for one in (*bench.got, late)]
+    assert [error.code for error in errors if error] == ["link.closed"] * 2
+    assert bench.disk.logs == []
+    assert bench.clock.timers == 0
+    assert not bench.system.dead_letters
+
+
+@run_with(FULL + 10, at_once=True)
+async def test_what_is_sent_bit_by_bit_takes_room_until_it_is_sent(bench: Bench) -> None:
+    first = Read(reply_to=bench.reader, log=1)
+    assert bench.room.read(first)
+    bench.room.keep(first, FULL)
+    bench.room.flushed(0, all_of_it=True)
+    assert bench.counted == (0, 0, FULL)
+    assert bench.read(2) == [False]
+    bench.room.sent(FULL)
+    await bench.system.drain()
+    assert bench.logs == [2]
+    assert bench.counted == (0, FULL + 10, 0)
 
 
 class Reader(Worker):
@@ -308,50 +280,46 @@ class Reader(Worker):
         self._late.append(operation.log)
 
 
-def test_readers_go_on_with_what_has_waited() -> None:
-    async def test(bench: Bench) -> None:
-        got: list[int] = []
-        late: list[int] = []
-        reader = bench.system.spawn(partial(Reader, bench, got, late))
-        bench.link.buffered_bytes = FULL
-        for message in (1, "2"):
-            bench.system.post(reader, message)
-        await bench.system.drain()
-        assert got == []
-        bench.link.buffered_bytes = 0
-        bench.room.look()
-        bench.disk.answer()
-        bench.disk.answer()
-        await bench.system.drain()
-        assert (got, late) == ([1, 2], [])
-        assert bench.counted[0] == 0
-
-    with_bench(test)
+async def test_readers_go_on_with_what_has_waited(bench: Bench) -> None:
+    got: list[int] = []
+    late: list[int] = []
+    reader = bench.system.spawn(partial(Reader, bench, got, late))
+    bench.link.buffered_bytes = FULL
+    for message in (1, "2"):
+        bench.system.post(reader, message)
+    await bench.system.drain()
+    assert got == []
+    bench.link.buffered_bytes = 0
+    bench.room.look()
+    bench.disk.answer()
+    bench.disk.answer()
+    await bench.system.drain()
+    assert (got, late) == ([1, 2], [])
+    assert bench.counted[0] == 0
 
 
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("end", ["fail", "exit"])
-def test_readers_that_are_gone_have_an_outcome_and_no_room(end: str, waits: bool) -> None:
-    async def test(bench: Bench) -> None:
-        got: list[int] = []
-        late: list[int] = []
-        reader = bench.system.spawn(partial(Reader, bench, got, late))
-        bench.link.buffered_bytes = FULL if waits else 0
-        bench.system.post(reader, 1)
-        if end == "fail":
-            bench.system.post(reader, end)
-        else:
-            bench.system.exit(reader)
-        await bench.system.drain()
-        bench.link.buffered_bytes = 0
-        bench.room.look()
-        while bench.disk.under_way:
-            bench.disk.answer()
-        await bench.system.drain()
-        assert (got, late) == ([], [1])
-        assert (bench.counted[0], bench.room.waiting) == (0, 0)
-
-    with_bench(test)
+async def test_readers_that_are_gone_have_an_outcome_and_no_room(
+    bench: Bench, end: str, waits: bool
+) -> None:
+    got: list[int] = []
+    late: list[int] = []
+    reader = bench.system.spawn(partial(Reader, bench, got, late))
+    bench.link.buffered_bytes = FULL if waits else 0
+    bench.system.post(reader, 1)
+    if end == "fail":
+        bench.system.post(reader, end)
+    else:
+        bench.system.exit(reader)
+    await bench.system.drain()
+    bench.link.buffered_bytes = 0
+    bench.room.look()
+    while bench.disk.under_way:
+        bench.disk.answer()
+    await bench.system.drain()
+    assert (got, late) == ([], [1])
+    assert (bench.counted[0], bench.room.waiting) == (0, 0)
 
 
 # Connections -----------------------------------------------------------------------------------
@@ -396,83 +364,67 @@ def is_connection(cell: Cell) -> bool:
     return isinstance(cell.instance, ConnectionActor)
 
 
-def test_large_answers_wait_until_the_peer_takes_them() -> None:
+async def test_large_answers_wait_until_the_peer_takes_them(house: House) -> None:
     """All at once they were more than a link may have buffered: it was cut."""
-
-    async def test(house: House) -> None:
-        link = SlowLink()
-        events, actor = await ask_for_all(house, link, 60, message_bytes_max=4_194_304)
-        answers, most = 0, 0
-        while link.frames:
-            most = max(most, link.buffered_bytes)
-            taken = [decode_response(wire.payload) for wire in link.take()]
-            assert [len(cast(PullResponse, one).messages) for one in taken] == [ENTRIES]
-            answers += len(taken)
-            events.link_drained()
-            await house.core.settle()
-        assert answers == 60
-        assert LINK_BUFFER_HIGH_BYTES < most < LINK_BUFFER_HIGH_BYTES + len(ENTRY) * ENTRIES
-        room = actor.origin.own_room
-        assert room is not None
-        assert (room.reading_bytes, room.read_bytes, room.waiting) == (0, 0, 0)
-
-    with_house(test)
-
-
-def test_who_asks_for_ever_and_takes_nothing_is_read_from_no_more() -> None:
-    async def test(house: House) -> None:
-        link = SlowLink()
-        over = READS_WAITING_MAX + 3 * SLICE_FRAMES
-        _, actor = await ask_for_all(house, link, over, message_bytes_max=4_194_304)
-        for _ in range(100):
-            house.core.clock.advance(STALLED_SECONDS)
-            await house.core.settle()
-        room = actor.origin.own_room
-        assert room is not None
-        assert READS_WAITING_MAX < room.waiting <= READS_WAITING_MAX + SLICE_FRAMES
-        assert link.paused
-        assert len(link.frames) == 1
-
-    with_house(test)
-
-
-def test_the_reads_of_a_link_that_is_gone_end_with_it() -> None:
-    async def test(house: House) -> None:
-        link = SlowLink()
-        events, actor = await ask_for_all(house, link, 60, message_bytes_max=4_194_304)
-        room = actor.origin.own_room
-        assert room is not None
-        assert room.waiting
-        events.link_closed("gone")
+    link = SlowLink()
+    events, actor = await ask_for_all(house, link, 60, message_bytes_max=4_194_304)
+    answers, most = 0, 0
+    while link.frames:
+        most = max(most, link.buffered_bytes)
+        taken = [decode_response(wire.payload) for wire in link.take()]
+        assert [len(cast(PullResponse, one).messages) for one in taken] == [ENTRIES]
+        answers += len(taken)
+        events.link_drained()
         await house.core.settle()
-        assert (room.reading_bytes, room.waiting) == (0, 0)
-        assert len(link.frames) == 1
-        assert actor.origin.room(house.core.store) is room
-        assert room.read(Read())
-
-    with_house(test)
-
-
-def test_what_comes_out_of_a_channel_is_read_for_the_link_that_carries_it() -> None:
-    async def test(core: Core) -> None:
-        outer = core.peer().origin
-        inner = Origin("ockam:peer", 65_000, native=False, carrier=outer)
-        assert inner.room(core.store) is None
-        outer.link, outer.connection = FakeLink(), core.system.spawn(Probe)
-        room = inner.room(core.store)
-        assert room is not None
-        assert room is outer.room(core.store)
-
-    with_core(test)
+    assert answers == 60
+    assert LINK_BUFFER_HIGH_BYTES < most < LINK_BUFFER_HIGH_BYTES + len(ENTRY) * ENTRIES
+    room = actor.origin.own_room
+    assert room is not None
+    assert (room.reading_bytes, room.read_bytes, room.waiting) == (0, 0, 0)
 
 
-def test_a_link_that_ended_before_anything_was_read_has_no_room() -> None:
-    async def test(core: Core) -> None:
-        origin = Origin("noise:peer", 65_000, native=True, link=FakeLink())
-        origin.connection = core.system.spawn(Probe)
-        origin.end()
-        room = origin.room(core.store)
-        assert room is not None
-        assert room.read(Read())
+async def test_who_asks_for_ever_and_takes_nothing_is_read_from_no_more(house: House) -> None:
+    link = SlowLink()
+    over = READS_WAITING_MAX + 3 * SLICE_FRAMES
+    _, actor = await ask_for_all(house, link, over, message_bytes_max=4_194_304)
+    for _ in range(100):
+        house.core.clock.advance(STALLED_SECONDS)
+        await house.core.settle()
+    room = actor.origin.own_room
+    assert room is not None
+    assert READS_WAITING_MAX < room.waiting <= READS_WAITING_MAX + SLICE_FRAMES
+    assert link.paused
+    assert len(link.frames) == 1
 
-    with_core(test)
+
+async def test_the_reads_of_a_link_that_is_gone_end_with_it(house: House) -> None:
+    link = SlowLink()
+    events, actor = await ask_for_all(house, link, 60, message_bytes_max=4_194_304)
+    room = actor.origin.own_room
+    assert room is not None
+    assert room.waiting
+    events.link_closed("gone")
+    await house.core.settle()
+    assert (room.reading_bytes, room.waiting) == (0, 0)
+    assert len(link.frames) == 1
+    assert actor.origin.room(house.core.store) is room
+    assert room.read(Read())
+
+
+async def test_what_comes_out_of_a_channel_is_read_for_the_link_that_carries_it(core: Core) -> None:
+    outer = core.peer().origin
+    inner = Origin("ockam:peer", 65_000, native=False, carrier=outer)
+    assert inner.room(core.store) is None
+    outer.link, outer.connection = FakeLink(), core.system.spawn(Probe)
+    room = inner.room(core.store)
+    assert room is not None
+    assert room is outer.room(core.store)
+
+
+async def test_a_link_that_ended_before_anything_was_read_has_no_room(core: Core) -> None:
+    origin = Origin("noise:peer", 65_000, native=True, link=FakeLink())
+    origin.connection = core.system.spawn(Probe)
+    origin.end()
+    room = origin.room(core.store)
+    assert room is not None
+    assert room.read(Read())

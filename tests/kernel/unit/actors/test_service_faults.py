@@ -28,7 +28,7 @@ from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ActorError, StoreError
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.stream import CreateRequest, CreateResponse, ErrorResponse, Status
-from rillnode.node.simulation.remembered import remembered
+from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail
 
 MADE = "made"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core_support import Core, with_core
+from core_support import Core
 from rillnode.actors.log import SavedIndexKey, SaveIndex
 from rillnode.codecs import native
 from rillnode.codecs.routing.stream import GetIndexRequest, IndexResponse
@@ -29,35 +29,29 @@ class Others:
 
 
 @pytest.mark.parametrize(("theirs", "ours", "found"), [(5, 7, 7), (9, 7, 9), (7, 7, 7)])
-def test_the_highest_position_that_any_node_saves_is_saved(
-    monkeypatch: pytest.MonkeyPatch, theirs: int, ours: int, found: int
+async def test_the_highest_position_that_any_node_saves_is_saved(
+    core: Core, monkeypatch: pytest.MonkeyPatch, theirs: int, ours: int, found: int
 ) -> None:
-    async def test(core: Core) -> None:
-        Others(core, monkeypatch, [theirs])
-        peer = core.peer()
-        save = native.SaveIndexRequest(1, "c", "s", 0, ours)
-        assert await peer.ask("stream_index", save) == [native.SavedIndexResponse(1, found)]
-        load = native.LoadIndexRequest(2, "c", "s", 0)
-        assert await peer.ask("stream_index", load) == [native.SavedIndexResponse(2, found)]
-
-    with_core(test)
+    Others(core, monkeypatch, [theirs])
+    peer = core.peer()
+    save = native.SaveIndexRequest(1, "c", "s", 0, ours)
+    assert await peer.ask("stream_index", save) == [native.SavedIndexResponse(1, found)]
+    load = native.LoadIndexRequest(2, "c", "s", 0)
+    assert await peer.ask("stream_index", load) == [native.SavedIndexResponse(2, found)]
 
 
-def test_a_record_with_0_is_made_only_where_no_node_has_one(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_record_with_0_is_made_only_where_no_node_has_one(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        others = Others(core, monkeypatch, [9])
-        peer = core.peer()
-        get = GetIndexRequest("c", "s", "stream_index:request")
-        found = IndexResponse("c", "s", 9, "stream_index:response")
-        assert await peer.ask("stream_index", get) == [found]
-        assert others.theirs == []
-        # Another node's save counts for the next question, too.
-        theirs = SaveIndex(reply_to=core.streams, key=SavedIndexKey("s", 0, "c"), index=12)
-        core.store.submit(theirs)
-        await core.settle()
-        found.index = 12
-        assert await peer.ask("stream_index", get) == [found]
-
-    with_core(test)
+    others = Others(core, monkeypatch, [9])
+    peer = core.peer()
+    get = GetIndexRequest("c", "s", "stream_index:request")
+    found = IndexResponse("c", "s", 9, "stream_index:response")
+    assert await peer.ask("stream_index", get) == [found]
+    assert others.theirs == []
+    # Another node's save counts for the next question, too.
+    theirs = SaveIndex(reply_to=core.streams, key=SavedIndexKey("s", 0, "c"), index=12)
+    core.store.submit(theirs)
+    await core.settle()
+    found.index = 12
+    assert await peer.ask("stream_index", get) == [found]

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from core_support import Core, with_core
+from coroutines import handed_by, run_with
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams import following
 from rillnode.actors.core.streams.context import StreamRemoved
@@ -97,104 +98,102 @@ def with_elsewhere(test: Callable[[Core, Elsewhere], Awaitable[None]], **options
     with_core(main, **options)
 
 
+here = handed_by(with_elsewhere)
+elsewhere = handed_by(with_elsewhere, 1)
+
+
 @pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("name", ["Watch", "_Followed"])
-def test_who_follows_hears_of_what_others_append(name: str, when: When) -> None:
-    async def test(core: Core, elsewhere: Elsewhere) -> None:
-        await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
-        told = list[Grown | Removed]()
-        listener = core.system.spawn(partial(Listener, told))
-        with fail(StoreFollower, getattr(following, name), when=when) as planted:
-            core.context.followers.add(LOG, listener)
-            await core.settle()
-            await elsewhere.append(0)
-        assert planted.hits == 1
-        await elsewhere.append(1)
-        assert told[-1] == Grown(2)
-        core.context.followers.remove(LOG, listener)
-        told.clear()
-        await elsewhere.append(2)
-        assert elsewhere.watches == {}
-        core.context.followers.add(LOG, listener)
-        await core.settle()
-        await elsewhere.append(3)
-        assert told[-1] == Grown(4)
-
-    with_elsewhere(test)
+async def test_who_follows_hears_of_what_others_append(
+    here: Core, elsewhere: Elsewhere, name: str, when: When
+) -> None:
+    await here.peer().ask("stream", native.OpenRequest(1, "s", 1))
+    told = list[Grown | Removed]()
+    listener = here.system.spawn(partial(Listener, told))
+    with fail(StoreFollower, getattr(following, name), when=when) as planted:
+        here.context.followers.add(LOG, listener)
+        await here.settle()
+        await elsewhere.append(0)
+    assert planted.hits == 1
+    await elsewhere.append(1)
+    assert told[-1] == Grown(2)
+    here.context.followers.remove(LOG, listener)
+    told.clear()
+    await elsewhere.append(2)
+    assert elsewhere.watches == {}
+    here.context.followers.add(LOG, listener)
+    await here.settle()
+    await elsewhere.append(3)
+    assert told[-1] == Grown(4)
 
 
 @pytest.mark.parametrize("when", get_args(When))
-def test_what_others_change_is_told_though_its_hearing_fails(when: When) -> None:
-    async def test(core: Core, elsewhere: Elsewhere) -> None:
-        await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
-        told = list[Grown | Removed]()
-        core.context.followers.add(LOG, core.system.spawn(partial(Listener, told)))
-        elsewhere.told.clear()
-        one, two = StreamRecord(name="t", id=2), StreamRecord(name="u", id=3)
-        with fail(StoreFollower, WatchRecords, when=when) as planted:
-            await elsewhere.change([one, two], [StreamRecord(name="s", id=1)])
-        assert planted.hits == 1
-        assert elsewhere.told == [StreamRemoved(StreamRecord(name="s", id=1)), one, two]
-        assert told == [Removed(LOG)]
-        # What one record fails at costs no other.
-        elsewhere.told.clear()
-        with fail(StoreFollower, following._Changed):  # pyright: ignore[reportPrivateUsage]
-            await elsewhere.change([one, two], [])
-        assert elsewhere.told == [two]
-        await elsewhere.change([one], [])
-        assert elsewhere.told == [two, one]
-
-    with_elsewhere(test)
+async def test_what_others_change_is_told_though_its_hearing_fails(
+    here: Core, elsewhere: Elsewhere, when: When
+) -> None:
+    await here.peer().ask("stream", native.OpenRequest(1, "s", 1))
+    told = list[Grown | Removed]()
+    here.context.followers.add(LOG, here.system.spawn(partial(Listener, told)))
+    elsewhere.told.clear()
+    one, two = StreamRecord(name="t", id=2), StreamRecord(name="u", id=3)
+    with fail(StoreFollower, WatchRecords, when=when) as planted:
+        await elsewhere.change([one, two], [StreamRecord(name="s", id=1)])
+    assert planted.hits == 1
+    assert elsewhere.told == [StreamRemoved(StreamRecord(name="s", id=1)), one, two]
+    assert told == [Removed(LOG)]
+    # What one record fails at costs no other.
+    elsewhere.told.clear()
+    with fail(StoreFollower, following._Changed):  # pyright: ignore[reportPrivateUsage]
+        await elsewhere.change([one, two], [])
+    assert elsewhere.told == [two]
+    await elsewhere.change([one], [])
+    assert elsewhere.told == [two, one]
 
 
 @pytest.mark.parametrize("when", get_args(When))
 @pytest.mark.parametrize("message", [Recount, ListStreams])
-def test_bytes_that_others_append_are_counted_though_that_fails_once(
-    message: type, when: When
+@run_with(quotas=[Quota(who="noise:aa", bytes_max=1000)])
+async def test_bytes_that_others_append_are_counted_though_that_fails_once(
+    here: Core, elsewhere: Elsewhere, message: type, when: When
 ) -> None:
-    async def test(core: Core, elsewhere: Elsewhere) -> None:
-        peer = core.peer("noise:aa")
-        for name in ("s", "t"):
-            core.store.submit(
-                PutStream(record=StreamRecord(name=name, owner="noise:aa"), reply_to=core.streams)
-            )
-        await core.settle()
-        await elsewhere.change(
-            [
-                StreamRecord(name=name, id=number, owner="noise:aa")
-                for number, name in ((1, "s"), (2, "t"))
-            ],
-            [],
+    peer = here.peer("noise:aa")
+    for name in ("s", "t"):
+        here.store.submit(
+            PutStream(record=StreamRecord(name=name, owner="noise:aa"), reply_to=here.streams)
         )
-        usage = core.context.quotas.usage("noise:aa")
-        assert usage is not None
-        assert usage.kept_bytes == 0
-        await elsewhere.append(0)
-        with fail(RetentionActor, message, when=when) as planted:
-            for _ in range(2):
-                core.clock.advance(RELIST_SECONDS)
-                await core.settle()
-        assert planted.hits == 1
-        assert usage.kept_bytes == len(b"theirs")
-        assert peer.origin.reserved_bytes == 0
+    await here.settle()
+    await elsewhere.change(
+        [
+            StreamRecord(name=name, id=number, owner="noise:aa")
+            for number, name in ((1, "s"), (2, "t"))
+        ],
+        [],
+    )
+    usage = here.context.quotas.usage("noise:aa")
+    assert usage is not None
+    assert usage.kept_bytes == 0
+    await elsewhere.append(0)
+    with fail(RetentionActor, message, when=when) as planted:
+        for _ in range(2):
+            here.clock.advance(RELIST_SECONDS)
+            await here.settle()
+    assert planted.hits == 1
+    assert usage.kept_bytes == len(b"theirs")
+    assert peer.origin.reserved_bytes == 0
 
-    with_elsewhere(test, quotas=[Quota(who="noise:aa", bytes_max=1_000)])
 
-
-def test_where_nobody_else_appends_nothing_is_counted_again(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(quotas=[Quota(who="noise:aa", bytes_max=1000)])
+async def test_where_nobody_else_appends_nothing_is_counted_again(
+    core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(core: Core) -> None:
-        await core.settle()
-        asked, read = list[Any](), core.store.read
+    await core.settle()
+    asked, read = list[Any](), core.store.read
 
-        def noting(operation: Any) -> bool:
-            asked.append(operation)
-            return read(operation)
+    def noting(operation: Any) -> bool:
+        asked.append(operation)
+        return read(operation)
 
-        monkeypatch.setattr(core.store, "read", noting)
-        core.clock.advance(10 * RELIST_SECONDS)
-        await core.settle()
-        assert asked == []
-
-    with_core(test, quotas=[Quota(who="noise:aa", bytes_max=1_000)])
+    monkeypatch.setattr(core.store, "read", noting)
+    core.clock.advance(10 * RELIST_SECONDS)
+    await core.settle()
+    assert asked == []

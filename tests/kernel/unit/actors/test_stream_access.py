@@ -152,50 +152,48 @@ async def answers_and_cost(peer: Peer, turns: Turns, kind: Kind, name: str) -> A
 
 @pytest.mark.parametrize(("named", "native_too"), KINDS, ids=lambda value: str(value)[:30])
 @pytest.mark.parametrize("principal", [STRANGER, "anonymous"])
-def test_a_refused_stream_answers_as_an_unknown_one_and_costs_the_same(
-    named: tuple[str, Kind], native_too: bool, principal: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_refused_stream_answers_as_an_unknown_one_and_costs_the_same(
+    core: Core,
+    named: tuple[str, Kind],
+    native_too: bool,
+    principal: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        peer = core.peer(principal, native_too=native_too)
-        turns = Turns(core, monkeypatch)
-        # Once for what the first request of a peer makes.
-        await answers_and_cost(peer, turns, named[1], "absent")
-        unknown = await answers_and_cost(peer, turns, named[1], "absent")
-        assert await answers_and_cost(peer, turns, named[1], "secret") == unknown
-        # Nor when the stream's actor sleeps.
-        for _ in range(3):
-            core.clock.advance(61)
-            await core.settle()
-        assert await answers_and_cost(peer, turns, named[1], "secret") == unknown
-        owner = core.peer()
-        described = (await owner.ask("stream", native.DescribeRequest(1, "secret")))[0].stream
-        assert [part.next_index for part in described.partitions] == [1]
-
-    with_core(test)
+    await make_secret(core)
+    peer = core.peer(principal, native_too=native_too)
+    turns = Turns(core, monkeypatch)
+    # Once for what the first request of a peer makes.
+    await answers_and_cost(peer, turns, named[1], "absent")
+    unknown = await answers_and_cost(peer, turns, named[1], "absent")
+    assert await answers_and_cost(peer, turns, named[1], "secret") == unknown
+    # Nor when the stream's actor sleeps.
+    for _ in range(3):
+        core.clock.advance(61)
+        await core.settle()
+    assert await answers_and_cost(peer, turns, named[1], "secret") == unknown
+    owner = core.peer()
+    described = (await owner.ask("stream", native.DescribeRequest(1, "secret")))[0].stream
+    assert [part.next_index for part in described.partitions] == [1]
 
 
 @pytest.mark.parametrize(
     "kind", ["append", "read", "locate", "search", "follow", "subscribe", "describe", "remove"]
 )
-def test_the_order_of_refusals_tells_nothing(kind: str) -> None:
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        peer = core.peer(STRANGER)
-        where, request = NATIVE[kind]
-        names = ["absent", "secret", "absent", "absent", "secret", "absent"]
-        for number, name in enumerate(names):
-            asked = request(name)
-            asked.request_id = number
-            peer.send(where(name), encode(asked))
-        await core.settle()
-        answers = [decode(answer.payload) for answer in peer.answers]
-        assert [answer.request_id for answer in answers] == list(range(6))
-        told = zip(answers, names, strict=True)
-        said = {(answer.code, answer.text.replace(name, "NAME")) for answer, name in told}
-        assert len(said) == 1
-
-    with_core(test)
+async def test_the_order_of_refusals_tells_nothing(core: Core, kind: str) -> None:
+    await make_secret(core)
+    peer = core.peer(STRANGER)
+    where, request = NATIVE[kind]
+    names = ["absent", "secret", "absent", "absent", "secret", "absent"]
+    for number, name in enumerate(names):
+        asked = request(name)
+        asked.request_id = number
+        peer.send(where(name), encode(asked))
+    await core.settle()
+    answers = [decode(answer.payload) for answer in peer.answers]
+    assert [answer.request_id for answer in answers] == list(range(6))
+    told = zip(answers, names, strict=True)
+    said = {(answer.code, answer.text.replace(name, "NAME")) for answer, name in told}
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,51 +201,44 @@ def test_the_order_of_refusals_tells_nothing(kind: str) -> None:
     [("append", "push"), ("read", "pull"), ("subscribe", "subscribe"), ("describe", "pull"),
      ("remove", "admin")],
 )  # fmt: skip
-def test_who_has_proved_to_be_somebody_is_told_the_grant_that_is_missing(
-    kind: str, verb: Verb
+async def test_who_has_proved_to_be_somebody_is_told_the_grant_that_is_missing(
+    core: Core, kind: str, verb: Verb
 ) -> None:
     """It does what it says, whatever is granted beside, and nothing of it is told to others."""
-
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        where, request = NATIVE[kind]
-        nobody = core.peer("anonymous")
-        (answer,) = await nobody.ask(where("secret"), request("secret"))
-        assert "[[grant]]" not in answer.text
-        peer = core.peer(STRANGER)
-        for other in (None, "push" if verb != "push" else "pull"):
-            if other is not None:
-                core.access.add(
-                    Grant(who=STRANGER, streams="secret", may=frozenset((cast(Verb, other),)))
-                )
-            if kind == "describe" and other is not None:
-                continue  # any right lets its holder know of the stream
-            (answer,) = await peer.ask(where("secret"), request("secret"))
-            assert f"{STRANGER} may not {verb}" in answer.text
-            lines = answer.text.partition("[[grant]]")[2]
-            grant = tomllib.loads(lines)
-            assert grant == {"who": STRANGER, "streams": "secret", "may": [verb]}
-        core.access.add(Grant(who=STRANGER, streams=grant["streams"], may=frozenset(grant["may"])))
+    await make_secret(core)
+    where, request = NATIVE[kind]
+    nobody = core.peer("anonymous")
+    (answer,) = await nobody.ask(where("secret"), request("secret"))
+    assert "[[grant]]" not in answer.text
+    peer = core.peer(STRANGER)
+    for other in (None, "push" if verb != "push" else "pull"):
+        if other is not None:
+            core.access.add(
+                Grant(who=STRANGER, streams="secret", may=frozenset((cast(Verb, other),)))
+            )
+        if kind == "describe" and other is not None:
+            continue  # any right lets its holder know of the stream
         (answer,) = await peer.ask(where("secret"), request("secret"))
-        assert not isinstance(answer, native.Failure)
+        assert f"{STRANGER} may not {verb}" in answer.text
+        lines = answer.text.partition("[[grant]]")[2]
+        grant = tomllib.loads(lines)
+        assert grant == {"who": STRANGER, "streams": "secret", "may": [verb]}
+    core.access.add(Grant(who=STRANGER, streams=grant["streams"], may=frozenset(grant["may"])))
+    (answer,) = await peer.ask(where("secret"), request("secret"))
+    assert not isinstance(answer, native.Failure)
 
-    with_core(test)
 
-
-def test_other_addresses_of_a_secret_stream_are_unknown_too() -> None:
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        peer = core.peer(STRANGER)
-        read = native.ReadRequest(1, 0, 9, 999)
-        found = [
-            (await peer.ask(address, read))[0]
-            for address in ("ST_S_0_secret", "ST_S_1_secret", "ST_S_x", "ST_S_0_%73ecret", "nobody")
-        ]
-        assert {failure.code for failure in found} == {"address.unknown"}
-        assert len({failure.text for failure in found[:2]}) == 1
-        assert all("secret" not in failure.text for failure in found[2:])
-
-    with_core(test)
+async def test_other_addresses_of_a_secret_stream_are_unknown_too(core: Core) -> None:
+    await make_secret(core)
+    peer = core.peer(STRANGER)
+    read = native.ReadRequest(1, 0, 9, 999)
+    found = [
+        (await peer.ask(address, read))[0]
+        for address in ("ST_S_0_secret", "ST_S_1_secret", "ST_S_x", "ST_S_0_%73ecret", "nobody")
+    ]
+    assert {failure.code for failure in found} == {"address.unknown"}
+    assert len({failure.text for failure in found[:2]}) == 1
+    assert all("secret" not in failure.text for failure in found[2:])
 
 
 def test_refusals_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -268,68 +259,56 @@ def test_refusals_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("kind", ["create", "get index", "misplaced create"])
-def test_the_services_say_error_with_one_text(kind: str) -> None:
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        peer = core.peer("anonymous", native_too=False)
-        where, request = OCKAM[kind]
-        answers = [await peer.ask(where(name), request(name)) for name in ("secret", "absent")]
-        said = [] if kind == "misplaced create" else [ErrorResponse("Invalid request")]
-        assert answers == [said, said]
-
-    with_core(test)
+async def test_the_services_say_error_with_one_text(core: Core, kind: str) -> None:
+    await make_secret(core)
+    peer = core.peer("anonymous", native_too=False)
+    where, request = OCKAM[kind]
+    answers = [await peer.ask(where(name), request(name)) for name in ("secret", "absent")]
+    said = [] if kind == "misplaced create" else [ErrorResponse("Invalid request")]
+    assert answers == [said, said]
 
 
-def test_lists_go_on_past_what_may_not_be_seen_without_naming_it() -> None:
-    async def test(core: Core) -> None:
-        owner = core.peer()
-        hidden = [f"hidden-{number:04}" for number in range(native.LIST_MAX + 20)]
-        names = [*hidden, *(f"own-{number:04}" for number in range(native.LIST_MAX + 5))]
-        await owner.ask("stream", *(native.OpenRequest(1, name, 1) for name in names))
-        saves = [native.SaveIndexRequest(1, "c", name, 0, 1) for name in names]
-        await owner.ask("stream_index", *saves)
-        core.access.add(Grant(who=STRANGER, streams="own*", may=frozenset({"pull"})))
-        peer = core.peer(STRANGER)
-        first = (await peer.ask("stream", native.ListRequest(1, "", "")))[0]
-        assert [info.name for info in first.streams] == names[len(hidden) :][: native.LIST_MAX]
-        assert first.next_after == first.streams[-1].name
-        rest = (await peer.ask("stream", native.ListRequest(1, "", first.next_after)))[0]
-        assert ([info.name for info in rest.streams], rest.next_after) == (names[-5:], "")
-        first = (await peer.ask("stream_index", native.ListIndexesRequest(1, "", "", 0, "")))[0]
-        assert first.last == first.indexes[-1]
-        assert len(first.indexes) == native.LIST_MAX
-        more = native.ListIndexesRequest(1, "", first.last.stream, 0, "c")
-        rest = (await peer.ask("stream_index", more))[0]
-        assert ([index.stream for index in rest.indexes], rest.last) == (names[-5:], None)
-        nothing = await core.peer("noise:bb").ask("stream", native.ListRequest(1, "", ""))
-        assert nothing == [native.ListResponse(1, [], "")]
-
-    with_core(test)
+async def test_lists_go_on_past_what_may_not_be_seen_without_naming_it(core: Core) -> None:
+    owner = core.peer()
+    hidden = [f"hidden-{number:04}" for number in range(native.LIST_MAX + 20)]
+    names = [*hidden, *(f"own-{number:04}" for number in range(native.LIST_MAX + 5))]
+    await owner.ask("stream", *(native.OpenRequest(1, name, 1) for name in names))
+    saves = [native.SaveIndexRequest(1, "c", name, 0, 1) for name in names]
+    await owner.ask("stream_index", *saves)
+    core.access.add(Grant(who=STRANGER, streams="own*", may=frozenset({"pull"})))
+    peer = core.peer(STRANGER)
+    first = (await peer.ask("stream", native.ListRequest(1, "", "")))[0]
+    assert [info.name for info in first.streams] == names[len(hidden) :][: native.LIST_MAX]
+    assert first.next_after == first.streams[-1].name
+    rest = (await peer.ask("stream", native.ListRequest(1, "", first.next_after)))[0]
+    assert ([info.name for info in rest.streams], rest.next_after) == (names[-5:], "")
+    first = (await peer.ask("stream_index", native.ListIndexesRequest(1, "", "", 0, "")))[0]
+    assert first.last == first.indexes[-1]
+    assert len(first.indexes) == native.LIST_MAX
+    more = native.ListIndexesRequest(1, "", first.last.stream, 0, "c")
+    rest = (await peer.ask("stream_index", more))[0]
+    assert ([index.stream for index in rest.indexes], rest.last) == (names[-5:], None)
+    nothing = await core.peer("noise:bb").ask("stream", native.ListRequest(1, "", ""))
+    assert nothing == [native.ListResponse(1, [], "")]
 
 
-def test_names_that_no_stream_can_have_are_refused_and_not_remembered() -> None:
-    async def test(core: Core) -> None:
-        await make_secret(core)
-        name = "n" * 100_000
-        for peer in (core.peer(), core.peer(STRANGER)):
-            for kind in ("describe", "trim", "remove", "admin delete", "load index"):
-                where, request = (OCKAM | NATIVE)[kind]
-                (answer,) = await peer.ask(where(name), request(name))
-                said = answer.reason if isinstance(answer, AdminResponse) else answer.code
-                assert said in ("stream.unknown", "index.invalid")
-        remembered = core.access._cache  # pyright: ignore[reportPrivateUsage]
-        assert max((len(stream) for _, stream in remembered), default=0) < 100
-
-    with_core(test)
+async def test_names_that_no_stream_can_have_are_refused_and_not_remembered(core: Core) -> None:
+    await make_secret(core)
+    name = "n" * 100_000
+    for peer in (core.peer(), core.peer(STRANGER)):
+        for kind in ("describe", "trim", "remove", "admin delete", "load index"):
+            where, request = (OCKAM | NATIVE)[kind]
+            (answer,) = await peer.ask(where(name), request(name))
+            said = answer.reason if isinstance(answer, AdminResponse) else answer.code
+            assert said in ("stream.unknown", "index.invalid")
+    remembered = core.access._cache  # pyright: ignore[reportPrivateUsage]
+    assert max((len(stream) for _, stream in remembered), default=0) < 100
 
 
-def test_a_grant_for_every_name_needs_no_look_at_the_name() -> None:
-    async def test(core: Core) -> None:
-        assert core.access.sees_all("friend") is False
-        core.peer()
-        assert core.access.sees_all("friend")
-        assert not core.access.sees_all(STRANGER)
-        core.access.revoke("friend")
-        assert not core.access.sees_all("friend")
-
-    with_core(test)
+async def test_a_grant_for_every_name_needs_no_look_at_the_name(core: Core) -> None:
+    assert core.access.sees_all("friend") is False
+    core.peer()
+    assert core.access.sees_all("friend")
+    assert not core.access.sees_all(STRANGER)
+    core.access.revoke("friend")
+    assert not core.access.sees_all("friend")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from far_end import FarEnd, with_session
+from far_end import FarEnd
 from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
@@ -30,147 +30,128 @@ async def requests(far: FarEnd, count: int = 1) -> list[native.Request]:
     return found
 
 
-def test_pushes_of_one_turn_make_one_request() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        many = producers(session, TOGETHER_MIN)
-        futures = [*push(many, b"1"), *push(many[:1], b"22")]
-        (request,) = await requests(far)
-        assert isinstance(request, native.AppendManyRequest)
-        assert request.items[0] == native.AppendItem(b"ST_S_0_s0", 2, pack_body([b"1", b"22"]))
-        assert [item.address for item in request.items[1:]] == [
-            b"ST_S_0_s%d" % number for number in range(1, TOGETHER_MIN)
-        ]
-        refused = native.Failure(2, "quota.bytes", "too much")
-        indexes = list(range(10, 10 + TOGETHER_MIN))
-        far.answer(native.PositionsResponse(request.request_id, indexes, [refused]))
-        with pytest.raises(RequestError, match="too much"):
-            await futures.pop(2)
-        assert await asyncio.gather(*futures) == [10, 11, *range(13, 10 + TOGETHER_MIN), 11]
-
-    with_session(test)
+async def test_pushes_of_one_turn_make_one_request(session: Session, far: FarEnd) -> None:
+    many = producers(session, TOGETHER_MIN)
+    futures = [*push(many, b"1"), *push(many[:1], b"22")]
+    (request,) = await requests(far)
+    assert isinstance(request, native.AppendManyRequest)
+    assert request.items[0] == native.AppendItem(b"ST_S_0_s0", 2, pack_body([b"1", b"22"]))
+    assert [item.address for item in request.items[1:]] == [
+        b"ST_S_0_s%d" % number for number in range(1, TOGETHER_MIN)
+    ]
+    refused = native.Failure(2, "quota.bytes", "too much")
+    indexes = list(range(10, 10 + TOGETHER_MIN))
+    far.answer(native.PositionsResponse(request.request_id, indexes, [refused]))
+    with pytest.raises(RequestError, match="too much"):
+        await futures.pop(2)
+    assert await asyncio.gather(*futures) == [10, 11, *range(13, 10 + TOGETHER_MIN), 11]
 
 
-def test_what_another_node_serves_goes_there_alone_and_in_its_order() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        first, *_ = many = producers(session, TOGETHER_MIN)
-        futures = [push(many, b"1")[0]]
-        (one,) = await requests(far)
-        futures += [push(many, b"2")[0]]
-        (two,) = await requests(far)
-        nodes = [native.NodeAddress("b:4100", "cc")]
-        refused = native.Failure(0, "store.elsewhere", "not here", False, 0, nodes)
-        indexes = list(range(TOGETHER_MIN))
-        # The answer to what came first may come last, and more may come meanwhile.
-        far.answer(native.PositionsResponse(two.request_id, indexes, [refused]))
-        await asyncio.sleep(0.01)
-        futures.append(first.push(b"3"))
-        await asyncio.sleep(0.01)
-        assert not far.requests
-        far.answer(native.PositionsResponse(one.request_id, indexes, [refused]))
-        found = await requests(far, 3)
-        futures.append(first.push(b"4"))
-        found += await requests(far)
-        bodies = [pack_body([b"%d" % number]) for number in range(1, 5)]
-        assert [item.body for item in found if isinstance(item, native.AppendRequest)] == bodies
-        far.store(*(item.request_id for item in found))
-        assert await asyncio.gather(*futures) == [100 + item.request_id for item in found]
-
-    with_session(test)
-
-
-def test_few_partitions_are_appended_to_one_by_one() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        push(producers(session, TOGETHER_MIN - 1))
-        found = await requests(far, TOGETHER_MIN - 1)
-        assert {type(request) for request in found} == {native.AppendRequest}
-
-    with_session(test)
+async def test_what_another_node_serves_goes_there_alone_and_in_its_order(
+    session: Session, far: FarEnd
+) -> None:
+    first, *_ = many = producers(session, TOGETHER_MIN)
+    futures = [push(many, b"1")[0]]
+    (one,) = await requests(far)
+    futures += [push(many, b"2")[0]]
+    (two,) = await requests(far)
+    nodes = [native.NodeAddress("b:4100", "cc")]
+    refused = native.Failure(0, "store.elsewhere", "not here", False, 0, nodes)
+    indexes = list(range(TOGETHER_MIN))
+    # The answer to what came first may come last, and more may come meanwhile.
+    far.answer(native.PositionsResponse(two.request_id, indexes, [refused]))
+    await asyncio.sleep(0.01)
+    futures.append(first.push(b"3"))
+    await asyncio.sleep(0.01)
+    assert not far.requests
+    far.answer(native.PositionsResponse(one.request_id, indexes, [refused]))
+    found = await requests(far, 3)
+    futures.append(first.push(b"4"))
+    found += await requests(far)
+    bodies = [pack_body([b"%d" % number]) for number in range(1, 5)]
+    assert [item.body for item in found if isinstance(item, native.AppendRequest)] == bodies
+    far.store(*(item.request_id for item in found))
+    assert await asyncio.gather(*futures) == [100 + item.request_id for item in found]
 
 
-def test_a_way_is_changed_only_when_nothing_is_under_way_on_it() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        many = producers(session, TOGETHER_MIN + 1)
-        futures = push(many[:1])
-        (alone,) = await requests(far)
-        futures += push(many)
-        with_others, still_alone = sorted(
-            await requests(far, 2), key=lambda one: isinstance(one, native.AppendRequest)
-        )
-        assert isinstance(with_others, native.AppendManyRequest)
-        assert b"ST_S_0_s0" not in {item.address for item in with_others.items}
-        futures += push(many[1:2])
-        (together,) = await requests(far)
-        assert isinstance(together, native.AppendManyRequest)
-        far.store(alone.request_id, still_alone.request_id)
-        for request in (with_others, together):
-            zeros = [0] * len(request.items)
-            far.answer(native.PositionsResponse(request.request_id, zeros, []))
-        await asyncio.gather(*futures)
-        push(many)
-        (all_of_them,) = await requests(far)
-        assert isinstance(all_of_them, native.AppendManyRequest)
-        assert len(all_of_them.items) == TOGETHER_MIN + 1
-
-    with_session(test)
+async def test_few_partitions_are_appended_to_one_by_one(session: Session, far: FarEnd) -> None:
+    push(producers(session, TOGETHER_MIN - 1))
+    found = await requests(far, TOGETHER_MIN - 1)
+    assert {type(request) for request in found} == {native.AppendRequest}
 
 
-def test_requests_are_cut_by_number_and_size() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        push(producers(session, 2 * APPENDS_MAX + 1))
-        sizes = [len(request.items) for request in await requests(far, 3)]  # type: ignore[union-attr]
-        assert sizes == [APPENDS_MAX, APPENDS_MAX, 1]
-        push(producers(session, TOGETHER_MIN), b"x" * (TOGETHER_BYTES // 2))
-        sizes = [len(request.items) for request in await requests(far, 2)]  # type: ignore[union-attr]
-        assert sizes == [2] * (TOGETHER_MIN // 2)
+async def test_a_way_is_changed_only_when_nothing_is_under_way_on_it(
+    session: Session, far: FarEnd
+) -> None:
+    many = producers(session, TOGETHER_MIN + 1)
+    futures = push(many[:1])
+    (alone,) = await requests(far)
+    futures += push(many)
+    with_others, still_alone = sorted(
+        await requests(far, 2), key=lambda one: isinstance(one, native.AppendRequest)
+    )
+    assert isinstance(with_others, native.AppendManyRequest)
+    assert b"ST_S_0_s0" not in {item.address for item in with_others.items}
+    futures += push(many[1:2])
+    (together,) = await requests(far)
+    assert isinstance(together, native.AppendManyRequest)
+    far.store(alone.request_id, still_alone.request_id)
+    for request in (with_others, together):
+        zeros = [0] * len(request.items)
+        far.answer(native.PositionsResponse(request.request_id, zeros, []))
+    await asyncio.gather(*futures)
+    push(many)
+    (all_of_them,) = await requests(far)
+    assert isinstance(all_of_them, native.AppendManyRequest)
+    assert len(all_of_them.items) == TOGETHER_MIN + 1
 
-    with_session(test)
+
+async def test_requests_are_cut_by_number_and_size(session: Session, far: FarEnd) -> None:
+    push(producers(session, 2 * APPENDS_MAX + 1))
+    sizes = [len(request.items) for request in await requests(far, 3)]  # type: ignore[union-attr]
+    assert sizes == [APPENDS_MAX, APPENDS_MAX, 1]
+    push(producers(session, TOGETHER_MIN), b"x" * (TOGETHER_BYTES // 2))
+    sizes = [len(request.items) for request in await requests(far, 2)]  # type: ignore[union-attr]
+    assert sizes == [2] * (TOGETHER_MIN // 2)
 
 
-def test_a_refused_request_is_sent_again_before_those_behind_it() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        many = producers(session, TOGETHER_MIN)
-        futures = push(many)
-        (first,) = await requests(far)
-        far.refuse(first.request_id, milliseconds=20)
-        await asyncio.sleep(0.005)
-        futures += push(many)
-        await until(lambda: len(far.requests) == 2)
-        assert [one.request_id for one in far.requests] == [
-            first.request_id,
-            first.request_id + 1,
-        ]
-        for request in await requests(far):
-            zeros = [0] * TOGETHER_MIN
-            far.answer(native.PositionsResponse(request.request_id, zeros, []))
-        await asyncio.gather(*futures)
-
-    with_session(test)
+async def test_a_refused_request_is_sent_again_before_those_behind_it(
+    session: Session, far: FarEnd
+) -> None:
+    many = producers(session, TOGETHER_MIN)
+    futures = push(many)
+    (first,) = await requests(far)
+    far.refuse(first.request_id, milliseconds=20)
+    await asyncio.sleep(0.005)
+    futures += push(many)
+    await until(lambda: len(far.requests) == 2)
+    assert [one.request_id for one in far.requests] == [first.request_id, first.request_id + 1]
+    for request in await requests(far):
+        zeros = [0] * TOGETHER_MIN
+        far.answer(native.PositionsResponse(request.request_id, zeros, []))
+    await asyncio.gather(*futures)
 
 
 @pytest.mark.parametrize("indexes", [[], [1] * (TOGETHER_MIN - 1), None])
-def test_an_answer_of_another_kind_stores_nothing(indexes: list[int] | None) -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        futures = push(producers(session, TOGETHER_MIN))
-        (request,) = await requests(far)
-        if indexes is None:
-            far.store(request.request_id)
-        else:
-            far.answer(native.PositionsResponse(request.request_id, indexes, []))
-        for future in futures:
-            with pytest.raises(TransportError, match="another kind"):
-                await future
+async def test_an_answer_of_another_kind_stores_nothing(
+    session: Session, far: FarEnd, indexes: list[int] | None
+) -> None:
+    futures = push(producers(session, TOGETHER_MIN))
+    (request,) = await requests(far)
+    if indexes is None:
+        far.store(request.request_id)
+    else:
+        far.answer(native.PositionsResponse(request.request_id, indexes, []))
+    for future in futures:
+        with pytest.raises(TransportError, match="another kind"):
+            await future
 
-    with_session(test)
 
-
-def test_all_fail_when_the_session_ends() -> None:
-    async def test(session: Session, far: FarEnd) -> None:
-        many = producers(session, TOGETHER_MIN)
-        futures = push(many)
-        await requests(far)
-        await session.close(timeout_seconds=0.0)
-        for future in (*futures, *push(many)):
-            with pytest.raises(TransportError):
-                await future
-
-    with_session(test)
+async def test_all_fail_when_the_session_ends(session: Session, far: FarEnd) -> None:
+    many = producers(session, TOGETHER_MIN)
+    futures = push(many)
+    await requests(far)
+    await session.close(timeout_seconds=0.0)
+    for future in (*futures, *push(many)):
+        with pytest.raises(TransportError):
+            await future

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from coroutines import handed_by, run_with
 from far_end import FarEnd
 from link_support import until
 from rillnode.node.client.client import Client
@@ -34,43 +35,44 @@ def with_client(talk: Talk, *, reconnect: bool = True) -> None:
     asyncio.run(main())
 
 
-def test_each_lost_link_is_told_and_each_new_one() -> None:
-    async def talk(client: Client, far: FarEnd, told: list[str]) -> None:
-        assert client.connected
-        assert repr(client) == "<Client of noise://there:1: connected>"
-        assert told == []
-        for _ in range(2):
-            far.links[-1].close("cut")
-            await until(lambda: not client.connected)
-            assert repr(client) == "<Client of noise://there:1: not connected>"
-            await until(lambda: client.connected)
-        await until(lambda: len(told) == 4)
-        assert told == ["closed by the peer", "again"] * 2
-
-    with_client(talk)
+client = handed_by(with_client)
+far = handed_by(with_client, 1)
+told = handed_by(with_client, 2)
 
 
-def test_callbacks_may_be_coroutines() -> None:
-    async def main() -> None:
-        told: list[str] = []
+async def test_each_lost_link_is_told_and_each_new_one(
+    client: Client, far: FarEnd, told: list[str]
+) -> None:
+    assert client.connected
+    assert repr(client) == "<Client of noise://there:1: connected>"
+    assert told == []
+    for _ in range(2):
+        far.links[-1].close("cut")
+        await until(lambda: not client.connected)
+        assert repr(client) == "<Client of noise://there:1: not connected>"
+        await until(lambda: client.connected)
+    await until(lambda: len(told) == 4)
+    assert told == ["closed by the peer", "again"] * 2
 
-        async def lost(reason: str) -> None:
-            await asyncio.sleep(0)
-            told.append(reason)
 
-        async def again() -> None:
-            await asyncio.sleep(0)
-            told.append("again")
+async def test_callbacks_may_be_coroutines() -> None:
+    told: list[str] = []
 
-        far = FarEnd()
-        session = Session(far.connect, on_disconnect=lost, on_reconnect=again)
-        await session.open()
-        async with asyncio.timeout(10.0):
-            far.links[-1].close("cut")
-            await until(lambda: told == ["closed by the peer", "again"])
-            await session.close()
+    async def lost(reason: str) -> None:
+        await asyncio.sleep(0)
+        told.append(reason)
 
-    asyncio.run(main())
+    async def again() -> None:
+        await asyncio.sleep(0)
+        told.append("again")
+
+    far = FarEnd()
+    session = Session(far.connect, on_disconnect=lost, on_reconnect=again)
+    await session.open()
+    async with asyncio.timeout(10.0):
+        far.links[-1].close("cut")
+        await until(lambda: told == ["closed by the peer", "again"])
+        await session.close()
 
 
 def test_the_end_of_a_client_is_no_lost_link() -> None:
@@ -86,14 +88,14 @@ def test_the_end_of_a_client_is_no_lost_link() -> None:
     assert seen == [[]]
 
 
-def test_a_link_that_is_not_made_again_is_told_to_be_lost() -> None:
-    async def talk(client: Client, far: FarEnd, told: list[str]) -> None:
-        far.links[-1].close("cut")
-        await until(lambda: bool(told))
-        assert not client.connected
-        assert len(told) == 1
-
-    with_client(talk, reconnect=False)
+@run_with(reconnect=False)
+async def test_a_link_that_is_not_made_again_is_told_to_be_lost(
+    client: Client, far: FarEnd, told: list[str]
+) -> None:
+    far.links[-1].close("cut")
+    await until(lambda: bool(told))
+    assert not client.connected
+    assert len(told) == 1
 
 
 def test_what_a_callback_raises_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from coroutines import handed_by
 from rillnode import Message
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
@@ -83,69 +84,56 @@ def with_hub(test: Callable[[Hub], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_an_answer_goes_to_where_its_call_came_from() -> None:
+hub = handed_by(with_hub)
+
+
+async def test_an_answer_goes_to_where_its_call_came_from(hub: Hub) -> None:
     """The number of a call means nothing to whoever has the address after that."""
-
-    async def test(hub: Hub) -> None:
-        await hub.begun()
-        hub.call(1)
-        later = (local("SRV_11"),)
-        hub.say(native.DoneResponse(1), later)
-        hub.call(1, route=later)
-        hub.go.set()
-        await settle()
-        assert hub.answers() == [
-            (CONTROL, 1, b"printed 1", ""),
-            (later, 1, b"printed 1", ""),
-        ]
-
-    with_hub(test)
+    await hub.begun()
+    hub.call(1)
+    later = (local("SRV_11"),)
+    hub.say(native.DoneResponse(1), later)
+    hub.call(1, route=later)
+    hub.go.set()
+    await settle()
+    assert hub.answers() == [(CONTROL, 1, b"printed 1", ""), (later, 1, b"printed 1", "")]
 
 
-def test_what_came_over_a_link_that_is_gone_is_not_answered() -> None:
-    async def test(hub: Hub) -> None:
-        await hub.begun()
-        hub.call(1, 2, 3)
-        await settle()
-        hub.messages.link_opened()
-        ((_, request),) = hub.requests()
-        assert isinstance(request, native.ServeRequest)
-        hub.call(4)
-        hub.go.set()
-        await settle()
-        # What was begun ends, what waited is not begun.
-        assert hub.handled == [b"1", b"2", b"4"]
-        assert [number for _, number, _, _ in hub.answers()] == [4]
-
-    with_hub(test)
+async def test_what_came_over_a_link_that_is_gone_is_not_answered(hub: Hub) -> None:
+    await hub.begun()
+    hub.call(1, 2, 3)
+    await settle()
+    hub.messages.link_opened()
+    ((_, request),) = hub.requests()
+    assert isinstance(request, native.ServeRequest)
+    hub.call(4)
+    hub.go.set()
+    await settle()
+    # What was begun ends, what waited is not begun.
+    assert hub.handled == [b"1", b"2", b"4"]
+    assert [number for _, number, _, _ in hub.answers()] == [4]
 
 
-def test_a_node_that_sends_too_much_is_not_kept_up_with() -> None:
-    async def test(hub: Hub) -> None:
-        await hub.begun()
-        for number in range(100):
-            hub.call(number)
-        assert hub.service.open_calls <= 2 * CALLS_MAX
-        hub.go.set()
-        await settle()
-        assert len(hub.answers()) == 2 * CALLS_MAX
-
-    with_hub(test)
+async def test_a_node_that_sends_too_much_is_not_kept_up_with(hub: Hub) -> None:
+    await hub.begun()
+    for number in range(100):
+        hub.call(number)
+    assert hub.service.open_calls <= 2 * CALLS_MAX
+    hub.go.set()
+    await settle()
+    assert len(hub.answers()) == 2 * CALLS_MAX
 
 
-def test_what_nobody_has_asked_for_changes_nothing() -> None:
-    async def test(hub: Hub) -> None:
-        await hub.begun()
-        for said in (b"", b"garbage", native.Failure(7, "address.taken", "no")):
-            hub.say(said)
-        hub.say(native.Failure(0, "address.unknown", "no"))
-        hub.call(1, service=7)
-        hub.call(2)
-        hub.go.set()
-        await settle()
-        assert [number for _, number, _, _ in hub.answers()] == [2]
-
-    with_hub(test)
+async def test_what_nobody_has_asked_for_changes_nothing(hub: Hub) -> None:
+    await hub.begun()
+    for said in (b"", b"garbage", native.Failure(7, "address.taken", "no")):
+        hub.say(said)
+    hub.say(native.Failure(0, "address.unknown", "no"))
+    hub.call(1, service=7)
+    hub.call(2)
+    hub.go.set()
+    await settle()
+    assert [number for _, number, _, _ in hub.answers()] == [2]
 
 
 @pytest.mark.parametrize("code", ["actor.busy", "actor.failed", "actor.stopped", "node.draining"])
@@ -174,30 +162,24 @@ def test_what_passes_is_waited_for(code: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("code", ["address.taken", "serve.revoked", "address.unknown"])
-def test_what_does_not_pass_ends_it(code: str) -> None:
-    async def test(hub: Hub) -> None:
-        await hub.begun()
-        hub.say(native.Failure(1, code, "for good"))
-        with pytest.raises(RequestError, match="for good") as caught:
-            await hub.service.wait()
-        assert caught.value.code == code
-        hub.messages.link_opened()
-        assert hub.requests() == []
-
-    with_hub(test)
+async def test_what_does_not_pass_ends_it(hub: Hub, code: str) -> None:
+    await hub.begun()
+    hub.say(native.Failure(1, code, "for good"))
+    with pytest.raises(RequestError, match="for good") as caught:
+        await hub.service.wait()
+    assert caught.value.code == code
+    hub.messages.link_opened()
+    assert hub.requests() == []
 
 
-def test_an_address_that_comes_too_late_is_given_back() -> None:
-    async def test(hub: Hub) -> None:
-        beginning = asyncio.ensure_future(hub.service.begin())
-        await settle()
-        beginning.cancel()
-        await asyncio.wait((beginning,))
-        hub.requests()
-        hub.say(native.DoneResponse(1))
-        token = hub.service._token  # pyright: ignore[reportPrivateUsage]
-        assert hub.requests() == [(CONTROL, native.StopServingRequest(0, token))]
-        hub.say(native.DoneResponse(1))
-        assert hub.requests() == []
-
-    with_hub(test)
+async def test_an_address_that_comes_too_late_is_given_back(hub: Hub) -> None:
+    beginning = asyncio.ensure_future(hub.service.begin())
+    await settle()
+    beginning.cancel()
+    await asyncio.wait((beginning,))
+    hub.requests()
+    hub.say(native.DoneResponse(1))
+    token = hub.service._token  # pyright: ignore[reportPrivateUsage]
+    assert hub.requests() == [(CONTROL, native.StopServingRequest(0, token))]
+    hub.say(native.DoneResponse(1))
+    assert hub.requests() == []

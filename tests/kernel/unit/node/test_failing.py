@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from actor_support import Boom, Echo, run
-from link_support import ManualClock
+from actor_support import Boom, Echo
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.faults import FAULTS
@@ -42,71 +41,58 @@ async def failed(asked: Any) -> str:
 
 
 @pytest.mark.parametrize("actor_class", [Answering, AnsweringBetter])
-def test_a_message_fails_before_its_effects(actor_class: type[Answering]) -> None:
-    async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
-        handled: list[object] = []
-        cell = base.spawn(lambda: actor_class(handled))
-        with fail(Answering, message=str) as fault:
-            assert await base.ask(cell, 1) == 1
-            text = await failed(base.ask(cell, "a"))
-            assert text.startswith("actor.failed: ")
-            assert "PlantedFailure: planted in Answering at str, before it" in text
-            assert await base.ask(cell, "b") == "b"
-        assert handled == [1, "b"]
-        assert fault.hits == 1
-        assert cell.kind.restarts == 1
-        assert not FAULTS
+async def test_a_message_fails_before_its_effects(
+    base: AsyncioSystemBase, actor_class: type[Answering]
+) -> None:
+    handled: list[object] = []
+    cell = base.spawn(lambda: actor_class(handled))
+    with fail(Answering, message=str) as fault:
+        assert await base.ask(cell, 1) == 1
+        text = await failed(base.ask(cell, "a"))
+        assert text.startswith("actor.failed: ")
+        assert "PlantedFailure: planted in Answering at str, before it" in text
+        assert await base.ask(cell, "b") == "b"
+    assert handled == [1, "b"]
+    assert fault.hits == 1
+    assert cell.kind.restarts == 1
+    assert not FAULTS
 
-    run(main)
 
-
-def test_a_message_fails_after_its_effects() -> None:
-    async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
-        handled: list[object] = []
-        cell = base.spawn(lambda: Answering(handled))
-        with fail(Answering, when="after", times=2) as fault:
-            assert [await base.ask(cell, number) for number in range(3)] == [0, 1, 2]
-        assert handled == [0, 1, 2]
-        assert fault.hits == 2
-        assert cell.kind.failure_reasons == {"PlantedFailure": 2}
-
-    run(main)
+async def test_a_message_fails_after_its_effects(base: AsyncioSystemBase) -> None:
+    handled: list[object] = []
+    cell = base.spawn(lambda: Answering(handled))
+    with fail(Answering, when="after", times=2) as fault:
+        assert [await base.ask(cell, number) for number in range(3)] == [0, 1, 2]
+    assert handled == [0, 1, 2]
+    assert fault.hits == 2
+    assert cell.kind.failure_reasons == {"PlantedFailure": 2}
 
 
 @pytest.mark.parametrize("error", [Boom("one"), Boom, lambda: Boom("made"), Panic])
-def test_what_is_raised_can_be_chosen(error: Any) -> None:
-    async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(lambda: Answering([]))
-        with fail(Answering, error=error, times=2):
-            texts = [await failed(base.ask(cell, 1)) for _attempt in range(2)]
-        name = "Panic" if error is Panic else "Boom"
-        assert all(name in text for text in texts)
-        assert cell.kind.failure_reasons == {name: 2}
-
-    run(main)
+async def test_what_is_raised_can_be_chosen(base: AsyncioSystemBase, error: Any) -> None:
+    cell = base.spawn(lambda: Answering([]))
+    with fail(Answering, error=error, times=2):
+        texts = [await failed(base.ask(cell, 1)) for _attempt in range(2)]
+    name = "Panic" if error is Panic else "Boom"
+    assert all(name in text for text in texts)
+    assert cell.kind.failure_reasons == {name: 2}
 
 
-def test_what_has_not_struck_by_the_end_strikes_no_more() -> None:
-    async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(lambda: Answering([]))
-        with pytest.raises(Boom), fail(Answering) as fault:
-            raise Boom
-        assert await base.ask(cell, 1) == 1
-        assert fault.hits == 0
-
-    run(main)
+async def test_what_has_not_struck_by_the_end_strikes_no_more(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(lambda: Answering([]))
+    with pytest.raises(Boom), fail(Answering) as fault:
+        raise Boom
+    assert await base.ask(cell, 1) == 1
+    assert fault.hits == 0
 
 
-def test_the_older_of_two_strikes_first() -> None:
-    async def main(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(lambda: Answering([]))
-        with fail(Answering) as first, fail(Answering) as second:
-            await failed(base.ask(cell, 1))
-            assert (first.hits, second.hits) == (1, 0)
-            await failed(base.ask(cell, 1))
-            assert (first.hits, second.hits) == (1, 1)
-
-    run(main)
+async def test_the_older_of_two_strikes_first(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(lambda: Answering([]))
+    with fail(Answering) as first, fail(Answering) as second:
+        await failed(base.ask(cell, 1))
+        assert (first.hits, second.hits) == (1, 0)
+        await failed(base.ask(cell, 1))
+        assert (first.hits, second.hits) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -47,115 +47,94 @@ class Counting:
         return [3 * group + at for group in range(self._groups) for at in range(group % 4)]
 
 
-def test_nothing_is_lost_or_doubled_however_often_anext_is_cancelled() -> None:
-    async def test() -> None:
-        counting = Counting(groups=200)
-        items = iterate(counting.steps())
-        found, cancelled = await read_impatiently(items, len(counting.numbers))
-        assert found == counting.numbers
-        assert cancelled > 50
-        with pytest.raises(StopAsyncIteration):
+async def test_nothing_is_lost_or_doubled_however_often_anext_is_cancelled() -> None:
+    counting = Counting(groups=200)
+    items = iterate(counting.steps())
+    found, cancelled = await read_impatiently(items, len(counting.numbers))
+    assert found == counting.numbers
+    assert cancelled > 50
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    assert counting.ended
+
+
+async def test_a_timeout_is_not_the_end() -> None:
+    go = asyncio.Event()
+
+    async def steps() -> AsyncGenerator[tuple[int]]:
+        await go.wait()
+        yield (1,)
+
+    items = iterate(steps())
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(items), 0.001)
+    go.set()
+    assert [item async for item in items] == [1]
+
+
+async def test_an_error_comes_once_what_was_before_it_is_taken_and_again_ever_after() -> None:
+    error = TransportError("link.closed", "over")
+    counting = Counting(groups=4, error=error)
+    items = iterate(counting.steps())
+    assert [await anext(items) for _ in counting.numbers] == counting.numbers
+    for _ in range(3):
+        with pytest.raises(TransportError) as raised:
             await anext(items)
-        assert counting.ended
-
-    run(test())
-
-
-def test_a_timeout_is_not_the_end() -> None:
-    async def test() -> None:
-        go = asyncio.Event()
-
-        async def steps() -> AsyncGenerator[tuple[int]]:
-            await go.wait()
-            yield (1,)
-
-        items = iterate(steps())
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(items), 0.001)
-        go.set()
-        assert [item async for item in items] == [1]
-
-    run(test())
-
-
-def test_an_error_comes_once_what_was_before_it_is_taken_and_again_ever_after() -> None:
-    async def test() -> None:
-        error = TransportError("link.closed", "over")
-        counting = Counting(groups=4, error=error)
-        items = iterate(counting.steps())
-        assert [await anext(items) for _ in counting.numbers] == counting.numbers
-        for _ in range(3):
-            with pytest.raises(TransportError) as raised:
-                await anext(items)
-            assert raised.value is error
-        assert counting.ended
-
-    run(test())
+        assert raised.value is error
+    assert counting.ended
 
 
 @pytest.mark.parametrize("take", [0, 1, 2])
-def test_it_is_closed_with_its_context(take: int) -> None:
-    async def test() -> None:
-        counting = Counting()
-        async with iterate(counting.steps()) as items:
-            for _ in range(take):
-                await anext(items)
-        assert counting.ended == counting.began == bool(take)
-        with pytest.raises(StopAsyncIteration):
+async def test_it_is_closed_with_its_context(take: int) -> None:
+    counting = Counting()
+    async with iterate(counting.steps()) as items:
+        for _ in range(take):
             await anext(items)
-        await items.aclose()
-
-    run(test())
-
-
-def test_who_waits_while_it_is_closed_is_told_so() -> None:
-    async def test() -> None:
-        async def steps() -> AsyncGenerator[tuple[int]]:
-            await asyncio.Event().wait()
-            yield (1,)
-
-        items = iterate(steps())
-        waiting = [asyncio.ensure_future(anext(items, None)) for _ in range(2)]
-        await asyncio.sleep(0)
-        await items.aclose()
-        assert await asyncio.gather(*waiting) == [None, None]
-
-    run(test())
+    assert counting.ended == counting.began == bool(take)
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    await items.aclose()
 
 
-def test_two_who_wait_get_different_items() -> None:
-    async def test() -> None:
-        counting = Counting()
-        items = iterate(counting.steps())
-        both = await asyncio.gather(*(read_impatiently(items, 30) for _ in range(2)))
-        found = sorted(both[0][0] + both[1][0])
-        assert found == counting.numbers[:60]
+async def test_who_waits_while_it_is_closed_is_told_so() -> None:
+    async def steps() -> AsyncGenerator[tuple[int]]:
+        await asyncio.Event().wait()
+        yield (1,)
 
-    run(test())
+    items = iterate(steps())
+    waiting = [asyncio.ensure_future(anext(items, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await items.aclose()
+    assert await asyncio.gather(*waiting) == [None, None]
 
 
-def test_a_cancelled_close_goes_on() -> None:
-    async def test() -> None:
-        saved = asyncio.Event()
-        may_save = asyncio.Event()
+async def test_two_who_wait_get_different_items() -> None:
+    counting = Counting()
+    items = iterate(counting.steps())
+    both = await asyncio.gather(*(read_impatiently(items, 30) for _ in range(2)))
+    found = sorted(both[0][0] + both[1][0])
+    assert found == counting.numbers[:60]
 
-        class Saving:
-            async def fetch(self) -> Sequence[int]:
-                return (1, 2)
 
-            async def close(self) -> None:
-                await may_save.wait()
-                saved.set()
+async def test_a_cancelled_close_goes_on() -> None:
+    saved = asyncio.Event()
+    may_save = asyncio.Event()
 
-        items: Iteration[int] = Iteration(Saving())
-        assert await anext(items) == 1
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(items.aclose(), 0.001)
-        may_save.set()
-        await saved.wait()
+    class Saving:
+        async def fetch(self) -> Sequence[int]:
+            return (1, 2)
 
-    run(test())
+        async def close(self) -> None:
+            await may_save.wait()
+            saved.set()
+
+    items: Iteration[int] = Iteration(Saving())
+    assert await anext(items) == 1
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(items.aclose(), 0.001)
+    may_save.set()
+    await saved.wait()
 
 
 def test_a_close_that_fails_when_nobody_waits_any_more_is_no_complaint() -> None:

@@ -150,26 +150,20 @@ def test_a_node_says_what_it_takes(directory: Path) -> None:
         _ = node.strem  # type: ignore[attr-defined]  # pyright: ignore
 
 
-def test_a_stream_says_what_it_takes(directory: Path) -> None:
+async def test_a_stream_says_what_it_takes(directory: Path) -> None:
     wrong: Any = "text"
-
-    async def scenario() -> None:
-        async with Node(
-            Config(name="x", data_dir=directory / "data", noise=NOISE, http=HTTP)
-        ) as node:
-            stream = await node.stream("s")
-            with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
-                await stream.push(wrong)
-            with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
-                await stream.push_many([b"a", wrong])
-            with pytest.raises(ValueError, match='"start", "end", an index or a time, not'):
-                stream.consumer("c", start=wrong)
-            with pytest.raises(ValueError, match='"start", "end", an index or a time, not'):
-                stream.tail(start=wrong)
-            for number in (0, -1, 1_025):
-                with pytest.raises(rillnode.StreamError, match="has 1 to 1024 partitions, not"):
-                    await node.stream("t", partitions=number)
-            with pytest.raises(TypeError, match="a payload is bytes, not str: encode it"):
-                await node.client.ask("echo", wrong)
-
-    asyncio.run(scenario())
+    async with Node(Config(name="x", data_dir=directory / "data", noise=NOISE, http=HTTP)) as node:
+        stream = await node.stream("s")
+        with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
+            await stream.push(wrong)
+        with pytest.raises(TypeError, match="an entry is bytes, not str: encode it"):
+            await stream.push_many([b"a", wrong])
+        with pytest.raises(ValueError, match='"start", "end", an index or a time, not'):
+            stream.consumer("c", start=wrong)
+        with pytest.raises(ValueError, match='"start", "end", an index or a time, not'):
+            stream.tail(start=wrong)
+        for number in (0, -1, 1_025):
+            with pytest.raises(rillnode.StreamError, match="has 1 to 1024 partitions, not"):
+                await node.stream("t", partitions=number)
+        with pytest.raises(TypeError, match="a payload is bytes, not str: encode it"):
+            await node.client.ask("echo", wrong)

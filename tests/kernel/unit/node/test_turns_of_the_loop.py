@@ -62,44 +62,34 @@ def group_of(count: int) -> LinkGroup:
     return group
 
 
-def test_the_states_of_many_links_are_looked_at_in_slices() -> None:
-    async def test() -> None:
-        group = group_of(2 * SLICE_LINKS + 1)
-        async with counted_by_loop_turn(sys.modules[__name__], "told") as asked:
-            states = await group.states()
-        assert states == {"handshake": 2 * SLICE_LINKS + 1}
-        assert asked.turns == [SLICE_LINKS, SLICE_LINKS, 1]
-
-    asyncio.run(asyncio.wait_for(test(), SECONDS))
+async def test_the_states_of_many_links_are_looked_at_in_slices() -> None:
+    group = group_of(2 * SLICE_LINKS + 1)
+    async with counted_by_loop_turn(sys.modules[__name__], "told") as asked:
+        states = await group.states()
+    assert states == {"handshake": 2 * SLICE_LINKS + 1}
+    assert asked.turns == [SLICE_LINKS, SLICE_LINKS, 1]
 
 
-def test_many_links_are_closed_in_slices() -> None:
-    async def test() -> None:
-        group = group_of(2 * SLICE_CLOSED + 1)
-        async with counted_by_loop_turn(Link, "close") as closed:
-            await group.close("the node is stopping")
-        assert not len(group)
-        assert closed.turns == [SLICE_CLOSED, SLICE_CLOSED, 1]
-
-    asyncio.run(asyncio.wait_for(test(), SECONDS))
+async def test_many_links_are_closed_in_slices() -> None:
+    group = group_of(2 * SLICE_CLOSED + 1)
+    async with counted_by_loop_turn(Link, "close") as closed:
+        await group.close("the node is stopping")
+    assert not len(group)
+    assert closed.turns == [SLICE_CLOSED, SLICE_CLOSED, 1]
 
 
-def test_thousands_of_grants_are_shown_in_slices(tmp_path: Path) -> None:
+async def test_thousands_of_grants_are_shown_in_slices(tmp_path: Path) -> None:
     grants = [
         GrantTable(who=f"noise:{number:064}", streams="s3://user:secret@host/*", may=("pull",))
         for number in range(2 * SLICE_TABLES + 1)
     ]
     config = Config(name="a", data_dir=tmp_path, grants=tuple(grants))
-
-    async def test() -> None:
-        async with counted_by_loop_turn(documents, "_masked") as looked_at:
-            document = await masked(config)
-        assert [one["who"] for one in document["grant"]] == [one.who for one in grants]
-        assert {one["streams"] for one in document["grant"]} == {"s3://***@host/*"}
-        # Of each grant itself, its texts, of which one is not there, its verbs, the one among them.
-        assert looked_at.most < 100 + 6 * SLICE_TABLES
-
-    asyncio.run(asyncio.wait_for(test(), SECONDS))
+    async with counted_by_loop_turn(documents, "_masked") as looked_at:
+        document = await masked(config)
+    assert [one["who"] for one in document["grant"]] == [one.who for one in grants]
+    assert {one["streams"] for one in document["grant"]} == {"s3://***@host/*"}
+    # Of each grant itself, its texts, of which one is not there, its verbs, the one among them.
+    assert looked_at.most < 100 + 6 * SLICE_TABLES
 
 
 def test_a_list_of_streams_over_rest_is_made_in_slices(tmp_path: Path) -> None:

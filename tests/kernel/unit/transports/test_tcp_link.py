@@ -323,24 +323,21 @@ def test_a_message_that_we_do_not_read_on_may_take_its_time() -> None:
     assert not bench.transport.aborted
 
 
-def test_a_dial_fails_as_one_whatever_is_wrong_with_the_bytes() -> None:
-    async def main() -> None:
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        group = LinkGroup(transport="noise", clock=ManualClock(), limits=LIMITS)
-        link = TcpLink(group, NoiseLink.initiator(CLIENT), Recorder, settled)
-        transport = FakeTransport()
-        link.connection_made(transport)
-        responder = NoiseLink.responder(NODE, accept=lambda _: True)
-        responder.receive(b"".join(transport.written))
-        link.data_received(responder.take_output())
-        link.data_received(b"\0\x11" + bytes(17))  # where the node's verdict should be
-        link.connection_lost(None)
-        with pytest.raises(TransportError) as found:
-            await settled
-        assert found.value.code == "noise.record"
-        assert found.value.retryable
-
-    asyncio.run(main())
+async def test_a_dial_fails_as_one_whatever_is_wrong_with_the_bytes() -> None:
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    group = LinkGroup(transport="noise", clock=ManualClock(), limits=LIMITS)
+    link = TcpLink(group, NoiseLink.initiator(CLIENT), Recorder, settled)
+    transport = FakeTransport()
+    link.connection_made(transport)
+    responder = NoiseLink.responder(NODE, accept=lambda _: True)
+    responder.receive(b"".join(transport.written))
+    link.data_received(responder.take_output())
+    link.data_received(b"\0\x11" + bytes(17))  # where the node's verdict should be
+    link.connection_lost(None)
+    with pytest.raises(TransportError) as found:
+        await settled
+    assert found.value.code == "noise.record"
+    assert found.value.retryable
 
 
 def test_a_reader_has_the_drain_time_to_get_below_the_mark() -> None:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
 
+from coroutines import handed_by, run_with
 from link_support import Recorder, until
 from rillnode.codecs.errors import TransportError
 from rillnode.transports import http_connections
@@ -90,6 +91,9 @@ def run(
     asyncio.run(main())
 
 
+served = handed_by(run)
+
+
 @pytest.mark.parametrize(
     ("size", "head"),
     [
@@ -129,103 +133,85 @@ def test_messages_go_both_ways_in_order(text: bool) -> None:
     run(test, text=text)
 
 
-def test_who_answers_no_ping_is_gone() -> None:
-    async def test(served: Served) -> None:
-        url = f"http://{served.server.address}/"
-        async with served.session.ws_connect(url, autoping=False):
-            await until(lambda: served.links, seconds=SECONDS)
-            await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
-        assert not served.server.link_count
-
-    run(test, ping_seconds=0.1)
+@run_with(ping_seconds=0.1)
+async def test_who_answers_no_ping_is_gone(served: Served) -> None:
+    url = f"http://{served.server.address}/"
+    async with served.session.ws_connect(url, autoping=False):
+        await until(lambda: served.links, seconds=SECONDS)
+        await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
+    assert not served.server.link_count
 
 
-def test_a_link_that_cannot_write_keeps_no_other_from_it() -> None:
-    async def test(served: Served) -> None:
-        sockets = [await served.connect() for _ in range(2)]
+async def test_a_link_that_cannot_write_keeps_no_other_from_it(served: Served) -> None:
+    sockets = [await served.connect() for _ in range(2)]
 
-        def fail() -> None:
-            raise RuntimeError("as told")
+    def fail() -> None:
+        raise RuntimeError("as told")
 
-        served.links[0].open_link.send([b"before"])
-        served.group.write_soon(fail)
-        served.links[1].open_link.send([b"behind"])
-        received = [(await socket.receive()).data for socket in sockets]
-        assert received == ["before", "behind"]
-
-    run(test)
+    served.links[0].open_link.send([b"before"])
+    served.group.write_soon(fail)
+    served.links[1].open_link.send([b"behind"])
+    received = [(await socket.receive()).data for socket in sockets]
+    assert received == ["before", "behind"]
 
 
-def test_what_was_sent_arrives_before_the_end() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        link = served.links[0].open_link
-        link.send([b"last"])
-        link.close("enough")
-        link.send([b"too late"])
-        assert (await socket.receive()).data == "last"
-        end = await socket.receive()
-        assert (end.type, end.data, end.extra) == (WSMsgType.CLOSE, 1000, "enough")
-        await until(lambda: served.links[0].reason, seconds=SECONDS)
-        assert served.links[0].calls == ["opened", "closed"]
-        assert served.links[0].reason == "enough"
-        await until(lambda: not served.server.link_count, seconds=SECONDS)
-
-    run(test)
+async def test_what_was_sent_arrives_before_the_end(served: Served) -> None:
+    socket = await served.connect()
+    link = served.links[0].open_link
+    link.send([b"last"])
+    link.close("enough")
+    link.send([b"too late"])
+    assert (await socket.receive()).data == "last"
+    end = await socket.receive()
+    assert (end.type, end.data, end.extra) == (WSMsgType.CLOSE, 1000, "enough")
+    await until(lambda: served.links[0].reason, seconds=SECONDS)
+    assert served.links[0].calls == ["opened", "closed"]
+    assert served.links[0].reason == "enough"
+    await until(lambda: not served.server.link_count, seconds=SECONDS)
 
 
-def test_a_peer_that_leaves_is_told_of_once() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        await socket.close()
-        await until(lambda: served.links[0].reason, seconds=SECONDS)
-        assert served.links[0].calls == ["opened", "closed"]
-        assert not served.server.counters
-
-    run(test)
+async def test_a_peer_that_leaves_is_told_of_once(served: Served) -> None:
+    socket = await served.connect()
+    await socket.close()
+    await until(lambda: served.links[0].reason, seconds=SECONDS)
+    assert served.links[0].calls == ["opened", "closed"]
+    assert not served.server.counters
 
 
-def test_a_peer_that_never_reads_is_closed_and_nobody_else() -> None:
-    async def test(served: Served) -> None:
-        slow, other = await served.connect(), await served.connect()
-        assert slow is not other
-        link = served.links[0].open_link
-        for _ in range(1_000):
-            link.send([b"x" * 100_000])
-            await asyncio.sleep(0)
-            if served.links[0].reason or served.server.counters:
-                break
-        await until(lambda: served.links[0].reason, seconds=SECONDS)
-        assert served.server.counters == {"link.buffer_full": 1}
-        served.links[1].open_link.send([b"hello"])
-        assert (await other.receive()).data == "hello"
-
-    run(test, replace(LIMITS, buffer_bytes_max=8_000_000))
+@run_with(replace(LIMITS, buffer_bytes_max=8000000))
+async def test_a_peer_that_never_reads_is_closed_and_nobody_else(served: Served) -> None:
+    slow, other = await served.connect(), await served.connect()
+    assert slow is not other
+    link = served.links[0].open_link
+    for _ in range(1_000):
+        link.send([b"x" * 100_000])
+        await asyncio.sleep(0)
+        if served.links[0].reason or served.server.counters:
+            break
+    await until(lambda: served.links[0].reason, seconds=SECONDS)
+    assert served.server.counters == {"link.buffer_full": 1}
+    served.links[1].open_link.send([b"hello"])
+    assert (await other.receive()).data == "hello"
 
 
-def test_a_peer_that_reads_too_slowly_has_so_much_time() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        # More than the operating system takes for a client that does not read.
-        served.links[0].open_link.send([b"x" * 1_000_000] * 40)
-        await until(lambda: served.links[0].reason, seconds=SECONDS)
-        assert served.server.counters == {"link.not_drained": 1}
-        await socket.close()
-
-    run(test, replace(LIMITS, drain_seconds=0.1))
+@run_with(replace(LIMITS, drain_seconds=0.1))
+async def test_a_peer_that_reads_too_slowly_has_so_much_time(served: Served) -> None:
+    socket = await served.connect()
+    # More than the operating system takes for a client that does not read.
+    served.links[0].open_link.send([b"x" * 1_000_000] * 40)
+    await until(lambda: served.links[0].reason, seconds=SECONDS)
+    assert served.server.counters == {"link.not_drained": 1}
+    await socket.close()
 
 
-def test_a_peer_that_reads_on_drains_its_link() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        served.links[0].open_link.send([b"x" * 1_000_000] * 40)
-        await asyncio.sleep(0.1)
-        for _ in range(40):
-            assert len((await socket.receive()).data) == 1_000_000
-        await until(lambda: served.links[0].drained == 1, seconds=SECONDS)
-        assert not served.server.counters
-
-    run(test)
+async def test_a_peer_that_reads_on_drains_its_link(served: Served) -> None:
+    socket = await served.connect()
+    served.links[0].open_link.send([b"x" * 1_000_000] * 40)
+    await asyncio.sleep(0.1)
+    for _ in range(40):
+        assert len((await socket.receive()).data) == 1_000_000
+    await until(lambda: served.links[0].drained == 1, seconds=SECONDS)
+    assert not served.server.counters
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -266,55 +252,53 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("frames", FRAMES)
-def test_who_is_still_sending_what_is_too_long_hears_of_it(frames: str) -> None:
-    async def test(served: Served) -> None:
+@run_with(replace(LIMITS, close_seconds=SECONDS), text=False)
+async def test_who_is_still_sending_what_is_too_long_hears_of_it(
+    served: Served, frames: str
+) -> None:
+    reader, writer = await begin_message(served, 999_999)
+    await until(lambda: served.links[0].messages, seconds=SECONDS)
+    for frame in FRAMES[frames]:
+        writer.write(frame)
+        await writer.drain()  # all of it is taken, or this raises
+    await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
+    head = await reader.readexactly(2)
+    close = await reader.readexactly(head[1])
+    assert (head[0], close[:2]) == (0x88, (1_009).to_bytes(2))
+    assert close[2:].startswith(b"messages of at most 1,000,000 bytes")
+    writer.write(CLOSE)
+    assert await reader.read() == b""
+    assert served.links[0].messages == [bytes(999_999)]
+    assert served.server.counters == {"link.message_too_long": 1}
+    await until(lambda: not served.group.unfinished.held_bytes, seconds=SECONDS)
+    writer.close()
+
+
+@run_with(replace(LIMITS, close_seconds=SECONDS), text=False)
+async def test_whatever_a_link_is_closed_for_who_is_still_sending_hears_of_it(
+    served: Served,
+) -> None:
+    for code, frame in ((1_003, b"\x81\x80mask"), (1_002, b"\xf1\x80mask")):
         reader, writer = await begin_message(served, 999_999)
-        await until(lambda: served.links[0].messages, seconds=SECONDS)
-        for frame in FRAMES[frames]:
-            writer.write(frame)
-            await writer.drain()  # all of it is taken, or this raises
-        await until(lambda: served.links[0].calls[-1:] == ["closed"], seconds=SECONDS)
+        writer.write(frame)
+        for _ in range(12):
+            writer.write(b"\x82\xff" + (900_000).to_bytes(8) + bytes(4) + bytes(900_000))
+            await writer.drain()
         head = await reader.readexactly(2)
         close = await reader.readexactly(head[1])
-        assert (head[0], close[:2]) == (0x88, (1_009).to_bytes(2))
-        assert close[2:].startswith(b"messages of at most 1,000,000 bytes")
-        writer.write(CLOSE)
-        assert await reader.read() == b""
-        assert served.links[0].messages == [bytes(999_999)]
-        assert served.server.counters == {"link.message_too_long": 1}
-        await until(lambda: not served.group.unfinished.held_bytes, seconds=SECONDS)
+        assert (head[0], close[:2]) == (0x88, code.to_bytes(2))
         writer.close()
-
-    run(test, replace(LIMITS, close_seconds=SECONDS), text=False)
-
-
-def test_whatever_a_link_is_closed_for_who_is_still_sending_hears_of_it() -> None:
-    async def test(served: Served) -> None:
-        for code, frame in ((1_003, b"\x81\x80mask"), (1_002, b"\xf1\x80mask")):
-            reader, writer = await begin_message(served, 999_999)
-            writer.write(frame)
-            for _ in range(12):
-                writer.write(b"\x82\xff" + (900_000).to_bytes(8) + bytes(4) + bytes(900_000))
-                await writer.drain()
-            head = await reader.readexactly(2)
-            close = await reader.readexactly(head[1])
-            assert (head[0], close[:2]) == (0x88, code.to_bytes(2))
-            writer.close()
-            await until(lambda: not served.server.link_count, seconds=SECONDS)
-
-    run(test, replace(LIMITS, close_seconds=SECONDS), text=False)
+        await until(lambda: not served.server.link_count, seconds=SECONDS)
 
 
-def test_a_message_may_be_as_long_as_is_said() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        await socket.send_bytes(bytes(1_000_000))
-        await until(lambda: served.links[0].messages, seconds=SECONDS)
-        assert served.links[0].messages == [bytes(1_000_000)]
-        await socket.send_bytes(bytes(1_000_001))
-        assert (await socket.receive()).data == WSCloseCode.MESSAGE_TOO_BIG
-
-    run(test, text=False)
+@run_with(text=False)
+async def test_a_message_may_be_as_long_as_is_said(served: Served) -> None:
+    socket = await served.connect()
+    await socket.send_bytes(bytes(1_000_000))
+    await until(lambda: served.links[0].messages, seconds=SECONDS)
+    assert served.links[0].messages == [bytes(1_000_000)]
+    await socket.send_bytes(bytes(1_000_001))
+    assert (await socket.receive()).data == WSCloseCode.MESSAGE_TOO_BIG
 
 
 @pytest.mark.parametrize("limit", ["time", "bytes"])
@@ -346,110 +330,96 @@ def is_crowded(served: Served, held_bytes: int, ended: int) -> bool:
     return (served.group.unfinished.held_bytes, counted) == (held_bytes, ended)
 
 
-def test_messages_that_never_end_are_bounded_in_all() -> None:
-    async def test(served: Served) -> None:
-        crowd: list[Streams] = []
-        for number in range(1, 21):
-            crowd.append(await begin_message(served, 200_000))
-            # One is read after the other, however late the system delivers what was sent.
-            # A frame's head counts: nine of them are within the bound, and ten are not.
-            held, ended = min(number, 9) * 200_014, max(0, number - 9)
-            await until(partial(is_crowded, served, held, ended), seconds=SECONDS)
-        codes = [await closed_with(streams) for streams in crowd[:11]]
-        assert codes == [1013] * 11
-        good = await served.connect()
-        for _ in range(5):
-            await good.send_bytes(bytes(900_000))
-            await until(lambda: served.links[-1].messages, seconds=SECONDS)
-            served.links[-1].messages.clear()
-        ended = served.server.counters["link.unfinished_crowd"]
-        # A read of at most 256 KiB makes a good message whole: before it 637,856 bytes were held at
-        # least, which is the room of four others.
-        assert 14 <= ended <= 20
-        await until(lambda: served.server.link_count == 21 - ended, seconds=SECONDS)
-        closed = [link.reason for link in served.links if link.reason]
-        assert closed == ["too much is unfinished on all links [link.unfinished_crowd]"] * ended
-        for _, writer in crowd:
-            writer.close()
-
-    run(test, replace(LIMITS, unfinished_bytes_max=2_000_000), text=False)
+@run_with(replace(LIMITS, unfinished_bytes_max=2000000), text=False)
+async def test_messages_that_never_end_are_bounded_in_all(served: Served) -> None:
+    crowd: list[Streams] = []
+    for number in range(1, 21):
+        crowd.append(await begin_message(served, 200_000))
+        # One is read after the other, however late the system delivers what was sent.
+        # A frame's head counts: nine of them are within the bound, and ten are not.
+        held, ended = min(number, 9) * 200_014, max(0, number - 9)
+        await until(partial(is_crowded, served, held, ended), seconds=SECONDS)
+    codes = [await closed_with(streams) for streams in crowd[:11]]
+    assert codes == [1013] * 11
+    good = await served.connect()
+    for _ in range(5):
+        await good.send_bytes(bytes(900_000))
+        await until(lambda: served.links[-1].messages, seconds=SECONDS)
+        served.links[-1].messages.clear()
+    ended = served.server.counters["link.unfinished_crowd"]
+    # A read of at most 256 KiB makes a good message whole: before it 637,856 bytes were held at
+    # least, which is the room of four others.
+    assert 14 <= ended <= 20
+    await until(lambda: served.server.link_count == 21 - ended, seconds=SECONDS)
+    closed = [link.reason for link in served.links if link.reason]
+    assert closed == ["too much is unfinished on all links [link.unfinished_crowd]"] * ended
+    for _, writer in crowd:
+        writer.close()
 
 
-def test_frames_before_the_answer_close_the_link() -> None:
-    async def test(served: Served) -> None:
-        streams = await begin_message(served, 0, early=b"\x82\x80mask")
-        assert await closed_with(streams) == 1002
-        await until(lambda: not served.server.link_count, seconds=SECONDS)
-        assert served.server.counters == {"link.early": 1}
-        assert served.links[0].calls == []
-
-    run(test, text=False)
+@run_with(text=False)
+async def test_frames_before_the_answer_close_the_link(served: Served) -> None:
+    streams = await begin_message(served, 0, early=b"\x82\x80mask")
+    assert await closed_with(streams) == 1002
+    await until(lambda: not served.server.link_count, seconds=SECONDS)
+    assert served.server.counters == {"link.early": 1}
+    assert served.links[0].calls == []
 
 
 def has(recorder: Recorder, count: int) -> bool:
     return len(recorder.messages) == count
 
 
-def test_nothing_is_read_while_reading_is_paused() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        recorder = served.links[0]
-        recorder.on_messages = lambda link, _: link.pause_reading()
-        for number in range(3):
-            await socket.send_str(f"{number}")
-        for count in (1, 2, 3):
-            await until(partial(has, recorder, count), seconds=SECONDS)
-            await asyncio.sleep(0.02)
-            assert len(recorder.messages) == count
-            recorder.open_link.resume_reading()
-
-    run(test)
+async def test_nothing_is_read_while_reading_is_paused(served: Served) -> None:
+    socket = await served.connect()
+    recorder = served.links[0]
+    recorder.on_messages = lambda link, _: link.pause_reading()
+    for number in range(3):
+        await socket.send_str(f"{number}")
+    for count in (1, 2, 3):
+        await until(partial(has, recorder, count), seconds=SECONDS)
+        await asyncio.sleep(0.02)
+        assert len(recorder.messages) == count
+        recorder.open_link.resume_reading()
 
 
-def test_a_server_that_stops_takes_no_more_links_and_closes_those_it_has() -> None:
-    async def test(served: Served) -> None:
-        socket = await served.connect()
-        served.server.stop_accepting()
-        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-            await served.session.ws_connect(f"http://{served.server.address}/")
-        assert caught.value.status == 503
-        closing = asyncio.create_task(served.server.close("good bye"))
-        end = await socket.receive()
-        assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
-        await closing
-        assert served.links[0].reason == "good bye"
-
-    run(test)
-
-
-def test_a_link_that_is_closed_in_its_handshake_never_opens(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_server_that_stops_takes_no_more_links_and_closes_those_it_has(
+    served: Served,
 ) -> None:
-    async def test(served: Served) -> None:
-        prepare = web.WebSocketResponse.prepare
-        closing: list[asyncio.Task[None]] = []
-
-        async def prepare_slowly(
-            socket: web.WebSocketResponse, request: web.BaseRequest
-        ) -> AbstractStreamWriter:
-            closing.append(asyncio.create_task(served.server.close("good bye")))
-            await asyncio.sleep(0.05)
-            return await prepare(socket, request)
-
-        monkeypatch.setattr(web.WebSocketResponse, "prepare", prepare_slowly)
-        socket = await served.session.ws_connect(f"http://{served.server.address}/")
-        end = await socket.receive()
-        assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
-        await closing[0]
-        assert served.links[0].calls == []
-
-    run(test)
+    socket = await served.connect()
+    served.server.stop_accepting()
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await served.session.ws_connect(f"http://{served.server.address}/")
+    assert caught.value.status == 503
+    closing = asyncio.create_task(served.server.close("good bye"))
+    end = await socket.receive()
+    assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
+    await closing
+    assert served.links[0].reason == "good bye"
 
 
-def test_a_port_that_is_taken_is_an_error_with_a_way_out() -> None:
-    async def test(served: Served) -> None:
-        with pytest.raises(TransportError, match="choose another port") as caught:
-            await listen_web(web.Application(), "127.0.0.1", served.server.port)
-        assert caught.value.code == "listen.in_use"
+async def test_a_link_that_is_closed_in_its_handshake_never_opens(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = web.WebSocketResponse.prepare
+    closing: list[asyncio.Task[None]] = []
 
-    run(test)
+    async def prepare_slowly(
+        socket: web.WebSocketResponse, request: web.BaseRequest
+    ) -> AbstractStreamWriter:
+        closing.append(asyncio.create_task(served.server.close("good bye")))
+        await asyncio.sleep(0.05)
+        return await prepare(socket, request)
+
+    monkeypatch.setattr(web.WebSocketResponse, "prepare", prepare_slowly)
+    socket = await served.session.ws_connect(f"http://{served.server.address}/")
+    end = await socket.receive()
+    assert (end.type, end.extra) == (WSMsgType.CLOSE, "good bye")
+    await closing[0]
+    assert served.links[0].calls == []
+
+
+async def test_a_port_that_is_taken_is_an_error_with_a_way_out(served: Served) -> None:
+    with pytest.raises(TransportError, match="choose another port") as caught:
+        await listen_web(web.Application(), "127.0.0.1", served.server.port)
+    assert caught.value.code == "listen.in_use"

@@ -12,6 +12,7 @@ from hashlib import sha1
 import aiohttp
 from aiohttp import WSMsgType, web
 
+from coroutines import handed_by, run_with
 from link_support import Recorder, until
 from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.transports.clock import SystemClock
@@ -93,66 +94,56 @@ def run(test: Callable[[Dialled], Awaitable[None]], limits: LinkLimits = LIMITS)
     asyncio.run(main())
 
 
-def test_both_sides_hear_each_others_headers() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, _ = await dialled.connect()
-        assert dialled.requests[0].headers["name"] == "client"
-        assert dialled.answer["name"] == "server"
-        info = recorder.open_link.info
-        assert (info.dialled, info.remote, info.principal) == (True, dialled.url, "anonymous")
-
-    run(test)
+dialled = handed_by(run)
 
 
-def test_messages_go_both_ways_in_order_as_text_and_come_as_either() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, socket = await dialled.connect()
-        messages = [b"%d" % number for number in range(100)]
-        recorder.open_link.send(messages[:50])
-        recorder.open_link.send(messages[50:])
-        for message in messages:
-            received = await socket.receive()
-            assert (received.type, received.data) == (WSMsgType.TEXT, message.decode())
-        await socket.send_str("text")
-        await socket.send_bytes(b"binary")
-        await until(lambda: recorder.messages == [b"text", b"binary"], seconds=SECONDS)
-
-    run(test)
+async def test_both_sides_hear_each_others_headers(dialled: Dialled) -> None:
+    recorder, _ = await dialled.connect()
+    assert dialled.requests[0].headers["name"] == "client"
+    assert dialled.answer["name"] == "server"
+    info = recorder.open_link.info
+    assert (info.dialled, info.remote, info.principal) == (True, dialled.url, "anonymous")
 
 
-def test_what_was_sent_arrives_before_the_end_and_the_end_has_a_reason() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, socket = await dialled.connect()
-        recorder.open_link.send([b"last words"])
-        recorder.open_link.close("enough")
-        recorder.open_link.send([b"too late"])
-        assert (await socket.receive()).data == "last words"
-        closed = await socket.receive()
-        assert (closed.type, closed.data, closed.extra) == (WSMsgType.CLOSE, 1000, "enough")
-        await until(lambda: recorder.reason == "enough", seconds=SECONDS)
-        await until(lambda: not len(dialled.dialer.group), seconds=SECONDS)
-
-    run(test)
+async def test_messages_go_both_ways_in_order_as_text_and_come_as_either(dialled: Dialled) -> None:
+    recorder, socket = await dialled.connect()
+    messages = [b"%d" % number for number in range(100)]
+    recorder.open_link.send(messages[:50])
+    recorder.open_link.send(messages[50:])
+    for message in messages:
+        received = await socket.receive()
+        assert (received.type, received.data) == (WSMsgType.TEXT, message.decode())
+    await socket.send_str("text")
+    await socket.send_bytes(b"binary")
+    await until(lambda: recorder.messages == [b"text", b"binary"], seconds=SECONDS)
 
 
-def test_a_server_that_closes_ends_the_link() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, socket = await dialled.connect()
-        closing = asyncio.ensure_future(socket.close())
-        await until(lambda: recorder.reason == "closed by the peer", seconds=SECONDS)
-        await closing
+async def test_what_was_sent_arrives_before_the_end_and_the_end_has_a_reason(
+    dialled: Dialled,
+) -> None:
+    recorder, socket = await dialled.connect()
+    recorder.open_link.send([b"last words"])
+    recorder.open_link.close("enough")
+    recorder.open_link.send([b"too late"])
+    assert (await socket.receive()).data == "last words"
+    closed = await socket.receive()
+    assert (closed.type, closed.data, closed.extra) == (WSMsgType.CLOSE, 1000, "enough")
+    await until(lambda: recorder.reason == "enough", seconds=SECONDS)
+    await until(lambda: not len(dialled.dialer.group), seconds=SECONDS)
 
-    run(test)
+
+async def test_a_server_that_closes_ends_the_link(dialled: Dialled) -> None:
+    recorder, socket = await dialled.connect()
+    closing = asyncio.ensure_future(socket.close())
+    await until(lambda: recorder.reason == "closed by the peer", seconds=SECONDS)
+    await closing
 
 
-def test_a_message_that_is_too_long_ends_the_link() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, socket = await dialled.connect()
-        await socket.send_str("x" * 1_001)
-        await until(lambda: recorder.calls[-1] == "closed", seconds=SECONDS)
-        assert recorder.messages == []
-
-    run(test)
+async def test_a_message_that_is_too_long_ends_the_link(dialled: Dialled) -> None:
+    recorder, socket = await dialled.connect()
+    await socket.send_str("x" * 1_001)
+    await until(lambda: recorder.calls[-1] == "closed", seconds=SECONDS)
+    assert recorder.messages == []
 
 
 def test_messages_that_never_end_are_bounded_together_and_others_go_on() -> None:
@@ -196,7 +187,7 @@ def has_ended(links: list[Recorder], count: int) -> bool:
     return sum(bool(link.reason) for link in links) == count
 
 
-def test_what_comes_with_the_servers_answer_counts_once() -> None:
+async def test_what_comes_with_the_servers_answer_counts_once(dialled: Dialled) -> None:
     """A server may begin to send in the very packet that says that it is one."""
     begun = b"\x81\x7e\x02\x00" + b"x" * 300
 
@@ -209,105 +200,87 @@ def test_what_comes_with_the_servers_answer_counts_once() -> None:
         await reader.read()
         writer.close()
 
-    async def test(dialled: Dialled) -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            host, port = server.sockets[0].getsockname()
-            dialled.dial(f"ws://{host}:{port}/")
-            await until(lambda: dialled.links and dialled.links[0].messages, seconds=SECONDS)
-            assert dialled.links[0].messages == [b"whole"]
-            assert dialled.dialer.group.unfinished.held_bytes == len(begun)
-            await dialled.dialer.close("the test is over")
-
-    run(test)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        dialled.dial(f"ws://{host}:{port}/")
+        await until(lambda: dialled.links and dialled.links[0].messages, seconds=SECONDS)
+        assert dialled.links[0].messages == [b"whole"]
+        assert dialled.dialer.group.unfinished.held_bytes == len(begun)
+        await dialled.dialer.close("the test is over")
 
 
-def test_more_links_than_the_library_would_open_are_open_at_one_time() -> None:
-    async def test(dialled: Dialled) -> None:
-        for _ in range(130):
-            dialled.dial()
-        await until(lambda: sum(bool(link.link) for link in dialled.links) == 130, seconds=SECONDS)
-
-    run(test)
-
-
-def test_nothing_is_read_while_that_is_not_wanted() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, socket = await dialled.connect()
-        link = recorder.open_link
-
-        def pause(link: Link, _: list[bytes]) -> None:
-            link.pause_reading()
-
-        recorder.on_messages = pause
-        for number in range(3):
-            await socket.send_str(str(number))
-        await until(lambda: recorder.messages == [b"0"], seconds=SECONDS)
-        await asyncio.sleep(0.05)
-        assert recorder.messages == [b"0"]
-        recorder.on_messages = None
-        link.resume_reading()
-        await until(lambda: len(recorder.messages) == 3, seconds=SECONDS)
-
-    run(test)
-
-
-def test_a_peer_that_does_not_read_is_given_up() -> None:
-    async def test(dialled: Dialled) -> None:
-        recorder, _ = await dialled.connect()
-        recorder.open_link.send([b"x" * 1_000_000] * 3)
-        assert recorder.open_link.buffered_bytes == 3_000_000
-        recorder.open_link.send([b"x" * 1_000_000] * 3)
-        await until(lambda: recorder.reason is not None, seconds=SECONDS)
-        assert "link.buffer_full" in (recorder.reason or "")
-        assert dialled.dialer.group.counters == {"link.buffer_full": 1}
-
-    run(test, replace(LIMITS, buffer_bytes_max=4_000_000, close_seconds=0.1))
-
-
-def test_where_nobody_listens_there_is_a_failure_that_may_pass() -> None:
-    async def test(dialled: Dialled) -> None:
-        dialled.dial("ws://127.0.0.1:1/ws")
-        dialled.dial(dialled.url + "/elsewhere")
-        await until(lambda: len(dialled.failures) == 2, seconds=SECONDS)
-        assert {one.code for one in dialled.failures} == {"link.unreachable"}
-        assert all(one.retryable for one in dialled.failures)
-
-    run(test)
-
-
-def test_a_server_that_was_not_meant_is_left() -> None:
-    async def test(dialled: Dialled) -> None:
-        dialled.refusal = CodecError("network.handshake", "no id")
+async def test_more_links_than_the_library_would_open_are_open_at_one_time(
+    dialled: Dialled,
+) -> None:
+    for _ in range(130):
         dialled.dial()
-        await until(lambda: dialled.failures and dialled.sockets, seconds=SECONDS)
-        assert dialled.failures == [dialled.refusal]
-        message = await dialled.sockets[0].receive()
-        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
-
-    run(test)
+    await until(lambda: sum(bool(link.link) for link in dialled.links) == 130, seconds=SECONDS)
 
 
-def test_a_link_that_is_unwanted_when_it_opens_is_closed_with_the_reason() -> None:
-    async def test(dialled: Dialled) -> None:
-        dialled.refusal = LinkUnwanted("link.duplicate", "there is one", close_code=1000)
-        dialled.dial()
-        await until(lambda: dialled.sockets, seconds=SECONDS)
-        message = await dialled.sockets[0].receive()
-        assert message.type is aiohttp.WSMsgType.CLOSE
-        assert (message.data, message.extra) == (1000, "there is one")
-        await until(lambda: dialled.failures, seconds=SECONDS)
-        assert dialled.failures == [dialled.refusal]
-        assert len(dialled.dialer.group) == 0
+async def test_nothing_is_read_while_that_is_not_wanted(dialled: Dialled) -> None:
+    recorder, socket = await dialled.connect()
+    link = recorder.open_link
 
-    run(test)
+    def pause(link: Link, _: list[bytes]) -> None:
+        link.pause_reading()
+
+    recorder.on_messages = pause
+    for number in range(3):
+        await socket.send_str(str(number))
+    await until(lambda: recorder.messages == [b"0"], seconds=SECONDS)
+    await asyncio.sleep(0.05)
+    assert recorder.messages == [b"0"]
+    recorder.on_messages = None
+    link.resume_reading()
+    await until(lambda: len(recorder.messages) == 3, seconds=SECONDS)
 
 
-def test_there_are_no_more_links_than_the_limits_say() -> None:
-    async def test(dialled: Dialled) -> None:
-        await dialled.connect()
-        dialled.dial()
-        await until(lambda: dialled.failures, seconds=SECONDS)
-        assert dialled.failures[0].code == "link.too_many"
+@run_with(replace(LIMITS, buffer_bytes_max=4000000, close_seconds=0.1))
+async def test_a_peer_that_does_not_read_is_given_up(dialled: Dialled) -> None:
+    recorder, _ = await dialled.connect()
+    recorder.open_link.send([b"x" * 1_000_000] * 3)
+    assert recorder.open_link.buffered_bytes == 3_000_000
+    recorder.open_link.send([b"x" * 1_000_000] * 3)
+    await until(lambda: recorder.reason is not None, seconds=SECONDS)
+    assert "link.buffer_full" in (recorder.reason or "")
+    assert dialled.dialer.group.counters == {"link.buffer_full": 1}
 
-    run(test, replace(LIMITS, connections_max=1))
+
+async def test_where_nobody_listens_there_is_a_failure_that_may_pass(dialled: Dialled) -> None:
+    dialled.dial("ws://127.0.0.1:1/ws")
+    dialled.dial(dialled.url + "/elsewhere")
+    await until(lambda: len(dialled.failures) == 2, seconds=SECONDS)
+    assert {one.code for one in dialled.failures} == {"link.unreachable"}
+    assert all(one.retryable for one in dialled.failures)
+
+
+async def test_a_server_that_was_not_meant_is_left(dialled: Dialled) -> None:
+    dialled.refusal = CodecError("network.handshake", "no id")
+    dialled.dial()
+    await until(lambda: dialled.failures and dialled.sockets, seconds=SECONDS)
+    assert dialled.failures == [dialled.refusal]
+    message = await dialled.sockets[0].receive()
+    assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1002)
+
+
+async def test_a_link_that_is_unwanted_when_it_opens_is_closed_with_the_reason(
+    dialled: Dialled,
+) -> None:
+    dialled.refusal = LinkUnwanted("link.duplicate", "there is one", close_code=1000)
+    dialled.dial()
+    await until(lambda: dialled.sockets, seconds=SECONDS)
+    message = await dialled.sockets[0].receive()
+    assert message.type is aiohttp.WSMsgType.CLOSE
+    assert (message.data, message.extra) == (1000, "there is one")
+    await until(lambda: dialled.failures, seconds=SECONDS)
+    assert dialled.failures == [dialled.refusal]
+    assert len(dialled.dialer.group) == 0
+
+
+@run_with(replace(LIMITS, connections_max=1))
+async def test_there_are_no_more_links_than_the_limits_say(dialled: Dialled) -> None:
+    await dialled.connect()
+    dialled.dial()
+    await until(lambda: dialled.failures, seconds=SECONDS)
+    assert dialled.failures[0].code == "link.too_many"

@@ -3,15 +3,7 @@
 from typing import Any
 
 from coroutines import run_with
-from nextgraph_broker import (
-    INNER,
-    OUTER,
-    READ_ONLY,
-    TOPIC_A,
-    Broker,
-    Client,
-    pin,
-)
+from nextgraph_broker import INNER, OUTER, READ_ONLY, TOPIC_A, Broker, Client, pin
 from nextgraph_support import CONVERGENCE_KEY
 from rillnode.actors.core.quotas import Quota
 from rillnode.codecs.nextgraph.blocks import Block, BlockContent, block_id

@@ -27,12 +27,7 @@ from rillnode.codecs.nextgraph.blocks import Block, BlockContent
 from rillnode.codecs.nextgraph.broker_dialogue import PROBE_CLOSE_SECONDS
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.events import sign_event
-from rillnode.codecs.nextgraph.external import (
-    Blocks,
-    ExtObjectGet,
-    ExtRequest,
-    ExtResponse,
-)
+from rillnode.codecs.nextgraph.external import Blocks, ExtObjectGet, ExtRequest, ExtResponse
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,

@@ -1,6 +1,6 @@
 """What is under way when an actor fails: its request has one outcome, who follows misses nothing.
 
-That each actor may fail at each of its messages is tried in tests/simulation/fail_once.
+That each actor may fail at each of its messages is tried in `test_failing_once.py`.
 """
 
 import asyncio
@@ -12,16 +12,7 @@ from typing import Any, Final
 import pytest
 
 from coroutines import handed_by
-from nextgraph_broker import (
-    INNER,
-    TOPIC_A,
-    Broker,
-    Client,
-    identity,
-    pin,
-    subscribe,
-    with_broker,
-)
+from nextgraph_broker import INNER, TOPIC_A, Broker, Client, identity, pin, subscribe, with_broker
 from nextgraph_nodes import OtherNode, with_nodes
 from rillnode.actors.engine.faults import When
 from rillnode.actors.log import Append, StoreHealth, WatchValues
@@ -297,33 +288,30 @@ async def test_what_is_asked_of_an_actor_that_ends_may_be_asked_again(
         assert again == ResultCode.OVERLAY_NOT_FOUND
 
 
-def test_what_is_too_much_for_an_actor_is_refused_and_may_be_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_is_too_much_for_an_actor_is_refused_and_may_be_asked_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Narrow(OverlayActor):
         stands_for = OverlayActor
         mailbox_messages_max = 2
 
-    async def test(broker: Broker) -> None:
-        context, system = broker.context, broker.core.system
-        context.overlays = Table(lambda key: system.spawn(partial(Narrow, context, key)))
-        clients = [await broker.client(str(number)) for number in range(5)]
-        with held_reads(broker, monkeypatch):
-            numbers = [clients[0].post(INNER, BlocksExist([]))]
-            await clients[0].settle()
-            numbers += [client.post(INNER, BlocksExist([])) for client in clients[1:]]
-            for client in clients:
-                await client.settle()
-        results = list[int]()
-        for client, number in zip(clients, numbers, strict=True):
+    context, system = broker.context, broker.core.system
+    context.overlays = Table(lambda key: system.spawn(partial(Narrow, context, key)))
+    clients = [await broker.client(str(number)) for number in range(5)]
+    with held_reads(broker, monkeypatch):
+        numbers = [clients[0].post(INNER, BlocksExist([]))]
+        await clients[0].settle()
+        numbers += [client.post(INNER, BlocksExist([])) for client in clients[1:]]
+        for client in clients:
             await client.settle()
-            results += [result for result, _ in client.answers(number)]
-            again = await client.result(INNER, BlocksExist([]))
-            assert again == ResultCode.OVERLAY_NOT_FOUND
-        served, refused = ResultCode.OVERLAY_NOT_FOUND, ResultCode.STORAGE_ERROR
-        assert results == [served, served, served, refused, refused]
-
-    with_broker(test)
+    results = list[int]()
+    for client, number in zip(clients, numbers, strict=True):
+        await client.settle()
+        results += [result for result, _ in client.answers(number)]
+        again = await client.result(INNER, BlocksExist([]))
+        assert again == ResultCode.OVERLAY_NOT_FOUND
+    served, refused = ResultCode.OVERLAY_NOT_FOUND, ResultCode.STORAGE_ERROR
+    assert results == [served, served, served, refused, refused]
 
 
 async def test_who_waits_for_a_wallet_is_told_where_that_is_forgotten(broker: Broker) -> None:

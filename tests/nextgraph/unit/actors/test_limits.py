@@ -7,15 +7,7 @@ from typing import Final
 
 import pytest
 
-from nextgraph_broker import (
-    INNER,
-    READ_WRITE,
-    TOPIC_A,
-    Broker,
-    Client,
-    identity,
-    subscribe,
-)
+from nextgraph_broker import INNER, READ_WRITE, TOPIC_A, Broker, Client, identity, subscribe
 from nextgraph_support import make_commit
 from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,

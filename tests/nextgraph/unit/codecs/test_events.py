@@ -2,24 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from nextgraph_support import (
-    BROKER,
-    PEER,
-    READ_CAP_KEY,
-    REPO,
-    TOPIC,
-    make_commit,
-    make_event,
-)
+from nextgraph_support import BROKER, PEER, READ_CAP_KEY, REPO, TOPIC, make_commit, make_event
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert, sign_publisher_advert
 from rillnode.codecs.nextgraph.commits import CommitHeader, commit_header
-from rillnode.codecs.nextgraph.events import (
-    EVENT,
-    Event,
-    check_event,
-    crypt_event_key,
-    sign_event,
-)
+from rillnode.codecs.nextgraph.events import EVENT, Event, check_event, crypt_event_key, sign_event
 from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode
 from rillnode.codecs.nextgraph.types import DirectPeer, ObfuscatedPeer, PeerId
 

@@ -145,11 +145,7 @@ EVENT, _ = make_event()
 ADVERT = sign_publisher_advert(TOPIC, BROKER.public_key)
 PEER_ADVERT = PeerAdvert(
     PeerAdvertContent(
-        DirectPeer(KEY),
-        PEER.public_key,
-        [IPTransport(IPv6(bytes(16)), 1, Transport.QUIC)],
-        1,
-        b"m",
+        DirectPeer(KEY), PEER.public_key, [IPTransport(IPv6(bytes(16)), 1, Transport.QUIC)], 1, b"m"
     ),
     SIG,
 )

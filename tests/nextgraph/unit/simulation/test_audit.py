@@ -2,12 +2,12 @@
 
 import pytest
 
-from rillnode.node.nextgraph.simulation.audit import NextgraphAudit
-from rillnode.node.simulation.history import History
+from rillnode.node.nextgraph.simulation.audit import NEXTGRAPH_PORT, NextgraphAudit
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import NOISE_PORT
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import Scheduler
 from rillnode.node.simulation.network import Network
-from rillnode.node.simulation.node_configs import NEXTGRAPH_PORT, NOISE_PORT
 from rillnode.node.simulation.pipes import Pipe
 from rillnode.node.simulation.scenario import NetworkTable
 

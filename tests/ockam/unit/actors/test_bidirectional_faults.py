@@ -4,16 +4,7 @@ from typing import get_args
 
 import pytest
 
-from bidirectional_support import (
-    create,
-    entries,
-    friend,
-    item,
-    publishers,
-    push,
-    saved,
-    subscribe,
-)
+from bidirectional_support import create, entries, friend, item, publishers, push, saved, subscribe
 from core_support import Core
 from hub_support import ME, with_hub
 from rillnode.actors.core.delivery import Delivery

@@ -19,11 +19,7 @@ from rillnode.actors.core.access import Grant
 from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
 from rillnode.codecs.ockam.channel_cipher import Level
-from rillnode.codecs.routing.routes import (
-    WireMessage,
-    encode_message,
-    local,
-)
+from rillnode.codecs.routing.routes import WireMessage, encode_message, local
 
 # Ends --------------------------------------------------------------------------------------------
 

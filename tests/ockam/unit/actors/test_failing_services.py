@@ -15,7 +15,7 @@ from rillnode.actors.ockam.static_forwarding import StaticForwardingService
 from rillnode.actors.ockam.watcher import Watcher
 from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam.hub import TEXT
-from rillnode.node.simulation.remembered import remembered
+from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail, message_types
 
 DEVICE = "noise:" + "11" * 32

@@ -15,13 +15,7 @@ from rillnode.codecs.limits import (
 from rillnode.codecs.routing.cbor_message import CborDecoder, encode_header, encode_with_header
 from rillnode.codecs.routing.dialects import EitherDialect, dialect_of, dialling_codec
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
-from rillnode.codecs.routing.routes import (
-    Route,
-    WireMessage,
-    decode_message,
-    encode_message,
-    local,
-)
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
 
 STREAM, ME = (local("stream"),), (local("me"),)
 

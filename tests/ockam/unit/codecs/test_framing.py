@@ -1,11 +1,7 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError, HandshakeError, TransportError
-from rillnode.codecs.limits import (
-    GREETING_SECONDS_MAX,
-    U16_FRAME_BYTES_MAX,
-    U32_MESSAGE_BYTES_MAX,
-)
+from rillnode.codecs.limits import GREETING_SECONDS_MAX, U16_FRAME_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
 
 

@@ -192,11 +192,7 @@ def test_a_header_that_begins_another_is_not_taken_for_it() -> None:
     long = encode_message((), (local("a"),), b"")
     assert (
         list(WireDecoder().decode([short, long, short, long]))
-        == [
-            ((), (), b""),
-            ((), (local("a"),), b""),
-        ]
-        * 2
+        == [((), (), b""), ((), (local("a"),), b"")] * 2
     )
 
 

@@ -15,11 +15,7 @@ from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.cli import main
 from rillnode.node.client import Answer
 from rillnode.node.config import Config, load_config, parse_config
-from rillnode.node.keys.files import (
-    read_channel_key,
-    read_or_make_channel_key,
-    write_key,
-)
+from rillnode.node.keys.files import read_channel_key, read_or_make_channel_key, write_key
 from rillnode.node.ockam.channels import Channels
 from rillnode.node.ockam.config import (
     KEY_FILE,

@@ -11,13 +11,7 @@ from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, HandshakeError, RequestError, TransportError
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.routing.routes import (
-    Route,
-    WireMessage,
-    decode_message,
-    encode_message,
-    local,
-)
+from rillnode.codecs.routing.routes import Route, WireMessage, decode_message, encode_message, local
 from rillnode.node.client.messages import Messages
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
 

@@ -51,8 +51,7 @@ async def test_a_refusal_is_told_and_not_asked_again(hub: FakeHub, client: Clien
 
 
 @pytest.mark.parametrize(
-    "messages",
-    [[(4, b"")], [(5, b""), (5, b"")], [(6, b""), (5, b"")], [(0, b""), (1, b"")]],
+    "messages", [[(4, b"")], [(5, b""), (5, b"")], [(6, b""), (5, b"")], [(0, b""), (1, b"")]]
 )
 async def test_entries_that_were_not_asked_for_are_refused(
     hub: FakeHub, client: Client, messages: list[tuple[int, bytes]]

@@ -20,8 +20,8 @@ from rillnode.codecs.routing.routes import (
 from rillnode.node.client.messages import Messages
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel, open_channel
 from rillnode.node.ockam.simulation.channel_audit import ChannelAudit, Interceptor
-from rillnode.node.simulation.clients.programs import MARKER
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.programs import MARKER
 
 NODE, CLIENT = ChannelKey(b"node".ljust(32)), ChannelKey(b"client".ljust(32))
 LISTENER, ECHO = parse_route("SC_listener"), parse_route("echo")
@@ -119,9 +119,9 @@ def test_a_number_or_a_nonce_that_is_there_twice_is_seen() -> None:
         way.send(LISTENER, payload)
     assert far.rules == set()
     way.send(LISTENER, b"\0\3" + bytes([1]) * 30)
-    assert [one.text.rpartition(" ")[2] for one in far.history.violations] == ["nonce"]
+    assert [one.rule for one in far.history.violations] == ["nonce-reuse"]
     way.send(LISTENER, b"\0\3" + bytes([3]) * 30)
-    assert [one.text.rpartition(" ")[2] for one in far.history.violations] == ["nonce", "number"]
+    assert [one.rule for one in far.history.violations] == ["nonce-reuse"] * 2
 
 
 def test_an_ephemeral_key_that_was_used_before_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

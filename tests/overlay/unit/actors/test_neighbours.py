@@ -186,25 +186,24 @@ async def test_a_log_of_others_messages_is_not_read_through_for_own_ones(
     check_no_failures(core)
 
 
-def test_answers_that_fail_are_told_of_and_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_fail_are_told_of_and_take_no_place(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(*_: object) -> None:
         raise RuntimeError("planted")
 
-    async def test(core: Core) -> None:
-        node, client = await started(core)
-        await client.ask("ST_S_0_s", PushRequest(1, b"1"))
-        request = ResendFromRequest(
-            stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
-        )
-        with monkeypatch.context() as patch:
-            patch.setattr(resending.ResendingActor, "_read_one", failing)
-            for _ in range(OVERLAY_RESENDS_MAX + 1):
-                (answer,) = await node.say(request)
-                assert isinstance(answer, ErrorResponse)
-                assert answer.error_message == "The log cannot be read now"
-        assert len(await resent_since(node, 0)) == 1
-
-    with_core(test)
+    node, client = await started(core)
+    await client.ask("ST_S_0_s", PushRequest(1, b"1"))
+    request = ResendFromRequest(
+        stream_id="s", partition=0, from_ref=MessageRef(0, 0), request_id="q"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(resending.ResendingActor, "_read_one", failing)
+        for _ in range(OVERLAY_RESENDS_MAX + 1):
+            (answer,) = await node.say(request)
+            assert isinstance(answer, ErrorResponse)
+            assert answer.error_message == "The log cannot be read now"
+    assert len(await resent_since(node, 0)) == 1
 
 
 async def test_nonsense_is_counted_and_nothing_of_it_is_kept(core: Core) -> None:

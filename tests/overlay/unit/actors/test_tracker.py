@@ -9,11 +9,7 @@ from rillnode.actors.overlay.tracker import (
     SLICE_NODES,
     TrackerActor,
 )
-from rillnode.codecs.streamr.network import (
-    FindStorageNodes,
-    Form,
-    StorageNodes,
-)
+from rillnode.codecs.streamr.network import FindStorageNodes, Form, StorageNodes
 from tracker_support import TrackedNode, gathered, spawn_tracker
 from turn_support import counted_by_turn
 

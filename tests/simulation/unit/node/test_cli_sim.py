@@ -89,7 +89,7 @@ class _Page(HTMLParser):
         self.loads += [name for name, _ in attrs if name in ("src", "href")]
 
 
-@pytest.mark.parametrize(("text", "plots"), [(PROTOCOL, 4), (MODEL, 4)])
+@pytest.mark.parametrize(("text", "plots"), [(PROTOCOL, 3), (MODEL, 3)])
 def test_a_report_is_one_page_with_plots(tmp_path: Path, text: str, plots: int) -> None:
     file, report = tmp_path / "<b>.toml", tmp_path / "report.html"
     file.write_text(text)

@@ -35,7 +35,7 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
-from rillnode.node.simulation.remembered import remembered
+from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail, message_types
 
 SINK = "spark_sink/bronze"

@@ -24,7 +24,6 @@ from streamr_support import (
     dump,
     message,
     publish,
-    with_streamr,
 )
 
 ANSWERED = [
@@ -60,8 +59,7 @@ async def test_each_request_is_answered_in_its_version_with_its_id(
 
 
 @pytest.mark.parametrize(
-    "frame",
-    [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b"[2,9,5,1]"],
+    "frame", [b"", b"{}", b"[]", b"[2,99]", b"not json", b"[3,9,1]", b"\xff\xfe", b"[2,9,5,1]"]
 )
 async def test_what_is_no_request_gets_an_error_without_an_id_and_the_connection_lives(
     node: StreamrCore, frame: bytes
@@ -93,36 +91,35 @@ async def test_publishing_has_no_answer(node: StreamrCore) -> None:
     assert await node.client(1, 31).ask([1, 8, array(message(2_000), 31), None]) == []
 
 
-def test_a_message_without_a_positive_answer_is_refused_with_a_reason() -> None:
+async def test_a_message_without_a_positive_answer_is_refused_with_a_reason(
+    node: StreamrCore,
+) -> None:
     async def refused(node: StreamrCore, request: object, code: str) -> None:
         (error,) = await node.client().ask(request)
         assert (error[:3], error[4]) == ([2, 7, "p"], code)
 
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        await node.stream("signed", signed=True)
-        await node.stream("encrypted", encrypted=True)
-        now = node.core.clock.now_ms()
-        forged = array(message(1_000))
-        forged[7] = '{"a":2}'
-        unsigned = message(1_000, key=None, stream="signed")
-        cases = [
-            (publish(message(now + 301_000)), "FUTURE_TIMESTAMP"),
-            ([2, 8, "p", forged, None], "REQUEST_FAILED"),
-            (publish(unsigned), "REQUEST_FAILED"),
-            (publish(message(1_000, stream="encrypted")), "REQUEST_FAILED"),
-            (publish(message(1_000, partition=1)), "REQUEST_FAILED"),
-            (publish(message(1_000, stream="nobody's")), "NOT_FOUND"),
-            (publish(message(1_000, stream="nextgraph/x")), "NOT_FOUND"),
-            (publish(message(1_000, message_type=28)), "REQUEST_FAILED"),
-            (publish(message(1_000, publisher="x" * 513, key=None)), "REQUEST_FAILED"),
-            (publish(message(1_000, key=None), token="no token"), "AUTHENTICATION_FAILED"),
-        ]
-        for request, code in cases:
-            await refused(node, request, code)
-        assert await node.client().ask(publish(message(now + 299_000))) == []
-
-    with_streamr(test)
+    await node.stream()
+    await node.stream("signed", signed=True)
+    await node.stream("encrypted", encrypted=True)
+    now = node.core.clock.now_ms()
+    forged = array(message(1_000))
+    forged[7] = '{"a":2}'
+    unsigned = message(1_000, key=None, stream="signed")
+    cases = [
+        (publish(message(now + 301_000)), "FUTURE_TIMESTAMP"),
+        ([2, 8, "p", forged, None], "REQUEST_FAILED"),
+        (publish(unsigned), "REQUEST_FAILED"),
+        (publish(message(1_000, stream="encrypted")), "REQUEST_FAILED"),
+        (publish(message(1_000, partition=1)), "REQUEST_FAILED"),
+        (publish(message(1_000, stream="nobody's")), "NOT_FOUND"),
+        (publish(message(1_000, stream="nextgraph/x")), "NOT_FOUND"),
+        (publish(message(1_000, message_type=28)), "REQUEST_FAILED"),
+        (publish(message(1_000, publisher="x" * 513, key=None)), "REQUEST_FAILED"),
+        (publish(message(1_000, key=None), token="no token"), "AUTHENTICATION_FAILED"),
+    ]
+    for request, code in cases:
+        await refused(node, request, code)
+    assert await node.client().ask(publish(message(now + 299_000))) == []
 
 
 async def test_a_signed_message_is_its_signers_whatever_the_token(node: StreamrCore) -> None:
@@ -365,44 +362,38 @@ async def test_what_a_key_can_decrypt_is_taken(node: StreamrCore) -> None:
     assert await fourth.ask(publish(message(3_000, **keyless))) == []
 
 
-def test_a_failing_relay_refuses_what_it_was_sent_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_failing_relay_refuses_what_it_was_sent_and_goes_on(
+    node: StreamrCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        await client.subscribe()
-        with monkeypatch.context() as patched:
-            patched.setattr(publishing, "check_rules", fail)
-            (error,) = await client.ask(publish(message(1_000)))
-        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
-        # Its subscribers are still there.
-        assert len(await client.ask(publish(message(2_000)))) == 1
-
-    with_streamr(test)
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "check_rules", fail)
+        (error,) = await client.ask(publish(message(1_000)))
+    assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+    # Its subscribers are still there.
+    assert len(await client.ask(publish(message(2_000)))) == 1
 
 
-def test_a_failing_resend_is_told_to_whoever_waits_for_its_end(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_failing_resend_is_told_to_whoever_waits_for_its_end(
+    node: StreamrCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    async def test(node: StreamrCore) -> None:
-        await node.stream()
-        client = node.client()
-        await client.ask(publish(message(1_000)))
-        request = [2, 11, "r", STREAM, 0, 5, None]
-        with monkeypatch.context() as patched:
-            patched.setattr(resend, "read_entry", fail)
-            (error,) = await client.ask(request)
-        assert (error[:3], error[4]) == ([2, 7, "r"], "RESEND_FAILED")
-        assert len(await client.ask(request)) == 3
-
-    with_streamr(test)
+    await node.stream()
+    client = node.client()
+    await client.ask(publish(message(1_000)))
+    request = [2, 11, "r", STREAM, 0, 5, None]
+    with monkeypatch.context() as patched:
+        patched.setattr(resend, "read_entry", fail)
+        (error,) = await client.ask(request)
+    assert (error[:3], error[4]) == ([2, 7, "r"], "RESEND_FAILED")
+    assert len(await client.ask(request)) == 3
 
 
 async def test_a_closed_connection_leaves_nothing_behind(node: StreamrCore) -> None:

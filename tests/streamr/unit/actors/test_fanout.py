@@ -8,14 +8,7 @@ from rillnode.actors.streamr.relay import SLICE_SIGNED
 from rillnode.codecs.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.stream_message import Layout
-from streamr_support import (
-    STREAM,
-    ClientLink,
-    StreamrCore,
-    array,
-    message,
-    publish,
-)
+from streamr_support import STREAM, ClientLink, StreamrCore, array, message, publish
 from turn_support import counted_by_turn
 
 SUBSCRIBERS = 1_000

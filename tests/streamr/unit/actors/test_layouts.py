@@ -9,16 +9,7 @@ from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.codecs.streamr.key_exchange import key_stream_of
 from rillnode.codecs.streamr.message import encode_message
 from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
-from streamr_support import (
-    ALICE,
-    BOB,
-    STREAM,
-    Client,
-    StreamrCore,
-    array,
-    message,
-    publish,
-)
+from streamr_support import ALICE, BOB, STREAM, Client, StreamrCore, array, message, publish
 
 SPECIFIED = (Layout.SPECIFICATION,)
 KEYS = key_stream_of(BOB.address)

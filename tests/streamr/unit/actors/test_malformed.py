@@ -8,22 +8,7 @@ import pytest
 
 from streamr_support import STREAM, StreamrCore, array, dump, message, publish
 
-BAD: list[Any] = [
-    None,
-    True,
-    -1,
-    0.5,
-    99,
-    2**53,
-    "",
-    "x",
-    "0",
-    [],
-    [None],
-    [2, 1],
-    {},
-    {"a": 1},
-]
+BAD: list[Any] = [None, True, -1, 0.5, 99, 2**53, "", "x", "0", [], [None], [2, 1], {}, {"a": 1}]
 REQUESTS: dict[str, list[Any]] = {
     "publish": publish(message(1_000), "r"),
     "publish unsigned": publish(message(1_000, key=None), "r"),

@@ -11,15 +11,7 @@ from rillnode.codecs.entries import pack_body
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.signing import Verdict, verify_message
-from streamr_support import (
-    NODE_KEY,
-    STREAM,
-    StreamrCore,
-    array,
-    dump,
-    message,
-    publish,
-)
+from streamr_support import NODE_KEY, STREAM, StreamrCore, array, dump, message, publish
 
 ADDRESS = stream_address(STREAM, 0)
 

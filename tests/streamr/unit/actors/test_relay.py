@@ -5,16 +5,7 @@ import json
 from rillnode.actors.log import Read, log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, entries_of
-from streamr_support import (
-    ALICE,
-    BOB,
-    STREAM,
-    StreamrCore,
-    array,
-    dump,
-    message,
-    publish,
-)
+from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, dump, message, publish
 
 
 def stored(node: StreamrCore) -> list[bytes]:

@@ -6,12 +6,7 @@ import msgspec
 import pytest
 
 from rillnode.actors.core.rights import Rights
-from rillnode.actors.streamr.revocations import (
-    REVOKED_PREFIX,
-    WHOLE_LIST,
-    Revocations,
-    Values,
-)
+from rillnode.actors.streamr.revocations import REVOKED_PREFIX, WHOLE_LIST, Revocations, Values
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import STREAMR_REVOKED_TOKENS_MAX
 from rillnode.codecs.streamr.session_tokens import Session

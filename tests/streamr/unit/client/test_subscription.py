@@ -1,7 +1,7 @@
 """Subscriptions, with live and stored messages given by hand."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
 import pytest
@@ -87,182 +87,136 @@ class Bench:
             raise failure
 
 
-def run(talk: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            await talk()
-
-    asyncio.run(bounded())
-
-
-def test_live_messages_wait_until_the_stored_ones_are_read() -> None:
-    async def talk() -> None:
-        bench = Bench(*(message(n) for n in range(5)), start=Last(3))
-        for n in (4, 5):
-            bench.subscription.message_received(message(n))
-        assert await bench.take(4) == [2, 3, 4, 5]
-        await bench.subscription.close()
-        assert bench.left == [("s", 0)]
-
-    run(talk)
+async def test_live_messages_wait_until_the_stored_ones_are_read() -> None:
+    bench = Bench(*(message(n) for n in range(5)), start=Last(3))
+    for n in (4, 5):
+        bench.subscription.message_received(message(n))
+    assert await bench.take(4) == [2, 3, 4, 5]
+    await bench.subscription.close()
+    assert bench.left == [("s", 0)]
 
 
-def test_what_was_missed_is_read_where_it_is_missing() -> None:
-    async def talk() -> None:
-        bench = Bench(*(message(n) for n in range(6)))
-        receive = bench.subscription.message_received
-        receive(message(0))
-        bench.subscription.resubscribed()
-        bench.subscription.resubscribed()
-        receive(message(4))
-        # Of another chain, which begins with what comes first of it.
-        bench.stored.append(message(5, chain="other"))
-        receive(message(6, chain="other"))
-        assert await bench.take(8) == [0, 1, 2, 3, 4, 5, 5, 6]
-        assert bench.asked == [From(1_000)]
-
-    run(talk)
+async def test_what_was_missed_is_read_where_it_is_missing() -> None:
+    bench = Bench(*(message(n) for n in range(6)))
+    receive = bench.subscription.message_received
+    receive(message(0))
+    bench.subscription.resubscribed()
+    bench.subscription.resubscribed()
+    receive(message(4))
+    # Of another chain, which begins with what comes first of it.
+    bench.stored.append(message(5, chain="other"))
+    receive(message(6, chain="other"))
+    assert await bench.take(8) == [0, 1, 2, 3, 4, 5, 5, 6]
+    assert bench.asked == [From(1_000)]
 
 
-def test_nothing_published_before_the_subscription_is_missed() -> None:
-    async def talk() -> None:
-        bench = Bench(message(0))
-        bench.subscription.resubscribed()
-        assert await bench.take(1) == [0]
-        assert bench.asked == [From(FastClock().now_ms())]
-
-    run(talk)
+async def test_nothing_published_before_the_subscription_is_missed() -> None:
+    bench = Bench(message(0))
+    bench.subscription.resubscribed()
+    assert await bench.take(1) == [0]
+    assert bench.asked == [From(FastClock().now_ms())]
 
 
-def test_what_the_inbox_cannot_hold_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_inbox_cannot_hold_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INBOX_BYTES_MAX", 100)
-
-    async def talk() -> None:
-        messages = [message(n, size=30) for n in range(50)]
-        bench = Bench(*messages)
-        for one in messages:
-            bench.subscription.message_received(one)
-        assert await bench.take(50) == list(range(50))
-        (asked,) = bench.asked
-        assert isinstance(asked, From)
-        assert 1_000 < asked.timestamp < 1_010
-
-    run(talk)
+    messages = [message(n, size=30) for n in range(50)]
+    bench = Bench(*messages)
+    for one in messages:
+        bench.subscription.message_received(one)
+    assert await bench.take(50) == list(range(50))
+    (asked,) = bench.asked
+    assert isinstance(asked, From)
+    assert 1_000 < asked.timestamp < 1_010
 
 
-def test_application_that_takes_nothing_holds_the_stored_messages_back(
+async def test_application_that_takes_nothing_holds_the_stored_messages_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "READY_MAX", 10)
+    given: list[int] = []
 
-    async def talk() -> None:
-        given: list[int] = []
+    async def endless(_: Resend) -> AsyncGenerator[StreamMessage]:
+        for n in range(1_000_000):
+            given.append(n)
+            yield message(n)
 
-        async def endless(_: Resend) -> AsyncGenerator[StreamMessage]:
-            for n in range(1_000_000):
-                given.append(n)
-                yield message(n)
-
-        bench = Bench()
-        bench.subscription._resending = endless  # pyright: ignore[reportPrivateUsage]
-        bench.subscription.resubscribed()
-        for _ in range(1_000):
-            await asyncio.sleep(0)
-        assert len(given) == 10
-        assert await bench.take(100) == list(range(100))
-        await bench.subscription.close()
-
-    run(talk)
-
-
-def test_broken_resend_goes_on_where_it_broke() -> None:
-    async def talk() -> None:
-        bench = Bench(*(message(n) for n in range(6)), start=Last(6))
-        broken = TransportError("link.closed", "gone")
-        bench.failures = [(0, broken), (2, broken)]
-        bench.subscription.message_received(message(6))
-        assert await bench.take(7) == list(range(7))
-        assert bench.asked == [Last(6), Last(6), From(1_001)]
-
-    run(talk)
-
-
-def test_refused_resend_ends_the_subscription_after_what_has_come() -> None:
-    async def talk() -> None:
-        bench = Bench(*(message(n) for n in range(6)), start=Last(6))
-        bench.failures = [(2, RequestError("RESEND_FAILED", "no"))]
-        assert await bench.take(2) == [0, 1]
-        await bench.beginning
-        for _ in range(2):
-            with pytest.raises(RequestError) as caught:
-                await anext(bench.subscription)
-            assert caught.value.code == "RESEND_FAILED"
-
-    run(talk)
-
-
-def test_resend_that_is_refused_at_once_is_told_at_the_beginning() -> None:
-    async def talk() -> None:
-        bench = Bench(message(0), start=Last(1))
-        bench.failures = [(0, RequestError("PERMISSION_DENIED", "no"))]
-        with pytest.raises(RequestError) as caught:
-            await bench.beginning
-        assert caught.value.code == "PERMISSION_DENIED"
-
-    run(talk)
-
-
-def test_failure_comes_after_what_has_come() -> None:
-    async def talk() -> None:
-        bench = Bench()
-        bench.subscription.message_received(message(0))
-        bench.subscription.failed(TransportError("client.closed", "over"))
-        assert await bench.take(1) == [0]
-        with pytest.raises(TransportError):
-            await anext(bench.subscription)
-
-    run(talk)
-
-
-def test_gap_is_asked_for_and_skipped_where_it_cannot_be_filled() -> None:
-    async def talk() -> None:
-        bench = Bench(message(1))
-        for n in (0, 2, 5):
-            bench.subscription.message_received(message(n))
-        assert await bench.take(4) == [0, 1, 2, 5]
-        assert bench.subscription.gaps == 1
-        assert bench.asked[0] == Range(1_000, 1_001, 1, 0, "0xpub", "c")
-        assert set(bench.asked[1:]) == {Range(1_002, 1_004, 1, 0, "0xpub", "c")}
-
-    run(talk)
-
-
-def test_long_gap_is_filled_however_long_it_takes() -> None:
-    async def talk() -> None:
-        bench = Bench()
-
-        async def slow(_: Resend) -> AsyncGenerator[StreamMessage]:
-            for n in range(1, 40):
-                await asyncio.sleep(0.03)  # three seconds of its clock
-                yield message(n)
-
-        bench.subscription._resending = slow  # pyright: ignore[reportPrivateUsage]
-        for n in (0, 40):
-            bench.subscription.message_received(message(n))
-        assert await bench.take(41) == list(range(41))
-        assert bench.subscription.gaps == 0
-
-    run(talk)
-
-
-def test_closed_subscription_ends_its_iteration() -> None:
-    async def talk() -> None:
-        bench = Bench()
-        waiting = asyncio.ensure_future(anext(bench.subscription, None))
+    bench = Bench()
+    bench.subscription._resending = endless  # pyright: ignore[reportPrivateUsage]
+    bench.subscription.resubscribed()
+    for _ in range(1_000):
         await asyncio.sleep(0)
-        await bench.subscription.close()
-        await bench.subscription.close()
-        assert await waiting is None
-        assert bench.left == [("s", 0)]
+    assert len(given) == 10
+    assert await bench.take(100) == list(range(100))
+    await bench.subscription.close()
 
-    run(talk)
+
+async def test_broken_resend_goes_on_where_it_broke() -> None:
+    bench = Bench(*(message(n) for n in range(6)), start=Last(6))
+    broken = TransportError("link.closed", "gone")
+    bench.failures = [(0, broken), (2, broken)]
+    bench.subscription.message_received(message(6))
+    assert await bench.take(7) == list(range(7))
+    assert bench.asked == [Last(6), Last(6), From(1_001)]
+
+
+async def test_refused_resend_ends_the_subscription_after_what_has_come() -> None:
+    bench = Bench(*(message(n) for n in range(6)), start=Last(6))
+    bench.failures = [(2, RequestError("RESEND_FAILED", "no"))]
+    assert await bench.take(2) == [0, 1]
+    await bench.beginning
+    for _ in range(2):
+        with pytest.raises(RequestError) as caught:
+            await anext(bench.subscription)
+        assert caught.value.code == "RESEND_FAILED"
+
+
+async def test_resend_that_is_refused_at_once_is_told_at_the_beginning() -> None:
+    bench = Bench(message(0), start=Last(1))
+    bench.failures = [(0, RequestError("PERMISSION_DENIED", "no"))]
+    with pytest.raises(RequestError) as caught:
+        await bench.beginning
+    assert caught.value.code == "PERMISSION_DENIED"
+
+
+async def test_failure_comes_after_what_has_come() -> None:
+    bench = Bench()
+    bench.subscription.message_received(message(0))
+    bench.subscription.failed(TransportError("client.closed", "over"))
+    assert await bench.take(1) == [0]
+    with pytest.raises(TransportError):
+        await anext(bench.subscription)
+
+
+async def test_gap_is_asked_for_and_skipped_where_it_cannot_be_filled() -> None:
+    bench = Bench(message(1))
+    for n in (0, 2, 5):
+        bench.subscription.message_received(message(n))
+    assert await bench.take(4) == [0, 1, 2, 5]
+    assert bench.subscription.gaps == 1
+    assert bench.asked[0] == Range(1_000, 1_001, 1, 0, "0xpub", "c")
+    assert set(bench.asked[1:]) == {Range(1_002, 1_004, 1, 0, "0xpub", "c")}
+
+
+async def test_long_gap_is_filled_however_long_it_takes() -> None:
+    bench = Bench()
+
+    async def slow(_: Resend) -> AsyncGenerator[StreamMessage]:
+        for n in range(1, 40):
+            await asyncio.sleep(0.03)  # three seconds of its clock
+            yield message(n)
+
+    bench.subscription._resending = slow  # pyright: ignore[reportPrivateUsage]
+    for n in (0, 40):
+        bench.subscription.message_received(message(n))
+    assert await bench.take(41) == list(range(41))
+    assert bench.subscription.gaps == 0
+
+
+async def test_closed_subscription_ends_its_iteration() -> None:
+    bench = Bench()
+    waiting = asyncio.ensure_future(anext(bench.subscription, None))
+    await asyncio.sleep(0)
+    await bench.subscription.close()
+    await bench.subscription.close()
+    assert await waiting is None
+    assert bench.left == [("s", 0)]

@@ -46,16 +46,8 @@ def spoken(message: ControlMessage) -> ControlMessage:
 
 
 FORMS: list[tuple[ControlMessage, str, str]] = [
-    (
-        BroadcastMessage(message=MESSAGE),
-        f"[1,0,{SM31}]",
-        f'[2,0,"",{SM32}]',
-    ),
-    (
-        UnicastMessage(message=MESSAGE, request_id="r"),
-        f'[1,1,"r",{SM31}]',
-        f'[2,1,"r",{SM32}]',
-    ),
+    (BroadcastMessage(message=MESSAGE), f"[1,0,{SM31}]", f'[2,0,"",{SM32}]'),
+    (UnicastMessage(message=MESSAGE, request_id="r"), f'[1,1,"r",{SM31}]', f'[2,1,"r",{SM32}]'),
     (
         SubscribeResponse(stream_id="s", partition=1, request_id="r"),
         '[1,2,"s",1]',

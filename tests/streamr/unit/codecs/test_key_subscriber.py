@@ -1,12 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from rillnode.codecs.streamr.encryption import (
-    GroupKey,
-    encrypt_message,
-    load_public_key,
-    wrap,
-)
+from rillnode.codecs.streamr.encryption import GroupKey, encrypt_message, load_public_key, wrap
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import (
     EncryptedKey,

@@ -53,12 +53,7 @@ def refusal(text: str) -> CodecError:
             Layout.RELEASED,
             f'[32,{ID},[10,1],27,0,2,"k1","00ff","[\\"k2\\", \\"aa\\"]",2,"0x1"]',
         ),
-        (
-            PLAIN,
-            30,
-            Layout.SPECIFICATION,
-            '[30,"s",0,10,2,"0xAb",10,1,null,27,"00ff",2,"0x1"]',
-        ),
+        (PLAIN, 30, Layout.SPECIFICATION, '[30,"s",0,10,2,"0xAb",10,1,null,27,"00ff",2,"0x1"]'),
         (FULL, 32, Layout.SPECIFICATION, f'[32,{ID},[10,1],27,0,2,"k1","00ff",2,"0x1"]'),
         (FULL, 31, Layout.SPECIFICATION, f'[31,{ID},[10,1],27,2,"00ff",2,"0x1"]'),
     ],

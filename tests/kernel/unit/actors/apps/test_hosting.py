@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, with_core
+from coroutines import handed_by
 from rillnode import Actor, ActorError, ActorRef, ActorReply, Context, Ended, Message, RequestError
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.hosting import Hosting
@@ -54,6 +55,9 @@ def on_site(test: Callable[[Site], Awaitable[None]]) -> None:
     with_core(main)
 
 
+site = handed_by(on_site)
+
+
 async def code_of(asked: Awaitable[object]) -> str:
     with pytest.raises((ActorError, RequestError)) as raised:
         await asked
@@ -77,18 +81,15 @@ class Notes(Actor):
 # Addresses -----------------------------------------------------------------------------------
 
 
-def test_an_address_is_taken_until_its_actor_has_ended() -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn(echo, address="a")
-        assert await code_of(site.spawn(echo, address="a")) == "address.taken"
-        stopping = asyncio.ensure_future(ref.stop())
-        await asyncio.sleep(0)
-        again = await site.spawn(echo, address="a")  # waits for the end of the one before
-        await stopping
-        assert (await again.ask(b"x")).payload == b"x"
-        assert await code_of(ref.ask(b"x")) == "actor.stopped"
-
-    on_site(test)
+async def test_an_address_is_taken_until_its_actor_has_ended(site: Site) -> None:
+    ref = await site.spawn(echo, address="a")
+    assert await code_of(site.spawn(echo, address="a")) == "address.taken"
+    stopping = asyncio.ensure_future(ref.stop())
+    await asyncio.sleep(0)
+    again = await site.spawn(echo, address="a")  # waits for the end of the one before
+    await stopping
+    assert (await again.ask(b"x")).payload == b"x"
+    assert await code_of(ref.ask(b"x")) == "actor.stopped"
 
 
 @pytest.mark.parametrize(
@@ -96,11 +97,8 @@ def test_an_address_is_taken_until_its_actor_has_ended() -> None:
     ["stream", "stream_index", "node", "peer/core", "SUB_12", "ST_S_0_a", "0123456789abcdef",
      "echo", "forwarding_service", "forward_to_a", "api", "tracker", "overlay/a", "serve"],
 )  # fmt: skip
-def test_the_nodes_own_addresses_are_reserved(address: str) -> None:
-    async def test(site: Site) -> None:
-        assert await code_of(site.spawn(echo, address=address)) == "address.reserved"
-
-    on_site(test)
+async def test_the_nodes_own_addresses_are_reserved(site: Site, address: str) -> None:
+    assert await code_of(site.spawn(echo, address=address)) == "address.reserved"
 
 
 @pytest.mark.parametrize("address", ["", "a b", "a;b", "1#a", "a*", "a=>b", "ä" * 257])
@@ -110,45 +108,39 @@ def test_what_no_route_or_grant_can_say_is_no_address(address: str) -> None:
     assert raised.value.code == "address.invalid"
 
 
-def test_who_is_not_allowed_is_answered_as_by_nobody() -> None:
-    async def test(site: Site) -> None:
-        core = site.core
-        await site.spawn(echo, address="open", allow=["stran*"])
-        granted = await site.spawn(echo, address="granted")
-        peer = core.peer("stranger")
-        for address, answer in (("open", b"x"), ("granted", None), ("nobody", None)):
-            peer.answers.clear()
-            peer.send(address, b"x")
-            await core.settle()
-            (wire,) = peer.answers
-            if answer is None:
-                failure = native.decode_response(wire.payload)
-                assert isinstance(failure, native.Failure)
-                assert failure.code == "address.unknown"
-            else:
-                assert wire.payload == answer
-        core.access.add(Grant(who="stranger", addresses="gr*", may=SENDS))
+async def test_who_is_not_allowed_is_answered_as_by_nobody(site: Site) -> None:
+    core = site.core
+    await site.spawn(echo, address="open", allow=["stran*"])
+    granted = await site.spawn(echo, address="granted")
+    peer = core.peer("stranger")
+    for address, answer in (("open", b"x"), ("granted", None), ("nobody", None)):
         peer.answers.clear()
-        peer.send("granted", b"x")
+        peer.send(address, b"x")
         await core.settle()
-        assert [wire.payload for wire in peer.answers] == [b"x"]
-        await granted.stop()
+        (wire,) = peer.answers
+        if answer is None:
+            failure = native.decode_response(wire.payload)
+            assert isinstance(failure, native.Failure)
+            assert failure.code == "address.unknown"
+        else:
+            assert wire.payload == answer
+    core.access.add(Grant(who="stranger", addresses="gr*", may=SENDS))
+    peer.answers.clear()
+    peer.send("granted", b"x")
+    await core.settle()
+    assert [wire.payload for wire in peer.answers] == [b"x"]
+    await granted.stop()
 
-    on_site(test)
 
-
-def test_what_was_allowed_with_an_actor_ends_with_it() -> None:
-    async def test(site: Site) -> None:
-        access = site.core.access
-        fixed = Grant(who="noise:*", addresses="a", may=SENDS)
-        ref = await site.spawn(echo, address="a", allow=["noise:*", "anonymous"])
-        assert access.known("anonymous")
-        access.add(fixed)
-        await ref.stop()
-        assert not access.known("anonymous")
-        assert access.address_verbs("noise:1", b"a") == SENDS
-
-    on_site(test)
+async def test_what_was_allowed_with_an_actor_ends_with_it(site: Site) -> None:
+    access = site.core.access
+    fixed = Grant(who="noise:*", addresses="a", may=SENDS)
+    ref = await site.spawn(echo, address="a", allow=["noise:*", "anonymous"])
+    assert access.known("anonymous")
+    access.add(fixed)
+    await ref.stop()
+    assert not access.known("anonymous")
+    assert access.address_verbs("noise:1", b"a") == SENDS
 
 
 # Beginning -----------------------------------------------------------------------------------
@@ -167,14 +159,11 @@ class Fails(Actor):
 
 
 @pytest.mark.parametrize("where", ["made", "started", "waited"])
-def test_spawn_raises_what_the_start_raises(where: str) -> None:
-    async def test(site: Site) -> None:
-        for _ in range(2):  # its address is free again
-            with pytest.raises(OSError, match=where):
-                await site.spawn(Fails, where, address="a")
-            await site.core.settle()
-
-    on_site(test)
+async def test_spawn_raises_what_the_start_raises(site: Site, where: str) -> None:
+    for _ in range(2):  # its address is free again
+        with pytest.raises(OSError, match=where):
+            await site.spawn(Fails, where, address="a")
+        await site.core.settle()
 
 
 @pytest.mark.parametrize(
@@ -189,29 +178,25 @@ def test_spawn_raises_what_the_start_raises(where: str) -> None:
         ({"restarts_max": -1}, "a whole number"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
-    async def test(site: Site) -> None:
-        with pytest.raises(ConfigError, match=said) as raised:
-            await site.spawn(echo, **settings)
-        assert raised.value.code == "actor.settings"
-
-    on_site(test)
-
-
-def test_what_is_no_actor_is_refused() -> None:
-    async def test(site: Site) -> None:
-        with pytest.raises(ConfigError, match=r"neither a rillnode\.Actor nor a function"):
-            await site.spawn(dict)
-
-        async def waits(message: Message, ctx: Context) -> None: ...
-
-        with pytest.raises(ConfigError, match="does not block"):
-            await site.spawn(waits, blocking=True)
-
-    on_site(test)
+async def test_settings_that_cannot_be_are_refused(
+    site: Site, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        await site.spawn(echo, **settings)
+    assert raised.value.code == "actor.settings"
 
 
-def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
+async def test_what_is_no_actor_is_refused(site: Site) -> None:
+    with pytest.raises(ConfigError, match=r"neither a rillnode\.Actor nor a function"):
+        await site.spawn(dict)
+
+    async def waits(message: Message, ctx: Context) -> None: ...
+
+    with pytest.raises(ConfigError, match="does not block"):
+        await site.spawn(waits, blocking=True)
+
+
+async def test_settings_of_a_class_hold_unless_spawn_says_others(site: Site) -> None:
     class Wide(Actor):
         concurrency = 3
 
@@ -226,22 +211,19 @@ def test_settings_of_a_class_hold_unless_spawn_says_others() -> None:
             self.under_way -= 1
             return message.payload
 
-    async def test(site: Site) -> None:
-        several: list[tuple[dict[str, Any], int]] = [
-            ({}, 3),
-            ({"concurrency": 2}, 2),
-            ({"concurrency": 1}, 1),
-        ]
-        for settings, expected in several:
-            most: list[int] = []
-            ref = await site.spawn(Wide, most, **settings)
-            asked = [ref.ask(b"%d" % number) for number in range(20)]
-            answers = await asyncio.gather(*asked)
-            assert [one.payload for one in answers] == [b"%d" % number for number in range(20)]
-            assert max(most) == expected
-            await ref.stop()
-
-    on_site(test)
+    several: list[tuple[dict[str, Any], int]] = [
+        ({}, 3),
+        ({"concurrency": 2}, 2),
+        ({"concurrency": 1}, 1),
+    ]
+    for settings, expected in several:
+        most: list[int] = []
+        ref = await site.spawn(Wide, most, **settings)
+        asked = [ref.ask(b"%d" % number) for number in range(20)]
+        answers = await asyncio.gather(*asked)
+        assert [one.payload for one in answers] == [b"%d" % number for number in range(20)]
+        assert max(most) == expected
+        await ref.stop()
 
 
 # Children and ends ---------------------------------------------------------------------------
@@ -281,38 +263,32 @@ class Child(Actor):
         self.notes.append("child stopped")
 
 
-def test_a_child_has_an_address_below_and_its_parent_is_told_of_its_end() -> None:
-    async def test(site: Site) -> None:
-        notes: list[Any] = []
-        ref = await site.spawn(Parent, notes, address="p")
-        assert (await ref.ask(b"x")).payload == b"child of p/child"
-        # What the child failed with is the parent's failure here, as it does not catch it.
-        assert await code_of(ref.ask(b"fail")) == "actor.failed"
-        await site.core.settle()
-        ended = next(one for one in notes if isinstance(one, Ended))
-        assert (ended.ref.address, ended.reason) == ("p/child", "failed")
-        assert isinstance(ended.error, OSError)
-
-    on_site(test)
+async def test_a_child_has_an_address_below_and_its_parent_is_told_of_its_end(site: Site) -> None:
+    notes: list[Any] = []
+    ref = await site.spawn(Parent, notes, address="p")
+    assert (await ref.ask(b"x")).payload == b"child of p/child"
+    # What the child failed with is the parent's failure here, as it does not catch it.
+    assert await code_of(ref.ask(b"fail")) == "actor.failed"
+    await site.core.settle()
+    ended = next(one for one in notes if isinstance(one, Ended))
+    assert (ended.ref.address, ended.reason) == ("p/child", "failed")
+    assert isinstance(ended.error, OSError)
 
 
-def test_children_end_before_their_parent_and_with_its_instance() -> None:
-    async def test(site: Site) -> None:
-        notes: list[Any] = []
-        ref = await site.spawn(Parent, notes, address="p")
-        assert await code_of(ref.ask(b"raise")) == "actor.failed"
-        # The instance that follows has a child under the same name.
-        assert (await ref.ask(b"x")).payload == b"child of p/child"
-        notes.clear()
-        await ref.stop()
-        told = [one for one in notes if isinstance(one, str)]
-        assert told == ["child stopped", "parent stopped"]
-        assert site.core.router.lookup(b"p/child") is None
-
-    on_site(test)
+async def test_children_end_before_their_parent_and_with_its_instance(site: Site) -> None:
+    notes: list[Any] = []
+    ref = await site.spawn(Parent, notes, address="p")
+    assert await code_of(ref.ask(b"raise")) == "actor.failed"
+    # The instance that follows has a child under the same name.
+    assert (await ref.ask(b"x")).payload == b"child of p/child"
+    notes.clear()
+    await ref.stop()
+    told = [one for one in notes if isinstance(one, str)]
+    assert told == ["child stopped", "parent stopped"]
+    assert site.core.router.lookup(b"p/child") is None
 
 
-def test_who_watches_is_told_once_and_also_late() -> None:
+async def test_who_watches_is_told_once_and_also_late(site: Site) -> None:
     class Watcher(Actor):
         def __init__(self, watched: ActorRef, notes: list[Any]) -> None:
             self.watched, self.notes = watched, notes
@@ -323,21 +299,18 @@ def test_who_watches_is_told_once_and_also_late() -> None:
         def receive(self, message: Message, ctx: Context) -> None:
             self.notes.append(message.value)
 
-    async def test(site: Site) -> None:
-        ref = await site.spawn(echo)
-        notes: list[Any] = []
-        await site.spawn(Watcher, ref, notes)
-        await ref.stop()
-        await site.core.settle()
-        assert notes == [Ended(ref, "stopped")]
-        await site.spawn(Watcher, ref, notes)
-        await site.core.settle()
-        assert notes == [Ended(ref, "stopped")] * 2
-
-    on_site(test)
+    ref = await site.spawn(echo)
+    notes: list[Any] = []
+    await site.spawn(Watcher, ref, notes)
+    await ref.stop()
+    await site.core.settle()
+    assert notes == [Ended(ref, "stopped")]
+    await site.spawn(Watcher, ref, notes)
+    await site.core.settle()
+    assert notes == [Ended(ref, "stopped")] * 2
 
 
-def test_an_actor_may_stop_itself() -> None:
+async def test_an_actor_may_stop_itself(site: Site) -> None:
     class Once(Actor):
         async def receive(self, message: Message, ctx: Context) -> bytes:
             if message.payload == b"later":
@@ -346,29 +319,23 @@ def test_an_actor_may_stop_itself() -> None:
                 ctx.stop()
             return b"last"
 
-    async def test(site: Site) -> None:
-        for payload in (b"now", b"later"):
-            ref = await site.spawn(Once)
-            assert (await ref.ask(payload)).payload == b"last"
-            assert (await ref.wait()).reason == "stopped"
-
-    on_site(test)
+    for payload in (b"now", b"later"):
+        ref = await site.spawn(Once)
+        assert (await ref.ask(payload)).payload == b"last"
+        assert (await ref.wait()).reason == "stopped"
 
 
-def test_an_essential_actor_that_is_given_up_is_fatal() -> None:
-    async def test(site: Site) -> None:
-        told: list[BaseException] = []
-        site.core.system.on_fatal = lambda _, error: told.append(error)
+async def test_an_essential_actor_that_is_given_up_is_fatal(site: Site) -> None:
+    told: list[BaseException] = []
+    site.core.system.on_fatal = lambda _, error: told.append(error)
 
-        def fails(message: Message, ctx: Context) -> None:
-            raise OSError("for good")
+    def fails(message: Message, ctx: Context) -> None:
+        raise OSError("for good")
 
-        ref = await site.spawn(fails, essential=True, restarts_max=0)
-        await code_of(ref.ask())
-        assert isinstance((await ref.wait()).error, OSError)
-        assert [str(one) for one in told] == ["for good"]
-
-    on_site(test)
+    ref = await site.spawn(fails, essential=True, restarts_max=0)
+    await code_of(ref.ask())
+    assert isinstance((await ref.wait()).error, OSError)
+    assert [str(one) for one in told] == ["for good"]
 
 
 # Questions -----------------------------------------------------------------------------------
@@ -388,23 +355,17 @@ class Asks(Actor):
 
 
 @pytest.mark.parametrize("way", ["b a", "a", "b c a", "b c b"])
-def test_a_circle_of_questions_is_an_error_at_once(way: str) -> None:
-    async def test(site: Site) -> None:
-        refs = {name: await site.spawn(Asks, address=name) for name in "abc"}
-        assert (await refs["a"].ask(way.encode())).payload == b"actor.cycle"
-        assert (await refs["a"].ask(b"b c")).payload == b"end"
-
-    on_site(test)
+async def test_a_circle_of_questions_is_an_error_at_once(site: Site, way: str) -> None:
+    refs = {name: await site.spawn(Asks, address=name) for name in "abc"}
+    assert (await refs["a"].ask(way.encode())).payload == b"actor.cycle"
+    assert (await refs["a"].ask(b"b c")).payload == b"end"
 
 
-def test_two_that_ask_each_other_by_chance_are_a_circle_too() -> None:
-    async def test(site: Site) -> None:
-        a, b = [await site.spawn(Asks, address=name) for name in "ab"]
-        answers = await asyncio.gather(a.ask(b"b"), b.ask(b"a"))
-        # Whoever asks second is told, and answers; so the first has its answer as well.
-        assert sorted(one.payload for one in answers) == [b"actor.cycle", b"end"]
-
-    on_site(test)
+async def test_two_that_ask_each_other_by_chance_are_a_circle_too(site: Site) -> None:
+    a, b = [await site.spawn(Asks, address=name) for name in "ab"]
+    answers = await asyncio.gather(a.ask(b"b"), b.ask(b"a"))
+    # Whoever asks second is told, and answers; so the first has its answer as well.
+    assert sorted(one.payload for one in answers) == [b"actor.cycle", b"end"]
 
 
 def test_an_answer_may_come_later_by_the_route() -> None:
@@ -434,161 +395,140 @@ def test_an_answer_may_come_later_by_the_route() -> None:
     on_site(test)
 
 
-def test_questions_to_nobody_have_an_outcome() -> None:
-    async def test(site: Site) -> None:
-        codes: list[str] = []
+async def test_questions_to_nobody_have_an_outcome(site: Site) -> None:
+    codes: list[str] = []
 
-        async def asks(message: Message, ctx: Context) -> bytes:
-            for to in ("nobody", "nobody;2#far", ctx.ref):
-                codes.append(await code_of(ctx.ask(to, b"x", timeout_seconds=1.0)))
-            return b"done"
+    async def asks(message: Message, ctx: Context) -> bytes:
+        for to in ("nobody", "nobody;2#far", ctx.ref):
+            codes.append(await code_of(ctx.ask(to, b"x", timeout_seconds=1.0)))
+        return b"done"
 
-        ref = await site.spawn(asks, address="asks")
-        assert (await ref.ask()).payload == b"done"
-        assert codes == ["address.unknown", "address.unknown", "actor.cycle"]
-
-    on_site(test)
+    ref = await site.spawn(asks, address="asks")
+    assert (await ref.ask()).payload == b"done"
+    assert codes == ["address.unknown", "address.unknown", "actor.cycle"]
 
 
 # Routes --------------------------------------------------------------------------------------
 
 
-def test_answers_come_to_who_wants_them_and_so_do_refusals() -> None:
-    async def test(site: Site) -> None:
-        notes: list[Message] = []
-        await site.spawn(echo, address="echoes")
+async def test_answers_come_to_who_wants_them_and_so_do_refusals(site: Site) -> None:
+    notes: list[Message] = []
+    await site.spawn(echo, address="echoes")
 
-        class Sends(Notes):
-            def started(self, ctx: Context) -> None:
-                ctx.send("echoes", b"unanswered")
-                ctx.send("echoes", b"answered", answers=True)
-                ctx.send("nobody", b"lost", answers=True)
+    class Sends(Notes):
+        def started(self, ctx: Context) -> None:
+            ctx.send("echoes", b"unanswered")
+            ctx.send("echoes", b"answered", answers=True)
+            ctx.send("nobody", b"lost", answers=True)
 
-        await site.spawn(Sends, notes, address="sends")
-        await site.core.settle()
-        answered, lost = sorted(notes, key=lambda one: one.value is not None)
-        assert (answered.payload, answered.principal) == (b"answered", "node")
-        assert isinstance(lost.value, RequestError)
-        assert lost.value.code == "address.unknown"
-
-    on_site(test)
+    await site.spawn(Sends, notes, address="sends")
+    await site.core.settle()
+    answered, lost = sorted(notes, key=lambda one: one.value is not None)
+    assert (answered.payload, answered.principal) == (b"answered", "node")
+    assert isinstance(lost.value, RequestError)
+    assert lost.value.code == "address.unknown"
 
 
-def test_a_message_is_passed_on_with_its_senders_rights() -> None:
-    async def test(site: Site) -> None:
-        notes: list[Message] = []
+async def test_a_message_is_passed_on_with_its_senders_rights(site: Site) -> None:
+    notes: list[Message] = []
 
-        def passes(message: Message, ctx: Context) -> None:
-            ctx.forward("secret" if message.payload == b"secret" else "open")
+    def passes(message: Message, ctx: Context) -> None:
+        ctx.forward("secret" if message.payload == b"secret" else "open")
 
-        await site.spawn(Notes, notes, address="secret")
-        await site.spawn(Notes, notes, address="open", allow=["stranger"])
-        await site.spawn(passes, address="passes", allow=["stranger"])
-        peer = site.core.peer("stranger")
-        peer.send("passes", b"secret", b"public")
-        await site.core.settle()
-        assert [(one.payload, one.principal, one.address) for one in notes] == [
-            (b"public", "stranger", "open")
-        ]
-        (refused,) = peer.answers
-        failure = native.decode_response(refused.payload)
-        assert isinstance(failure, native.Failure)
-        assert failure.code == "address.unknown"
-
-    on_site(test)
+    await site.spawn(Notes, notes, address="secret")
+    await site.spawn(Notes, notes, address="open", allow=["stranger"])
+    await site.spawn(passes, address="passes", allow=["stranger"])
+    peer = site.core.peer("stranger")
+    peer.send("passes", b"secret", b"public")
+    await site.core.settle()
+    assert [(one.payload, one.principal, one.address) for one in notes] == [
+        (b"public", "stranger", "open")
+    ]
+    (refused,) = peer.answers
+    failure = native.decode_response(refused.payload)
+    assert isinstance(failure, native.Failure)
+    assert failure.code == "address.unknown"
 
 
-def test_answers_to_what_was_passed_on_may_come_back_through() -> None:
-    async def test(site: Site) -> None:
-        def between(message: Message, ctx: Context) -> None:
-            if message.payload.startswith(b"answer"):
-                ctx.forward(payload=b"more than " + message.payload)
-            else:
-                ctx.forward("far", stay=True)
+async def test_answers_to_what_was_passed_on_may_come_back_through(site: Site) -> None:
+    def between(message: Message, ctx: Context) -> None:
+        if message.payload.startswith(b"answer"):
+            ctx.forward(payload=b"more than " + message.payload)
+        else:
+            ctx.forward("far", stay=True)
 
-        def far(message: Message, ctx: Context) -> bytes:
-            return b"answer " + message.payload
+    def far(message: Message, ctx: Context) -> bytes:
+        return b"answer " + message.payload
 
-        between_ref = await site.spawn(between, address="between", allow=["stranger"])
-        await site.spawn(far, address="far", allow=["stranger"])
-        assert (await between_ref.ask(b"x")).payload == b"more than answer x"
-        peer = site.core.peer("stranger")
-        peer.send("between", b"y")
-        await site.core.settle()
-        assert [one.payload for one in peer.answers] == [b"more than answer y"]
-
-    on_site(test)
+    between_ref = await site.spawn(between, address="between", allow=["stranger"])
+    await site.spawn(far, address="far", allow=["stranger"])
+    assert (await between_ref.ask(b"x")).payload == b"more than answer x"
+    peer = site.core.peer("stranger")
+    peer.send("between", b"y")
+    await site.core.settle()
+    assert [one.payload for one in peer.answers] == [b"more than answer y"]
 
 
-def test_routes_and_payloads_have_their_limits() -> None:
-    async def test(site: Site) -> None:
-        far = (local("far"),) * 100
-        raised: list[str] = []
+async def test_routes_and_payloads_have_their_limits(site: Site) -> None:
+    far = (local("far"),) * 100
+    raised: list[str] = []
 
-        async def tries(message: Message, ctx: Context) -> bytes:
-            several: tuple[Callable[[], None], ...] = (
-                lambda: ctx.send(far, b"x"),
-                lambda: ctx.forward(*far),
-                lambda: ctx.send("far", bytes(FRAME_BYTES_MAX)),
-            )
-            for do in several:
-                with pytest.raises((CodecError, RequestError)) as error:
-                    do()
-                raised.append(error.value.code)
-            with pytest.raises(CodecError):
-                await ctx.ask(far, b"x")
-            with pytest.raises(TypeError, match="does not leave"):
-                ctx.send("far", value=1)
-            with pytest.raises(TypeError, match="a payload is bytes"):
-                await ref.send("text")  # type: ignore[arg-type]
-            return bytes(FRAME_BYTES_MAX)
+    async def tries(message: Message, ctx: Context) -> bytes:
+        several: tuple[Callable[[], None], ...] = (
+            lambda: ctx.send(far, b"x"),
+            lambda: ctx.forward(*far),
+            lambda: ctx.send("far", bytes(FRAME_BYTES_MAX)),
+        )
+        for do in several:
+            with pytest.raises((CodecError, RequestError)) as error:
+                do()
+            raised.append(error.value.code)
+        with pytest.raises(CodecError):
+            await ctx.ask(far, b"x")
+        with pytest.raises(TypeError, match="does not leave"):
+            ctx.send("far", value=1)
+        with pytest.raises(TypeError, match="a payload is bytes"):
+            await ref.send("text")  # type: ignore[arg-type]
+        return bytes(FRAME_BYTES_MAX)
 
-        ref = await site.spawn(tries, address="tries", allow=["stranger"])
-        assert len((await ref.ask(b"x")).payload) == FRAME_BYTES_MAX
-        assert raised == ["codec.limit", "codec.limit", "message.size"]
-        peer = site.core.peer("stranger")
-        peer.send("tries", b"x")
-        await site.core.settle()
-        (wire,) = peer.answers
-        failure = native.decode_response(wire.payload)
-        assert isinstance(failure, native.Failure)
-        assert failure.code == "message.size"
-
-    on_site(test)
+    ref = await site.spawn(tries, address="tries", allow=["stranger"])
+    assert len((await ref.ask(b"x")).payload) == FRAME_BYTES_MAX
+    assert raised == ["codec.limit", "codec.limit", "message.size"]
+    peer = site.core.peer("stranger")
+    peer.send("tries", b"x")
+    await site.core.settle()
+    (wire,) = peer.answers
+    failure = native.decode_response(wire.payload)
+    assert isinstance(failure, native.Failure)
+    assert failure.code == "message.size"
 
 
-def test_an_answer_to_who_has_gone_is_counted() -> None:
-    async def test(site: Site) -> None:
-        await site.spawn(echo, address="a", allow=["*"])
-        origin = Origin("stranger", FRAME_BYTES_MAX, native=True)
-        site.core.router.route(origin, [WireMessage((local("a"),), (local("gone"),), b"x")])
-        origin.end()
-        await site.core.settle()
-        assert site.core.router.undelivered == {"link_lost": 1}
-
-    on_site(test)
+async def test_an_answer_to_who_has_gone_is_counted(site: Site) -> None:
+    await site.spawn(echo, address="a", allow=["*"])
+    origin = Origin("stranger", FRAME_BYTES_MAX, native=True)
+    site.core.router.route(origin, [WireMessage((local("a"),), (local("gone"),), b"x")])
+    origin.end()
+    await site.core.settle()
+    assert site.core.router.undelivered == {"link_lost": 1}
 
 
-def test_a_refusal_may_be_long() -> None:
-    async def test(site: Site) -> None:
-        def refuses(message: Message, ctx: Context) -> None:
-            raise ActorReply("tests.long", "x" * 100_000)
+async def test_a_refusal_may_be_long(site: Site) -> None:
+    def refuses(message: Message, ctx: Context) -> None:
+        raise ActorReply("tests.long", "x" * 100_000)
 
-        await site.spawn(refuses, address="a", allow=["*"])
-        peer = site.core.peer("stranger")
-        peer.send("a", b"x")
-        await site.core.settle()
-        failure = native.decode_response(peer.answers[0].payload)
-        assert isinstance(failure, native.Failure)
-        assert (failure.code, len(failure.text)) == ("tests.long", 100_000)
-
-    on_site(test)
+    await site.spawn(refuses, address="a", allow=["*"])
+    peer = site.core.peer("stranger")
+    peer.send("a", b"x")
+    await site.core.settle()
+    failure = native.decode_response(peer.answers[0].payload)
+    assert isinstance(failure, native.Failure)
+    assert (failure.code, len(failure.text)) == ("tests.long", 100_000)
 
 
 # Timers and threads --------------------------------------------------------------------------
 
 
-def test_timers_tell_the_instance_that_has_set_them() -> None:
+async def test_timers_tell_the_instance_that_has_set_them(site: Site) -> None:
     class Timed(Notes):
         def started(self, ctx: Context) -> None:
             ctx.after(1.0, "once")
@@ -601,29 +541,26 @@ def test_timers_tell_the_instance_that_has_set_them() -> None:
             if message.payload == b"fail":
                 raise OSError("as told")
 
-    async def test(site: Site) -> None:
-        notes: list[Message] = []
-        ref = await site.spawn(Timed, notes)
+    notes: list[Message] = []
+    ref = await site.spawn(Timed, notes)
 
-        async def values(seconds: float) -> list[Any]:
-            notes.clear()
-            for _ in range(int(seconds)):
-                site.core.clock.advance(1.0)
-                await site.core.settle()
-            return [one.value for one in notes]
+    async def values(seconds: float) -> list[Any]:
+        notes.clear()
+        for _ in range(int(seconds)):
+            site.core.clock.advance(1.0)
+            await site.core.settle()
+        return [one.value for one in notes]
 
-        assert await values(3) == ["once", "again", "again", "again"]
-        await ref.send(b"fail")
-        await site.core.settle()
-        assert await values(2) == ["once", "again", "again"]
-        await ref.send(b"enough")
-        await site.core.settle()
-        assert await values(3) == []
-
-    on_site(test)
+    assert await values(3) == ["once", "again", "again", "again"]
+    await ref.send(b"fail")
+    await site.core.settle()
+    assert await values(2) == ["once", "again", "again"]
+    await ref.send(b"enough")
+    await site.core.settle()
+    assert await values(3) == []
 
 
-def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
+async def test_a_blocking_actor_uses_its_context_on_its_thread(site: Site) -> None:
     class Blocks(Actor):
         blocking = True
 
@@ -638,55 +575,46 @@ def test_a_blocking_actor_uses_its_context_on_its_thread() -> None:
                 ctx.send("#", b"x")
             return b"second"
 
-    async def test(site: Site) -> None:
-        ref = await site.spawn(Blocks)
-        assert (await ref.ask()).payload == b"asked"
+    ref = await site.spawn(Blocks)
+    assert (await ref.ask()).payload == b"asked"
 
-        def waits(message: Message, ctx: Context) -> None:
-            asked = ctx.ask("nobody")
-            try:
-                ctx.wait(asked)
-            finally:
-                asked.close()
+    def waits(message: Message, ctx: Context) -> None:
+        asked = ctx.ask("nobody")
+        try:
+            ctx.wait(asked)
+        finally:
+            asked.close()
 
-        with pytest.raises(ActorError, match="cannot wait"):
-            await (await site.spawn(waits, on_failure="resume")).ask()
-
-    on_site(test)
+    with pytest.raises(ActorError, match="cannot wait"):
+        await (await site.spawn(waits, on_failure="resume")).ask()
 
 
-def test_objects_stay_on_the_node() -> None:
-    async def test(site: Site) -> None:
-        given = object()
+async def test_objects_stay_on_the_node(site: Site) -> None:
+    given = object()
 
-        def answers(message: Message, ctx: Context) -> None:
-            ctx.reply(value=(message.value, ctx.node))
+    def answers(message: Message, ctx: Context) -> None:
+        ctx.reply(value=(message.value, ctx.node))
 
-        ref = await site.spawn(answers, address="a", allow=["*"], on_failure="resume")
-        assert (await ref.ask(value=given)).value == (given, "the node")
-        peer = site.core.peer("stranger")
-        peer.send("a", b"x")
-        await site.core.settle()
-        failure = native.decode_response(peer.answers[0].payload)
-        assert isinstance(failure, native.Failure)
-        assert failure.code == "actor.failed"
-
-    on_site(test)
+    ref = await site.spawn(answers, address="a", allow=["*"], on_failure="resume")
+    assert (await ref.ask(value=given)).value == (given, "the node")
+    peer = site.core.peer("stranger")
+    peer.send("a", b"x")
+    await site.core.settle()
+    failure = native.decode_response(peer.answers[0].payload)
+    assert isinstance(failure, native.Failure)
+    assert failure.code == "actor.failed"
 
 
-def test_nothing_is_left_of_actors_that_have_ended() -> None:
-    async def test(site: Site) -> None:
-        core = site.core
-        before = dict(core.router.table), core.system.life.population
-        for number in range(50):
-            ref = await site.spawn(Parent, [], address=f"p{number}", allow=["noise:*"])
-            await ref.ask(b"x")
-            await ref.stop()
-        await core.settle()
-        assert (dict(core.router.table), core.system.life.population) == before
-        assert not core.access.known("noise:1")
-
-    on_site(test)
+async def test_nothing_is_left_of_actors_that_have_ended(site: Site) -> None:
+    core = site.core
+    before = dict(core.router.table), core.system.life.population
+    for number in range(50):
+        ref = await site.spawn(Parent, [], address=f"p{number}", allow=["noise:*"])
+        await ref.ask(b"x")
+        await ref.stop()
+    await core.settle()
+    assert (dict(core.router.table), core.system.life.population) == before
+    assert not core.access.known("noise:1")
 
 
 # On demand -----------------------------------------------------------------------------------
@@ -712,78 +640,69 @@ class Twin(Actor):
         return f"{self.name} {self.count}".encode()
 
 
-def test_actors_are_made_by_their_first_message_and_end_when_idle() -> None:
-    async def test(site: Site) -> None:
-        core, made = site.core, list[str]()
-        site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
-        peer = core.peer("stranger")
-        before = core.system.life.population
-        for name in ("a", "b", "a", "b/c"):
-            peer.send(f"device/{name}", b"x")
+async def test_actors_are_made_by_their_first_message_and_end_when_idle(site: Site) -> None:
+    core, made = site.core, list[str]()
+    site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
+    peer = core.peer("stranger")
+    before = core.system.life.population
+    for name in ("a", "b", "a", "b/c"):
+        peer.send(f"device/{name}", b"x")
+    await core.settle()
+    answers = sorted(one.payload for one in peer.answers)
+    assert answers == [b"a 1", b"a 2", b"b 1", b"b/c 1"]
+    assert made == ["a", "b", "b/c"]
+
+    async def asks(message: Message, ctx: Context) -> bytes:
+        return (await ctx.ask("device/a")).payload
+
+    local_asker = await site.spawn(asks)
+    assert (await local_asker.ask()).payload == b"a 3"
+    await local_asker.stop()
+    for _ in range(3):
+        core.clock.advance(10.0)
         await core.settle()
-        answers = sorted(one.payload for one in peer.answers)
-        assert answers == [b"a 1", b"a 2", b"b 1", b"b/c 1"]
-        assert made == ["a", "b", "b/c"]
+    assert core.system.life.population == before
+    assert not [key for key in core.router.table if key.startswith(b"device/")]
+    peer.answers.clear()
+    peer.send("device/a", b"x")
+    await core.settle()
+    assert [one.payload for one in peer.answers] == [b"a 1"]
 
-        async def asks(message: Message, ctx: Context) -> bytes:
-            return (await ctx.ask("device/a")).payload
 
-        local_asker = await site.spawn(asks)
-        assert (await local_asker.ask()).payload == b"a 3"
-        await local_asker.stop()
-        for _ in range(3):
-            core.clock.advance(10.0)
-            await core.settle()
-        assert core.system.life.population == before
-        assert not [key for key in core.router.table if key.startswith(b"device/")]
+async def test_who_may_not_send_below_a_prefix_makes_no_actor(site: Site) -> None:
+    made: list[str] = []
+    site.hosting.on_demand("device/", lambda name: Twin(name, made))
+    peer = site.core.peer("stranger")
+    told: list[bytes] = []
+    for address in ("device/a", "nobody/a"):
         peer.answers.clear()
-        peer.send("device/a", b"x")
-        await core.settle()
-        assert [one.payload for one in peer.answers] == [b"a 1"]
-
-    on_site(test)
-
-
-def test_who_may_not_send_below_a_prefix_makes_no_actor() -> None:
-    async def test(site: Site) -> None:
-        made: list[str] = []
-        site.hosting.on_demand("device/", lambda name: Twin(name, made))
-        peer = site.core.peer("stranger")
-        told: list[bytes] = []
-        for address in ("device/a", "nobody/a"):
-            peer.answers.clear()
-            peer.send(address, b"x")
-            await site.core.settle()
-            told += [one.payload for one in peer.answers]
-        assert not made
-        assert told[0] == told[1]
-
-    on_site(test)
+        peer.send(address, b"x")
+        await site.core.settle()
+        told += [one.payload for one in peer.answers]
+    assert not made
+    assert told[0] == told[1]
 
 
-def test_those_that_cannot_be_made_are_errors_and_followed_by_a_pause() -> None:
-    async def test(site: Site) -> None:
-        made: list[str] = []
-        site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
-        peer = site.core.peer("stranger")
+async def test_those_that_cannot_be_made_are_errors_and_followed_by_a_pause(site: Site) -> None:
+    made: list[str] = []
+    site.hosting.on_demand("device/", lambda name: Twin(name, made), allow=["stranger"])
+    peer = site.core.peer("stranger")
 
-        async def told(address: bytes) -> str:
-            peer.answers.clear()
-            peer.send(address, b"x")
-            await site.core.settle()
-            failure = native.decode_response(peer.answers[0].payload)
-            assert isinstance(failure, native.Failure)
-            return failure.code
+    async def told(address: bytes) -> str:
+        peer.answers.clear()
+        peer.send(address, b"x")
+        await site.core.settle()
+        failure = native.decode_response(peer.answers[0].payload)
+        assert isinstance(failure, native.Failure)
+        return failure.code
 
-        assert await told(b"device/none") == "actor.failed"
-        for _ in range(3):
-            assert await told(b"device/never") == "actor.busy"
-        assert await told(b"device/") == "address.unknown"
-        assert await told(b"device/\xff") == "address.unknown"
-        assert await told(b"device/a b") == "address.unknown"
-        assert made == ["never"] * 6
-
-    on_site(test)
+    assert await told(b"device/none") == "actor.failed"
+    for _ in range(3):
+        assert await told(b"device/never") == "actor.busy"
+    assert await told(b"device/") == "address.unknown"
+    assert await told(b"device/\xff") == "address.unknown"
+    assert await told(b"device/a b") == "address.unknown"
+    assert made == ["never"] * 6
 
 
 @pytest.mark.parametrize(
@@ -791,14 +710,11 @@ def test_those_that_cannot_be_made_are_errors_and_followed_by_a_pause() -> None:
     [("device", "address.invalid"), ("a/b/", "address.invalid"), ("", "address.invalid"),
      ("peer/", "address.reserved"), ("stream/", "address.reserved"), ("twin/", "address.taken")],
 )  # fmt: skip
-def test_prefixes_that_cannot_be_are_refused(prefix: str, code: str) -> None:
-    async def test(site: Site) -> None:
-        site.hosting.on_demand("twin/", lambda name: Twin(name, []))
-        with pytest.raises(RequestError) as refused:
-            site.hosting.on_demand(prefix, lambda name: Twin(name, []))
-        assert refused.value.code == code
-
-    on_site(test)
+async def test_prefixes_that_cannot_be_are_refused(site: Site, prefix: str, code: str) -> None:
+    site.hosting.on_demand("twin/", lambda name: Twin(name, []))
+    with pytest.raises(RequestError) as refused:
+        site.hosting.on_demand(prefix, lambda name: Twin(name, []))
+    assert refused.value.code == code
 
 
 def test_the_number_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -819,32 +735,29 @@ def test_the_number_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     on_site(test)
 
 
-def test_one_whose_mailbox_is_full_hears_of_ends_and_ends() -> None:
-    async def test(site: Site) -> None:
-        goes_on, notes = asyncio.Event(), list[str]()
-        other = await site.spawn(echo)
+async def test_one_whose_mailbox_is_full_hears_of_ends_and_ends(site: Site) -> None:
+    goes_on, notes = asyncio.Event(), list[str]()
+    other = await site.spawn(echo)
 
-        class Full(Actor):
-            mailbox_messages_max = 2
+    class Full(Actor):
+        mailbox_messages_max = 2
 
-            async def started(self, ctx: Context) -> None:
-                ctx.watch(other)
+        async def started(self, ctx: Context) -> None:
+            ctx.watch(other)
 
-            async def receive(self, message: Message, ctx: Context) -> None:
-                await goes_on.wait()
-                notes.append(message.payload.decode() or type(message.value).__name__)
+        async def receive(self, message: Message, ctx: Context) -> None:
+            await goes_on.wait()
+            notes.append(message.payload.decode() or type(message.value).__name__)
 
-        full = await site.spawn(Full)
-        asking = [asyncio.ensure_future(full.ask(b"%d" % nth)) for nth in range(3)]
-        await site.core.settle()
-        assert await code_of(asking.pop()) == "actor.busy"
-        await other.stop()
-        stopping = asyncio.ensure_future(full.stop())
-        await site.core.settle()
-        goes_on.set()
-        await stopping
-        assert notes == ["0", "1", "Ended"]
-        for asked in asking:
-            asked.cancel()
-
-    on_site(test)
+    full = await site.spawn(Full)
+    asking = [asyncio.ensure_future(full.ask(b"%d" % nth)) for nth in range(3)]
+    await site.core.settle()
+    assert await code_of(asking.pop()) == "actor.busy"
+    await other.stop()
+    stopping = asyncio.ensure_future(full.stop())
+    await site.core.settle()
+    goes_on.set()
+    await stopping
+    assert notes == ["0", "1", "Ended"]
+    for asked in asking:
+        asked.cancel()

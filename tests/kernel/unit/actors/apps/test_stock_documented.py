@@ -220,15 +220,9 @@ def simple() -> Generator[Any]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS + NOT_ON_THE_SIMPLEST, ids=lambda one: one.__name__)
-def test_on_a_node_a_program_runs_as_it_stands(tmp_path: Path, program: Program) -> None:
-    async def main() -> None:
-        async with (
-            asyncio.timeout(60.0),
-            Node(node_config(tmp_path), make_store=store_with()) as node,
-        ):
-            await asyncio.to_thread(program, node.actor_system)
-
-    asyncio.run(main())
+async def test_on_a_node_a_program_runs_as_it_stands(tmp_path: Path, program: Program) -> None:
+    async with asyncio.timeout(60.0), Node(node_config(tmp_path), make_store=store_with()) as node:
+        await asyncio.to_thread(program, node.actor_system)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)

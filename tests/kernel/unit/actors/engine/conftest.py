@@ -5,6 +5,9 @@ import asyncio
 import pytest
 import uvloop
 
+from actor_support import run
+from coroutines import handed_by
+
 
 @pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
 def kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -14,3 +17,7 @@ def kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         for module in (asyncio, asyncio.events):
             monkeypatch.setattr(module, "new_event_loop", uvloop.new_event_loop)
     return kind
+
+
+base = handed_by(run)
+clock = handed_by(run, 1)

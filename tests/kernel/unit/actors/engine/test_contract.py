@@ -64,7 +64,9 @@ async def fail(_: Any) -> None:
 # What goes with an instance ----------------------------------------------------------------------
 
 
-def test_work_that_tidies_up_is_awaited_although_the_exit_comes_meanwhile() -> None:
+async def test_work_that_tidies_up_is_awaited_although_the_exit_comes_meanwhile(
+    base: AsyncioSystemBase,
+) -> None:
     order = list[str]()
 
     async def tidy(_: Any) -> None:
@@ -79,26 +81,25 @@ def test_work_that_tidies_up_is_awaited_although_the_exit_comes_meanwhile() -> N
         def stopped(self) -> None:
             order.append("stopped")
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Restarts)
-        asked = ask(base, cell, tidy)
-        await soon(base)
-        base.post(cell, fail)
+    cell = base.spawn(Restarts)
+    asked = ask(base, cell, tidy)
+    await soon(base)
+    base.post(cell, fail)
+    await asyncio.sleep(0)
+    base.exit(cell)
+    base.exit(cell)
+    await asyncio.sleep(0)
+    assert not cell.exited
+    assert await code_of(asked) == "actor.failed"
+    while not cell.exited:
         await asyncio.sleep(0)
-        base.exit(cell)
-        base.exit(cell)
-        await asyncio.sleep(0)
-        assert not cell.exited
-        assert await code_of(asked) == "actor.failed"
-        while not cell.exited:
-            await asyncio.sleep(0)
-        assert order == ["stopped", "tidied"]
-
-    run(test)
+    assert order == ["stopped", "tidied"]
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_is_begun_while_an_instance_goes_does_not_outlive_it(late: bool) -> None:
+async def test_what_is_begun_while_an_instance_goes_does_not_outlive_it(
+    base: AsyncioSystemBase, clock: ManualClock, late: bool
+) -> None:
     told, ticks = list[str](), list[Any]()
 
     def note(error: RillnodeError) -> None:
@@ -120,22 +121,21 @@ def test_what_is_begun_while_an_instance_goes_does_not_outlive_it(late: bool) ->
             else:
                 await super().handle(message, sender)
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Ticks)
-        asked = ask(base, cell, tidy)
-        await soon(base)
-        base.post(cell, fail)
-        assert await code_of(asked) == "actor.failed"
-        assert await base.ask(cell, "hello") == "hello"
-        assert len(told) == 1
-        clock.advance(61.0)
-        await soon(base)
-        assert not ticks
-
-    run(test)
+    cell = base.spawn(Ticks)
+    asked = ask(base, cell, tidy)
+    await soon(base)
+    base.post(cell, fail)
+    assert await code_of(asked) == "actor.failed"
+    assert await base.ask(cell, "hello") == "hello"
+    assert len(told) == 1
+    clock.advance(61.0)
+    await soon(base)
+    assert not ticks
 
 
-def test_tasks_that_a_handler_waits_for_end_before_the_next_instance_begins() -> None:
+async def test_tasks_that_a_handler_waits_for_end_before_the_next_instance_begins(
+    base: AsyncioSystemBase,
+) -> None:
     order = list[str]()
 
     async def child() -> None:
@@ -157,21 +157,20 @@ def test_tasks_that_a_handler_waits_for_end_before_the_next_instance_begins() ->
         def started(self) -> None:
             order.append("started")
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        for work in (gathers, groups):
-            cell = base.spawn(Starts)
-            asked = ask(base, cell, work)
-            await soon(base)
-            base.post(cell, fail)
-            assert await code_of(asked) == "actor.failed"
-            assert await base.ask(cell, "hello") == "hello"
-            assert order == ["started", "tidied", "tidied", "started"]
-            order.clear()
-
-    run(test)
+    for work in (gathers, groups):
+        cell = base.spawn(Starts)
+        asked = ask(base, cell, work)
+        await soon(base)
+        base.post(cell, fail)
+        assert await code_of(asked) == "actor.failed"
+        assert await base.ask(cell, "hello") == "hello"
+        assert order == ["started", "tidied", "tidied", "started"]
+        order.clear()
 
 
-def test_a_timer_that_has_fired_does_not_meet_the_next_instance() -> None:
+async def test_a_timer_that_has_fired_does_not_meet_the_next_instance(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     ticks = list[int]()
     numbers = iter(range(9))
 
@@ -188,23 +187,22 @@ def test_a_timer_that_has_fired_does_not_meet_the_next_instance() -> None:
                 await message
                 boom()
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        future = asyncio.get_running_loop().create_future()
-        cell = base.spawn(Ticks)
-        base.post(cell, future)
-        await soon(base)
-        clock.advance(1.5)
-        future.set_result(None)
-        await soon(base)
-        assert not ticks
-        clock.advance(1.0)
-        await soon(base)
-        assert ticks == [1]
-
-    run(test)
+    future = asyncio.get_running_loop().create_future()
+    cell = base.spawn(Ticks)
+    base.post(cell, future)
+    await soon(base)
+    clock.advance(1.5)
+    future.set_result(None)
+    await soon(base)
+    assert not ticks
+    clock.advance(1.0)
+    await soon(base)
+    assert ticks == [1]
 
 
-def test_who_waits_for_what_an_instance_has_sent_itself_is_told() -> None:
+async def test_who_waits_for_what_an_instance_has_sent_itself_is_told(
+    base: AsyncioSystemBase,
+) -> None:
     told = list[str]()
 
     class Resends(Worker):
@@ -216,19 +214,18 @@ def test_who_waits_for_what_an_instance_has_sent_itself_is_told() -> None:
     def note(_: object, error: RillnodeError) -> None:
         told.append(error.code)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.outcomes[int] = note
-        cell = base.spawn(Resends)
-        base.post(cell, 1)
-        base.post(cell, "behind")
-        await soon(base)
-        # Of the message at which it has failed, and of what it has sent itself.
-        assert told == ["actor.failed"] * 2
-
-    run(test)
+    base.outcomes[int] = note
+    cell = base.spawn(Resends)
+    base.post(cell, 1)
+    base.post(cell, "behind")
+    await soon(base)
+    # Of the message at which it has failed, and of what it has sent itself.
+    assert told == ["actor.failed"] * 2
 
 
-def test_what_fails_while_an_instance_goes_keeps_nobody_waiting() -> None:
+async def test_what_fails_while_an_instance_goes_keeps_nobody_waiting(
+    base: AsyncioSystemBase,
+) -> None:
     """Who is to be told raises, a late continuation raises: the others have their outcome."""
 
     class Native(BaseException):
@@ -240,115 +237,100 @@ def test_what_fails_while_an_instance_goes_keeps_nobody_waiting() -> None:
     async def begin(actor: Any) -> None:
         actor.begin(wait(actor), refuse)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        for end in (partial(base.post, message=fail), base.exit):
-            cell = base.spawn(Interleaves)
-            await base.ask(cell, begin)
-            asked = [ask(base, cell, wait) for _ in range(3)]
-            await soon(base)
-            end(cell)
-            expected = "actor.stopped" if end == base.exit else "actor.failed"
-            assert [await code_of(one) for one in asked] == [expected] * 3
-            await soon(base)
-            assert cell.exited == (end == base.exit)
-
-        # A continuation without an instance, in front of those who wait, and to one that is gone.
-        cell = base.spawn(Does)
+    for end in (partial(base.post, message=fail), base.exit):
+        cell = base.spawn(Interleaves)
+        await base.ask(cell, begin)
+        asked = [ask(base, cell, wait) for _ in range(3)]
         await soon(base)
-        base.exit(cell)
-        base.post(cell, None, Then(None, refuse, refuse))
-        behind = ask(base, cell, "behind")
-        assert await code_of(behind) == "actor.stopped"
-        base.post(cell, None, Then(None, refuse, refuse))
+        end(cell)
+        expected = "actor.stopped" if end == base.exit else "actor.failed"
+        assert [await code_of(one) for one in asked] == [expected] * 3
+        await soon(base)
+        assert cell.exited == (end == base.exit)
 
-    run(test)
+    # A continuation without an instance, in front of those who wait, and to one that is gone.
+    cell = base.spawn(Does)
+    await soon(base)
+    base.exit(cell)
+    base.post(cell, None, Then(None, refuse, refuse))
+    behind = ask(base, cell, "behind")
+    assert await code_of(behind) == "actor.stopped"
+    base.post(cell, None, Then(None, refuse, refuse))
 
 
 # Handlers that swallow, group, cancel ------------------------------------------------------------
 
 
-def test_a_handler_that_swallows_its_cancellation_is_late_with_its_answer() -> None:
+async def test_a_handler_that_swallows_its_cancellation_is_late_with_its_answer(
+    base: AsyncioSystemBase,
+) -> None:
     async def swallow(_: Any) -> str:
         with suppress(asyncio.CancelledError):
             await wait(_)
         await asyncio.sleep(0)
         return "too late"
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Interleaves)
-        asked = ask(base, cell, swallow)
-        await soon(base)
-        base.exit(cell)
-        assert await code_of(asked) == "actor.stopped"
-        await soon(base)
-        assert cell.exited
-        assert base.dead_letters.reasons["unwanted"] == 1
-
-    run(test)
+    cell = base.spawn(Interleaves)
+    asked = ask(base, cell, swallow)
+    await soon(base)
+    base.exit(cell)
+    assert await code_of(asked) == "actor.stopped"
+    await soon(base)
+    assert cell.exited
+    assert base.dead_letters.reasons["unwanted"] == 1
 
 
-def test_an_exit_ends_all_that_interleaves_and_tells_each() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Interleaves)
-        asked = [ask(base, cell, wait) for _ in range(5)]
-        await soon(base)
-        base.exit(cell)
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 5
-        assert cell.owned is None
-
-    run(test)
+async def test_an_exit_ends_all_that_interleaves_and_tells_each(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Interleaves)
+    asked = [ask(base, cell, wait) for _ in range(5)]
+    await soon(base)
+    base.exit(cell)
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 5
+    assert cell.owned is None
 
 
-def test_a_group_whose_child_fails_fails_the_handler() -> None:
+async def test_a_group_whose_child_fails_fails_the_handler(base: AsyncioSystemBase) -> None:
     async def group(_: Any) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fail(_))
             tasks.create_task(wait(_))
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        for actor_class in (Does, Interleaves):
-            cell = base.spawn(actor_class)
-            assert await code_of(ask(base, cell, group)) == "actor.failed"
-            assert await base.ask(cell, "hello") == "hello"
-
-    run(test)
+    for actor_class in (Does, Interleaves):
+        cell = base.spawn(actor_class)
+        assert await code_of(ask(base, cell, group)) == "actor.failed"
+        assert await base.ask(cell, "hello") == "hello"
 
 
-def test_children_that_wait_end_with_their_parent() -> None:
+async def test_children_that_wait_end_with_their_parent(base: AsyncioSystemBase) -> None:
     class Parent(Does):
         def started(self) -> None:
             children.extend(self.system.spawn(Does, parent=self.address) for _ in range(3))
 
     children = list[Cell]()
-
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        parent = base.spawn(Parent)
-        await soon(base)
-        asked = [ask(base, cell, what) for cell in (*children, parent) for what in (wait, "behind")]
-        await soon(base)
-        base.exit(parent)
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 8
-        assert all(cell.exited for cell in children)
-
-    run(test)
+    parent = base.spawn(Parent)
+    await soon(base)
+    asked = [ask(base, cell, what) for cell in (*children, parent) for what in (wait, "behind")]
+    await soon(base)
+    base.exit(parent)
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 8
+    assert all(cell.exited for cell in children)
 
 
-def test_shutdown_tells_all_who_ask() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cells = [base.spawn(Does) for _ in range(3)]
-        asked = [ask(base, cell, what) for cell in cells for what in (wait, "behind")]
-        await soon(base)
-        await base.shutdown()
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 6
-        assert await code_of(ask(base, cells[0], "after")) == "actor.stopped"
-
-    run(test)
+async def test_shutdown_tells_all_who_ask(base: AsyncioSystemBase) -> None:
+    cells = [base.spawn(Does) for _ in range(3)]
+    asked = [ask(base, cell, what) for cell in cells for what in (wait, "behind")]
+    await soon(base)
+    await base.shutdown()
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 6
+    assert await code_of(ask(base, cells[0], "after")) == "actor.stopped"
 
 
 # What may be raised, sent, and asked -------------------------------------------------------------
 
 
-def test_an_exception_that_cannot_be_shown_is_a_failure_like_others() -> None:
+async def test_an_exception_that_cannot_be_shown_is_a_failure_like_others(
+    base: AsyncioSystemBase,
+) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise Boom("not even that")
@@ -356,14 +338,11 @@ def test_an_exception_that_cannot_be_shown_is_a_failure_like_others() -> None:
     def mute(*_: Any) -> None:
         raise Mute
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Probe)
-        assert await code_of(ask(base, cell, mute)) == "actor.failed"
-        cell = base.spawn(Does)
-        assert await code_of(ask(base, cell, mute)) == "actor.failed"
-        assert await base.ask(cell, "hello") == "hello"
-
-    run(test)
+    cell = base.spawn(Probe)
+    assert await code_of(ask(base, cell, mute)) == "actor.failed"
+    cell = base.spawn(Does)
+    assert await code_of(ask(base, cell, mute)) == "actor.failed"
+    assert await base.ask(cell, "hello") == "hello"
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
@@ -402,35 +381,31 @@ def test_what_asks_the_process_to_end_leaves_no_question_open(
     assert [type(one) for one in seen] == [kind]
 
 
-def test_who_asks_an_actor_to_exit_is_told_that_it_has() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Does)
-        assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
-        assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
-        cell = base.spawn(Interleaves)
-        asked = [ask(base, cell, one) for one in (wait, ActorExitRequest(), ActorExitRequest())]
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
-
-    run(test)
+async def test_who_asks_an_actor_to_exit_is_told_that_it_has(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Does)
+    assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
+    assert await code_of(ask(base, cell, ActorExitRequest())) == "actor.stopped"
+    cell = base.spawn(Interleaves)
+    asked = [ask(base, cell, one) for one in (wait, ActorExitRequest(), ActorExitRequest())]
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
 
 
-def test_a_message_of_the_systems_that_is_not_declared_is_answered_too() -> None:
+async def test_a_message_of_the_systems_that_is_not_declared_is_answered_too(
+    base: AsyncioSystemBase,
+) -> None:
     class Declares(Worker):
         def handle(self, message: int, sender: Any) -> None:
             self.send(sender, message)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Declares)
-        assert await code_of(ask(base, cell, WakeupMessage(1))) == "actor.failed"
-        base.post(cell, Thespian_StatusReq())  # nobody is there for the answer
-        assert await base.ask(cell, 1) == 1
-        assert not base.dead_letters.count
-        assert not any(one.failures for one in base.stats().values())
-
-    run(test)
+    cell = base.spawn(Declares)
+    assert await code_of(ask(base, cell, WakeupMessage(1))) == "actor.failed"
+    base.post(cell, Thespian_StatusReq())  # nobody is there for the answer
+    assert await base.ask(cell, 1) == 1
+    assert not base.dead_letters.count
+    assert not any(one.failures for one in base.stats().values())
 
 
-def test_a_handler_that_nobody_can_await_is_a_failure() -> None:
+async def test_a_handler_that_nobody_can_await_is_a_failure(base: AsyncioSystemBase) -> None:
     class Generates(Worker):
         async def handle(self, message: Any, sender: Any) -> AsyncIterator[int]:  # type: ignore[override]
             yield 1
@@ -439,68 +414,60 @@ def test_a_handler_that_nobody_can_await_is_a_failure() -> None:
         def handle(self, message: Any, sender: Any) -> Any:
             return asyncio.get_running_loop().create_future()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        for actor_class in (Generates, Future):
-            cell = base.spawn(actor_class)
-            assert await code_of(ask(base, cell, "hello")) == "actor.failed"
-            base.post(cell, "hello")
-            await soon(base)
-            assert base.stats()[cell.kind.name].failures == 2
-
-    run(test)
+    for actor_class in (Generates, Future):
+        cell = base.spawn(actor_class)
+        assert await code_of(ask(base, cell, "hello")) == "actor.failed"
+        base.post(cell, "hello")
+        await soon(base)
+        assert base.stats()[cell.kind.name].failures == 2
 
 
-def test_an_actor_that_asks_itself_is_told_that_it_would_wait_for_ever() -> None:
+async def test_an_actor_that_asks_itself_is_told_that_it_would_wait_for_ever(
+    base: AsyncioSystemBase,
+) -> None:
     async def itself(actor: Any) -> Any:
         return await actor.ask(actor.address, "hello")
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        assert await base.ask(base.spawn(Interleaves), itself) == "hello"
-        cell = base.spawn(Does)
-        assert await code_of(ask(base, cell, itself)) == "actor.failed"
-        assert await base.ask(cell, "hello") == "hello"
-
-    run(test)
+    assert await base.ask(base.spawn(Interleaves), itself) == "hello"
+    cell = base.spawn(Does)
+    assert await code_of(ask(base, cell, itself)) == "actor.failed"
+    assert await base.ask(cell, "hello") == "hello"
 
 
-def test_a_failure_in_a_turn_leaves_its_completed_operation_to_late() -> None:
+async def test_a_failure_in_a_turn_leaves_its_completed_operation_to_late(
+    base: AsyncioSystemBase,
+) -> None:
     outcomes = list[str]()
 
     class Fails(Probe):
         on_failure: ClassVar[OnFailure] = "restart"
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Fails)
-        await soon(base)
-        then = Then(
-            cell.instance, lambda _: outcomes.append("run"), lambda _: outcomes.append("late")
-        )
-        for message, sender in ((boom, None), (None, then), ("next", None)):
-            base.post(cell, message, sender)
-        await soon(base)
-        assert outcomes == ["late"]
-        instance: Any = cell.instance
-        assert instance.notes == ["next"]
-
-    run(test)
+    cell = base.spawn(Fails)
+    await soon(base)
+    then = Then(cell.instance, lambda _: outcomes.append("run"), lambda _: outcomes.append("late"))
+    for message, sender in ((boom, None), (None, then), ("next", None)):
+        base.post(cell, message, sender)
+    await soon(base)
+    assert outcomes == ["late"]
+    instance: Any = cell.instance
+    assert instance.notes == ["next"]
 
 
-def test_an_operation_at_which_an_actor_fails_is_not_tried_again_as_a_message() -> None:
+async def test_an_operation_at_which_an_actor_fails_is_not_tried_again_as_a_message(
+    base: AsyncioSystemBase,
+) -> None:
     class Repeats(Probe):
         attempts = 2
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Repeats)
-        await soon(base)
-        base.post(cell, "an operation", Then(cell.instance, boom))
-        await soon(base)
-        instance: Any = cell.instance
-        assert instance.notes == []
-
-    run(test)
+    cell = base.spawn(Repeats)
+    await soon(base)
+    base.post(cell, "an operation", Then(cell.instance, boom))
+    await soon(base)
+    instance: Any = cell.instance
+    assert instance.notes == []
 
 
-def test_actors_share_no_context() -> None:
+async def test_actors_share_no_context(base: AsyncioSystemBase) -> None:
     variable = ContextVar("variable", default="nobody's")
     seen = list[str]()
 
@@ -512,20 +479,17 @@ def test_actors_share_no_context() -> None:
     async def look(_: Any) -> None:
         seen.append(variable.get())
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        variable.set("the poster's")
-        one, other = base.spawn(Does), base.spawn(Does)
-        base.post(one, own)
+    variable.set("the poster's")
+    one, other = base.spawn(Does), base.spawn(Does)
+    base.post(one, own)
 
-        async def later(actor: Any) -> None:
-            await own(actor)
-            base.post(other, look)
+    async def later(actor: Any) -> None:
+        await own(actor)
+        base.post(other, look)
 
-        base.post(one, later)
-        await soon(base)
-        assert seen == ["mine", "mine", "nobody's"]
-
-    run(test)
+    base.post(one, later)
+    await soon(base)
+    assert seen == ["mine", "mine", "nobody's"]
 
 
 # Bounds ------------------------------------------------------------------------------------------
@@ -545,63 +509,56 @@ def waiting_bytes(cell: Cell) -> int:
     return sum(len(message) for message, _ in cell.mailbox if isinstance(message, bytes))
 
 
-def test_bytes_that_a_turn_has_left_still_count() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        base.sizes[bytes] = len
-        sender = base.spawn(Probe)
-        cell = base.spawn(partial(Slow, clock))
-        await soon(base)
-        for _ in range(50):
-            for _ in range(5):
-                with suppress(ActorError):
-                    base.post(cell, bytes(100), sender)
-            await asyncio.sleep(0)
-            assert waiting_bytes(cell) <= 1_200
-        await soon(base)
-        assert not cell.waiting_bytes
+async def test_bytes_that_a_turn_has_left_still_count(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    base.sizes[bytes] = len
+    sender = base.spawn(Probe)
+    cell = base.spawn(partial(Slow, clock))
+    await soon(base)
+    for _ in range(50):
+        for _ in range(5):
+            with suppress(ActorError):
+                base.post(cell, bytes(100), sender)
+        await asyncio.sleep(0)
+        assert waiting_bytes(cell) <= 1_200
+    await soon(base)
+    assert not cell.waiting_bytes
 
-    run(test)
 
-
-def test_bytes_that_a_quota_has_left_still_count() -> None:
+async def test_bytes_that_a_quota_has_left_still_count(base: AsyncioSystemBase) -> None:
     class Quick(Worker):
         mailbox_bytes_max = 3_000
 
         def handle(self, message: bytes, sender: Any) -> None:
             pass
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.sizes[bytes] = len
-        sender, cell = base.spawn(Probe), base.spawn(Quick)
-        await soon(base)
-        for _message in range(3_000):
-            base.post(cell, bytes(1), sender)
-        await asyncio.sleep(0)
-        assert len(cell.mailbox) == 3_000 - 1_024
+    base.sizes[bytes] = len
+    sender, cell = base.spawn(Probe), base.spawn(Quick)
+    await soon(base)
+    for _message in range(3_000):
+        base.post(cell, bytes(1), sender)
+    await asyncio.sleep(0)
+    assert len(cell.mailbox) == 3_000 - 1_024
+    with pytest.raises(ActorError):
+        base.post(cell, bytes(1_500), sender)
+    base.post(cell, bytes(1_000), sender)
+
+
+async def test_what_is_refused_does_not_count(base: AsyncioSystemBase) -> None:
+    base.sizes[bytes] = len
+    sender, cell = base.spawn(Probe), base.spawn(Does)
+    await soon(base)
+    base.post(cell, wait)
+    await soon(base)
+    bound = cell.kind.mailbox_bytes_max
+    for _refused in range(3):
         with pytest.raises(ActorError):
-            base.post(cell, bytes(1_500), sender)
-        base.post(cell, bytes(1_000), sender)
-
-    run(test)
-
-
-def test_what_is_refused_does_not_count() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.sizes[bytes] = len
-        sender, cell = base.spawn(Probe), base.spawn(Does)
-        await soon(base)
-        base.post(cell, wait)
-        await soon(base)
-        bound = cell.kind.mailbox_bytes_max
-        for _refused in range(3):
-            with pytest.raises(ActorError):
-                base.post(cell, bytes(bound + 1), sender)
-        assert await code_of(ask(base, cell, bytes(bound + 1))) == "actor.busy"
-        base.post(cell, bytes(10), sender)
-        assert len(cell.mailbox) == 1
-        assert cell.waiting_bytes == 10
-
-    run(test)
+            base.post(cell, bytes(bound + 1), sender)
+    assert await code_of(ask(base, cell, bytes(bound + 1))) == "actor.busy"
+    base.post(cell, bytes(10), sender)
+    assert len(cell.mailbox) == 1
+    assert cell.waiting_bytes == 10
 
 
 def test_who_sends_from_outside_waits_for_room_of_bytes_too() -> None:
@@ -627,15 +584,12 @@ def test_who_sends_from_outside_waits_for_room_of_bytes_too() -> None:
     run(test)
 
 
-def test_messages_that_wait_for_a_handler_are_seen() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Does)
-        for message in (wait, "one", "two"):
-            base.post(cell, message)
-        await soon(base)
-        assert base.stats()[cell.kind.name].mailbox_depth == 2
-
-    run(test)
+async def test_messages_that_wait_for_a_handler_are_seen(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Does)
+    for message in (wait, "one", "two"):
+        base.post(cell, message)
+    await soon(base)
+    assert base.stats()[cell.kind.name].mailbox_depth == 2
 
 
 # Other threads -----------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from actor_support import Probe, run
-from link_support import ManualClock
+from actor_support import Probe
 from rillnode.actors.engine.inbox import BATCH_MESSAGES_MAX, Inbox
 from rillnode.actors.engine.system import AsyncioSystemBase
 
@@ -142,26 +141,25 @@ def test_what_the_loop_did_not_come_to_before_its_end_is_lost_too() -> None:
     assert lost == [("a", 1), ("a", 2)]
 
 
-def test_many_threads_may_post_at_once_and_each_ones_order_is_kept() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Probe, notes))
+async def test_many_threads_may_post_at_once_and_each_ones_order_is_kept(
+    base: AsyncioSystemBase,
+) -> None:
+    notes = list[Any]()
+    cell = base.spawn(partial(Probe, notes))
 
-        def post(name: int) -> None:
-            for number in range(0, 2_000, 4):
-                base.post_threadsafe([(cell, (name, number + step)) for step in range(4)])
+    def post(name: int) -> None:
+        for number in range(0, 2_000, 4):
+            base.post_threadsafe([(cell, (name, number + step)) for step in range(4)])
 
-        threads = [threading.Thread(target=post, args=(name,)) for name in range(4)]
-        for thread in threads:
-            thread.start()
-        while len(notes) < 8_000:
-            await asyncio.sleep(0)
-        for thread in threads:
-            thread.join()
-        for name in range(4):
-            assert [number for who, number in notes if who == name] == list(range(2_000))
-
-    run(test)
+    threads = [threading.Thread(target=post, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(notes) < 8_000:
+        await asyncio.sleep(0)
+    for thread in threads:
+        thread.join()
+    for name in range(4):
+        assert [number for who, number in notes if who == name] == list(range(2_000))
 
 
 def test_posts_to_a_system_whose_loop_is_closed_are_dead_letters() -> None:

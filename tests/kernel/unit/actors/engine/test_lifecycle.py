@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited
 
-from actor_support import Probe, run, tell
+from actor_support import Probe, tell
 from link_support import ManualClock
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.kinds import UNKNOWN
@@ -20,144 +20,129 @@ class Hooked(Probe):
         self.notes.append("stopped")
 
 
-def test_the_instance_is_made_in_the_first_turn_and_not_in_spawn() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Hooked, notes))
-        base.post(cell, "message")
-        assert cell.instance is None
-        assert notes == []
-        await base.drain()
-        assert notes == ["started", "message"]
-
-    run(test)
-
-
-def test_an_actor_that_exits_is_told_and_lets_go_of_all() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Hooked, notes))
-        tell(base, cell, lambda actor, _: actor.wake_after(1.0, "never"))
-        base.exit(cell)
-        await base.drain()
-        assert notes[0::2] == ["started", "stopped"]
-        assert cell.mailbox is GONE
-        assert cell.instance is None
-        assert cell.factory is Actor
-        assert clock.timers == 0
-        clock.advance(2.0)
-        assert base.dead_letters.count == 0
-
-    run(test)
+async def test_the_instance_is_made_in_the_first_turn_and_not_in_spawn(
+    base: AsyncioSystemBase,
+) -> None:
+    notes = list[Any]()
+    cell = base.spawn(partial(Hooked, notes))
+    base.post(cell, "message")
+    assert cell.instance is None
+    assert notes == []
+    await base.drain()
+    assert notes == ["started", "message"]
 
 
-def test_an_exit_takes_the_children_with_it_and_tells_the_parent_once() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        heard, ended = list[Any](), list[Any]()
-        grandparent = base.spawn(partial(Probe, heard))
-        parent = base.spawn(partial(Hooked, ended), parent=grandparent)
-        children = [base.spawn(partial(Hooked, ended), parent=parent) for _ in range(3)]
-        await base.drain()
-        base.exit(parent)
-        await base.drain()
-        assert heard == [ChildActorExited(parent)]
-        assert ended == ["started"] * 4 + ["stopped"] * 4
-        assert all(child.mailbox is GONE for child in children)
-        assert base.dead_letters.count == 0
-
-    run(test)
-
-
-def test_an_exit_that_is_not_recursive_leaves_the_children() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        parent = base.spawn(Probe)
-        child = base.spawn(partial(Probe, notes), parent=parent)
-        base.post(parent, ActorExitRequest(recursive=False))
-        await base.drain()
-        base.post(child, "alive")
-        await base.drain()
-        assert notes == ["alive"]
-        base.exit(child)
-        await base.drain()
-        assert child.mailbox is GONE
-
-    run(test)
+async def test_an_actor_that_exits_is_told_and_lets_go_of_all(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    notes = list[Any]()
+    cell = base.spawn(partial(Hooked, notes))
+    tell(base, cell, lambda actor, _: actor.wake_after(1.0, "never"))
+    base.exit(cell)
+    await base.drain()
+    assert notes[0::2] == ["started", "stopped"]
+    assert cell.mailbox is GONE
+    assert cell.instance is None
+    assert cell.factory is Actor
+    assert clock.timers == 0
+    clock.advance(2.0)
+    assert base.dead_letters.count == 0
 
 
-def test_an_actor_without_an_instance_ends_without_getting_one() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        made = list[Probe]()
-
-        def make() -> Probe:
-            made.append(Probe())
-            raise ValueError
-
-        cell = base.spawn(make)
-        await base.drain()
-        tried = len(made)
-        base.exit(cell)
-        await base.drain()
-        assert cell.mailbox is GONE
-        assert len(made) == tried
-
-    run(test)
+async def test_an_exit_takes_the_children_with_it_and_tells_the_parent_once(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    heard, ended = list[Any](), list[Any]()
+    grandparent = base.spawn(partial(Probe, heard))
+    parent = base.spawn(partial(Hooked, ended), parent=grandparent)
+    children = [base.spawn(partial(Hooked, ended), parent=parent) for _ in range(3)]
+    await base.drain()
+    base.exit(parent)
+    await base.drain()
+    assert heard == [ChildActorExited(parent)]
+    assert ended == ["started"] * 4 + ["stopped"] * 4
+    assert all(child.mailbox is GONE for child in children)
+    assert base.dead_letters.count == 0
 
 
-def test_a_parent_that_has_exited_gets_no_children() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        parent = base.spawn(Probe)
-        base.exit(parent)
-        await base.drain()
-        with pytest.raises(ActorError) as caught:
-            base.spawn(Probe, parent=parent)
-        assert caught.value.code == "actor.stopped"
-
-    run(test)
-
-
-def test_a_cell_knows_its_class_before_or_after_it_has_an_instance() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        told = base.spawn(partial(Probe, []))
-        untold = base.spawn(lambda: Probe())
-        assert told.kind.name == "actor_support.Probe"
-        assert untold.kind.name == UNKNOWN
-        assert base.stats()[UNKNOWN].cells == 1
-        await base.drain()
-        assert untold.kind is told.kind
-        assert told.kind.cells == 2
-        assert UNKNOWN not in base.stats()
-
-    run(test)
+async def test_an_exit_that_is_not_recursive_leaves_the_children(base: AsyncioSystemBase) -> None:
+    notes = list[Any]()
+    parent = base.spawn(Probe)
+    child = base.spawn(partial(Probe, notes), parent=parent)
+    base.post(parent, ActorExitRequest(recursive=False))
+    await base.drain()
+    base.post(child, "alive")
+    await base.drain()
+    assert notes == ["alive"]
+    base.exit(child)
+    await base.drain()
+    assert child.mailbox is GONE
 
 
-def test_names_are_given_or_made_up_and_differ() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        given = base.spawn(Probe, name="sensors/0")
-        one, other = base.spawn(Probe), base.spawn(Probe)
-        assert given.name == given.actorAddressString == given.addressDetails == "sensors/0"
-        assert str(given) == "ActorAddr-sensors/0"
-        assert repr(given) == "<Cell sensors/0>"
-        assert one.name != other.name
-        assert one.name.startswith("Probe-")
-        assert given.globalName is None
+async def test_an_actor_without_an_instance_ends_without_getting_one(
+    base: AsyncioSystemBase,
+) -> None:
+    made = list[Probe]()
 
-    run(test)
+    def make() -> Probe:
+        made.append(Probe())
+        raise ValueError
 
-
-def test_cells_are_equal_only_to_themselves_and_can_be_keys() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        one, other = base.spawn(Probe, name="same"), base.spawn(Probe, name="same")
-        same = one
-        assert one == same
-        assert one != other
-        assert one != "same"
-        assert {one: 1, other: 2}[one] == 1
-
-    run(test)
+    cell = base.spawn(make)
+    await base.drain()
+    tried = len(made)
+    base.exit(cell)
+    await base.drain()
+    assert cell.mailbox is GONE
+    assert len(made) == tried
 
 
-def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other() -> None:
+async def test_a_parent_that_has_exited_gets_no_children(base: AsyncioSystemBase) -> None:
+    parent = base.spawn(Probe)
+    base.exit(parent)
+    await base.drain()
+    with pytest.raises(ActorError) as caught:
+        base.spawn(Probe, parent=parent)
+    assert caught.value.code == "actor.stopped"
+
+
+async def test_a_cell_knows_its_class_before_or_after_it_has_an_instance(
+    base: AsyncioSystemBase,
+) -> None:
+    told = base.spawn(partial(Probe, []))
+    untold = base.spawn(lambda: Probe())
+    assert told.kind.name == "actor_support.Probe"
+    assert untold.kind.name == UNKNOWN
+    assert base.stats()[UNKNOWN].cells == 1
+    await base.drain()
+    assert untold.kind is told.kind
+    assert told.kind.cells == 2
+    assert UNKNOWN not in base.stats()
+
+
+async def test_names_are_given_or_made_up_and_differ(base: AsyncioSystemBase) -> None:
+    given = base.spawn(Probe, name="sensors/0")
+    one, other = base.spawn(Probe), base.spawn(Probe)
+    assert given.name == given.actorAddressString == given.addressDetails == "sensors/0"
+    assert str(given) == "ActorAddr-sensors/0"
+    assert repr(given) == "<Cell sensors/0>"
+    assert one.name != other.name
+    assert one.name.startswith("Probe-")
+    assert given.globalName is None
+
+
+async def test_cells_are_equal_only_to_themselves_and_can_be_keys(base: AsyncioSystemBase) -> None:
+    one, other = base.spawn(Probe, name="same"), base.spawn(Probe, name="same")
+    same = one
+    assert one == same
+    assert one != other
+    assert one != "same"
+    assert {one: 1, other: 2}[one] == 1
+
+
+async def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other(
+    base: AsyncioSystemBase,
+) -> None:
     class Stopped(Probe):
         on_failure = "stop"
 
@@ -168,14 +153,11 @@ def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other() -> No
         on_failure = "resume"
         idle_seconds = 60.0
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
-        await base.drain()
-        assert last.factory is Actor
-        assert all(isinstance(one.factory, partial) for one in others)
-        base.post(last, "message")
-        await base.drain()
-        assert notes == ["message"]
-
-    run(test)
+    notes = list[Any]()
+    last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
+    await base.drain()
+    assert last.factory is Actor
+    assert all(isinstance(one.factory, partial) for one in others)
+    base.post(last, "message")
+    await base.drain()
+    assert notes == ["message"]

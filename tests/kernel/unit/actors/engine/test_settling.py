@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actor_support import Probe, run, tell
+from actor_support import Probe, tell
 from link_support import ManualClock
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import LINGER_SECONDS
@@ -66,120 +66,102 @@ async def code_of(asked: "asyncio.Task[Any]") -> str:
 
 
 @pytest.mark.parametrize("actor_class", [Waiter, Interleaving])
-def test_handlers_that_wait_are_waited_for_with_what_waits_behind_them(
-    actor_class: type[Worker],
+async def test_handlers_that_wait_are_waited_for_with_what_waits_behind_them(
+    base: AsyncioSystemBase, actor_class: type[Worker]
 ) -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell, over = base.spawn(actor_class), asyncio.Event()
-        asked = [asyncio.ensure_future(base.ask(cell, over.wait)) for _ in range(3)]
-        await asyncio.sleep(0)
-        assert not await passes(base)
-        over.set()
-        assert await passes(base)
-        assert [one.result() for one in asked] == ["done"] * 3
-
-    run(test)
+    cell, over = base.spawn(actor_class), asyncio.Event()
+    asked = [asyncio.ensure_future(base.ask(cell, over.wait)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not await passes(base)
+    over.set()
+    assert await passes(base)
+    assert [one.result() for one in asked] == ["done"] * 3
 
 
-def test_a_question_that_is_answered_later_is_waited_for() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell, kept = base.spawn(Probe), list[Any]()
+async def test_a_question_that_is_answered_later_is_waited_for(base: AsyncioSystemBase) -> None:
+    cell, kept = base.spawn(Probe), list[Any]()
 
-        def keep(_: Probe, sender: object) -> None:
-            kept.append(sender)
+    def keep(_: Probe, sender: object) -> None:
+        kept.append(sender)
 
-        asked = asyncio.ensure_future(base.ask(cell, keep))
-        await asyncio.sleep(0)
-        assert not await passes(base)
-        tell(base, cell, lambda probe, _: probe.send(kept[0], "late"))
-        assert await passes(base)
-        assert await asked == "late"
-
-    run(test)
+    asked = asyncio.ensure_future(base.ask(cell, keep))
+    await asyncio.sleep(0)
+    assert not await passes(base)
+    tell(base, cell, lambda probe, _: probe.send(kept[0], "late"))
+    assert await passes(base)
+    assert await asked == "late"
 
 
-def test_work_is_waited_for_where_somebody_waits_for_it() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell, over, told = base.spawn(Probe), asyncio.Event(), list[Any]()
-        tell(base, cell, lambda probe, _: probe.begin(over.wait()))
-        assert await passes(base)
-        tell(base, cell, lambda probe, _: probe.begin(over.wait(), told.append))
-        assert not await passes(base)
-        over.set()
-        assert await passes(base)
-        assert told == []
-
-    run(test)
+async def test_work_is_waited_for_where_somebody_waits_for_it(base: AsyncioSystemBase) -> None:
+    cell, over, told = base.spawn(Probe), asyncio.Event(), list[Any]()
+    tell(base, cell, lambda probe, _: probe.begin(over.wait()))
+    assert await passes(base)
+    tell(base, cell, lambda probe, _: probe.begin(over.wait(), told.append))
+    assert not await passes(base)
+    over.set()
+    assert await passes(base)
+    assert told == []
 
 
-def test_what_interleaves_and_nobody_has_asked_for_is_not_waited_for() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.post(base.spawn(Interleaving), asyncio.Event().wait)
-        assert await passes(base)
-
-    run(test)
-
-
-def test_an_actor_says_itself_that_somebody_waits() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Owing)
-        base.post(cell, "owe")
-        assert not await passes(base)
-        base.post(cell, "fail")
-        assert await passes(base)
-
-    run(test)
+async def test_what_interleaves_and_nobody_has_asked_for_is_not_waited_for(
+    base: AsyncioSystemBase,
+) -> None:
+    base.post(base.spawn(Interleaving), asyncio.Event().wait)
+    assert await passes(base)
 
 
-def test_children_are_waited_for_like_others() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        parent, over = base.spawn(Probe), asyncio.Event()
-        child = base.spawn(Waiter, parent=base.spawn(Probe, parent=parent))
-        base.post(child, over.wait)
-        assert not await passes(base)
-        over.set()
-        assert await passes(base)
-
-    run(test)
+async def test_an_actor_says_itself_that_somebody_waits(base: AsyncioSystemBase) -> None:
+    cell = base.spawn(Owing)
+    base.post(cell, "owe")
+    assert not await passes(base)
+    base.post(cell, "fail")
+    assert await passes(base)
 
 
-def test_what_does_not_end_is_ended_and_each_who_waits_is_told() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        other, cell, spared = base.spawn(Probe), base.spawn(Waiter), base.spawn(Waiter)
-        tidied, over = list[str](), asyncio.Event()
-
-        async def wait() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                tidied.append("tidied up")
-
-        asked = [asyncio.ensure_future(base.ask(cell, wait)) for _ in range(3)]
-        last = asyncio.ensure_future(base.ask(spared, over.wait))
-        await asyncio.sleep(0)
-        await base.drain()
-        assert await base.end_unsettled(but=[spared]) == [cell.name]
-        assert tidied == ["tidied up"]
-        assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
-        assert cell.exited
-        assert not other.exited
-        over.set()
-        assert await last == "done"
-
-    run(test)
+async def test_children_are_waited_for_like_others(base: AsyncioSystemBase) -> None:
+    parent, over = base.spawn(Probe), asyncio.Event()
+    child = base.spawn(Waiter, parent=base.spawn(Probe, parent=parent))
+    base.post(child, over.wait)
+    assert not await passes(base)
+    over.set()
+    assert await passes(base)
 
 
-def test_what_does_not_end_when_it_is_cancelled_keeps_nobody_waiting() -> None:
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(Stubborn)
-        asked = [asyncio.ensure_future(base.ask(cell, "go")) for _ in range(3)]
-        await asyncio.sleep(0)
-        await base.drain()
-        ending = asyncio.ensure_future(base.end_unsettled(but=()))
-        assert await code_of(asked[0]) == "actor.stopped"
-        clock.advance(LINGER_SECONDS)
-        assert await ending == [cell.name]
-        assert [await code_of(one) for one in asked[1:]] == ["actor.stopped"] * 2
+async def test_what_does_not_end_is_ended_and_each_who_waits_is_told(
+    base: AsyncioSystemBase,
+) -> None:
+    other, cell, spared = base.spawn(Probe), base.spawn(Waiter), base.spawn(Waiter)
+    tidied, over = list[str](), asyncio.Event()
 
-    run(test)
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            tidied.append("tidied up")
+
+    asked = [asyncio.ensure_future(base.ask(cell, wait)) for _ in range(3)]
+    last = asyncio.ensure_future(base.ask(spared, over.wait))
+    await asyncio.sleep(0)
+    await base.drain()
+    assert await base.end_unsettled(but=[spared]) == [cell.name]
+    assert tidied == ["tidied up"]
+    assert [await code_of(one) for one in asked] == ["actor.stopped"] * 3
+    assert cell.exited
+    assert not other.exited
+    over.set()
+    assert await last == "done"
+
+
+async def test_what_does_not_end_when_it_is_cancelled_keeps_nobody_waiting(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    cell = base.spawn(Stubborn)
+    asked = [asyncio.ensure_future(base.ask(cell, "go")) for _ in range(3)]
+    await asyncio.sleep(0)
+    await base.drain()
+    ending = asyncio.ensure_future(base.end_unsettled(but=()))
+    assert await code_of(asked[0]) == "actor.stopped"
+    clock.advance(LINGER_SECONDS)
+    assert await ending == [cell.name]
+    assert [await code_of(one) for one in asked[1:]] == ["actor.stopped"] * 2

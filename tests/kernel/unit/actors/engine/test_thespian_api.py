@@ -15,8 +15,7 @@ from thespian.actors import (
     NoCompatibleSystemForActor,
 )
 
-from actor_support import Boom, Echo, Probe, boom, run, tell
-from link_support import ManualClock
+from actor_support import Boom, Echo, Probe, boom, tell
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
@@ -105,86 +104,73 @@ def test_code_is_never_loaded(system: ActorSystem) -> None:
         system.createActor(Answering, sourceHash="0123")
 
 
-def test_on_the_loops_thread_asking_is_awaited_and_listening_refused() -> None:
-    async def main() -> None:
-        base = AsyncioSystemBase()
-        system = ActorSystem(systemBase=base, transientUnique=True)
-        answering = system.createActor(Answering)
-        assert await system.ask(answering, "awaited", 5.0) == "AWAITED"
-        system.tell(answering, "told")
-        await base.drain()
-        with pytest.raises(ActorError) as caught:
-            system.listen(1.0)
-        assert caught.value.code == "actor.would_block"
-        assert await asyncio.to_thread(system.listen, 5.0) == "TOLD"
-        system.shutdown()
-        await base.shutdown()
-        assert isinstance(answering, Cell)
-        assert answering.mailbox is GONE
-
-    asyncio.run(main())
+async def test_on_the_loops_thread_asking_is_awaited_and_listening_refused() -> None:
+    base = AsyncioSystemBase()
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    answering = system.createActor(Answering)
+    assert await system.ask(answering, "awaited", 5.0) == "AWAITED"
+    system.tell(answering, "told")
+    await base.drain()
+    with pytest.raises(ActorError) as caught:
+        system.listen(1.0)
+    assert caught.value.code == "actor.would_block"
+    assert await asyncio.to_thread(system.listen, 5.0) == "TOLD"
+    system.shutdown()
+    await base.shutdown()
+    assert isinstance(answering, Cell)
+    assert answering.mailbox is GONE
 
 
-def test_another_thread_may_shut_the_hosts_system_down() -> None:
-    async def main() -> None:
-        base = AsyncioSystemBase()
-        system = ActorSystem(systemBase=base, transientUnique=True)
-        cell = await asyncio.to_thread(system.createActor, Answering)
-        await asyncio.to_thread(system.shutdown)
-        assert isinstance(cell, Cell)
-        assert cell.mailbox is GONE
-
-    asyncio.run(main())
+async def test_another_thread_may_shut_the_hosts_system_down() -> None:
+    base = AsyncioSystemBase()
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    cell = await asyncio.to_thread(system.createActor, Answering)
+    await asyncio.to_thread(system.shutdown)
+    assert isinstance(cell, Cell)
+    assert cell.mailbox is GONE
 
 
-def test_a_child_that_cannot_be_made_is_a_child_that_exited() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes, made = list[Any](), list[Any]()
-        parent = base.spawn(lambda: Probe(notes))
-        tell(base, parent, lambda actor, _: made.append(actor.createActor(NonStarter)))
-        await base.drain()
-        assert notes[1:] == [ChildActorExited(made[0])]
-        assert made[0].mailbox is GONE
-
-    run(test)
+async def test_a_child_that_cannot_be_made_is_a_child_that_exited(base: AsyncioSystemBase) -> None:
+    notes, made = list[Any](), list[Any]()
+    parent = base.spawn(lambda: Probe(notes))
+    tell(base, parent, lambda actor, _: made.append(actor.createActor(NonStarter)))
+    await base.drain()
+    assert notes[1:] == [ChildActorExited(made[0])]
+    assert made[0].mailbox is GONE
 
 
-def test_a_global_name_is_one_actors_until_it_exits() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        def create() -> Cell:
-            return base.create_child(None, Answering, global_name="one")
+async def test_a_global_name_is_one_actors_until_it_exits(base: AsyncioSystemBase) -> None:
+    def create() -> Cell:
+        return base.create_child(None, Answering, global_name="one")
 
-        cell = create()
-        assert cell.globalName == cell.name == "one"
-        assert create() is cell
-        assert base.names == {"one": cell}
-        base.post(cell, ActorExitRequest())
-        await base.drain()
-        assert base.names == {}
-        assert cell.globalName is None
-        assert create() is not cell
-
-    run(test)
+    cell = create()
+    assert cell.globalName == cell.name == "one"
+    assert create() is cell
+    assert base.names == {"one": cell}
+    base.post(cell, ActorExitRequest())
+    await base.drain()
+    assert base.names == {}
+    assert cell.globalName is None
+    assert create() is not cell
 
 
-def test_what_belongs_to_thespians_conventions_is_refused_or_nothing() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        refused = list[str]()
+async def test_what_belongs_to_thespians_conventions_is_refused_or_nothing(
+    base: AsyncioSystemBase,
+) -> None:
+    refused = list[str]()
 
-        def try_all(actor: Probe, _: Any) -> None:
-            actor.notifyOnSystemRegistrationChanges()
-            actor.updateCapability("colour", "blue")
-            for call in (
-                lambda: actor.loadActorSource("archive.zip"),
-                lambda: actor.preRegisterRemoteSystem("address", {}),
-            ):
-                with pytest.raises(ActorError) as caught:
-                    call()
-                refused.append(caught.value.code)
+    def try_all(actor: Probe, _: Any) -> None:
+        actor.notifyOnSystemRegistrationChanges()
+        actor.updateCapability("colour", "blue")
+        for call in (
+            lambda: actor.loadActorSource("archive.zip"),
+            lambda: actor.preRegisterRemoteSystem("address", {}),
+        ):
+            with pytest.raises(ActorError) as caught:
+                call()
+            refused.append(caught.value.code)
 
-        base.post(base.spawn(Probe), try_all)
-        await base.drain()
-        assert refused == ["actor.unsupported"] * 2
-        assert base.capabilities["colour"] == "blue"
-
-    run(test)
+    base.post(base.spawn(Probe), try_all)
+    await base.drain()
+    assert refused == ["actor.unsupported"] * 2
+    assert base.capabilities["colour"] == "blue"

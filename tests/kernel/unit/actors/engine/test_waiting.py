@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from actor_support import Boom, Echo, Probe, boom, run
+from actor_support import Boom, Echo, Probe, boom
 from link_support import ManualClock
 from rillnode.actors.engine import mailboxes
 from rillnode.actors.engine.cell import GONE, Cell
@@ -59,41 +59,35 @@ async def soon(base: AsyncioSystemBase) -> None:
         await base.drain()
 
 
-def test_a_handler_that_need_not_wait_is_no_task() -> None:
+async def test_a_handler_that_need_not_wait_is_no_task(base: AsyncioSystemBase) -> None:
     seen = list[Any]()
 
     async def look(_: Any) -> None:
         seen.append(len(asyncio.all_tasks()))
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Waiter, notes))
-        before = len(asyncio.all_tasks())
-        await base.ask(cell, look)
-        assert seen == [before]
-        assert cell.owned is None
-
-    run(test)
+    notes = list[Any]()
+    cell = base.spawn(partial(Waiter, notes))
+    before = len(asyncio.all_tasks())
+    await base.ask(cell, look)
+    assert seen == [before]
+    assert cell.owned is None
 
 
-def test_other_messages_wait_for_a_handler_that_waits() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes, future = list[Any](), asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Waiter, notes))
-        first = waiting_for(future)
-        base.post(cell, first)
-        base.post(cell, "next")
-        await soon(base)
-        assert notes == [("begins", first)]
-        future.set_result(None)
-        await soon(base)
-        assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
-
-    run(test)
+async def test_other_messages_wait_for_a_handler_that_waits(base: AsyncioSystemBase) -> None:
+    notes, future = list[Any](), asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Waiter, notes))
+    first = waiting_for(future)
+    base.post(cell, first)
+    base.post(cell, "next")
+    await soon(base)
+    assert notes == [("begins", first)]
+    future.set_result(None)
+    await soon(base)
+    assert notes == [("begins", first), ("ends", first), ("begins", "next"), ("ends", "next")]
 
 
-def test_what_waits_behind_handlers_that_wait_is_looked_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_waits_behind_handlers_that_wait_is_looked_at_once(
+    base: AsyncioSystemBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = list[Any]()
     does_not_wait = mailboxes._does_not_wait  # pyright: ignore[reportPrivateUsage]
@@ -105,62 +99,53 @@ def test_what_waits_behind_handlers_that_wait_is_looked_at_once(
     async def pause(_: Any) -> None:
         await asyncio.sleep(0)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        monkeypatch.setattr(mailboxes, "_does_not_wait", look)
-        notes = list[Any]()
-        cell = base.spawn(partial(Waiter, notes))
-        for _message in range(200):
-            base.post(cell, pause)
-        while len(notes) < 400:
-            await soon(base)
-        assert len([one for one in looked_at if one[0] is pause]) < 200
-
-    run(test)
+    monkeypatch.setattr(mailboxes, "_does_not_wait", look)
+    notes = list[Any]()
+    cell = base.spawn(partial(Waiter, notes))
+    for _message in range(200):
+        base.post(cell, pause)
+    while len(notes) < 400:
+        await soon(base)
+    assert len([one for one in looked_at if one[0] is pause]) < 200
 
 
-def test_an_actor_that_goes_on_is_in_the_queue_once() -> None:
+async def test_an_actor_that_goes_on_is_in_the_queue_once(base: AsyncioSystemBase) -> None:
     over, queued = Signal(), list[int]()
 
     async def wait(_: Any) -> None:
         await over
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(partial(Waiter, []))
-        for message in (wait, "behind"):
-            base.post(cell, message)
-        await soon(base)
+    cell = base.spawn(partial(Waiter, []))
+    for message in (wait, "behind"):
+        base.post(cell, message)
+    await soon(base)
 
-        def go_on(_: Any) -> None:
-            base.post(cell, None, Then(cell.instance, lambda _: None))
-            over.is_set = True
-            assert over.work is not None
-            over.work.go_on()
-            queued.append(base.mailboxes.ready.count(cell))
+    def go_on(_: Any) -> None:
+        base.post(cell, None, Then(cell.instance, lambda _: None))
+        over.is_set = True
+        assert over.work is not None
+        over.work.go_on()
+        queued.append(base.mailboxes.ready.count(cell))
 
-        base.post(cell, None, Then(cell.instance, go_on))
-        await soon(base)
-        assert queued == [1]
-
-    run(test)
+    base.post(cell, None, Then(cell.instance, go_on))
+    await soon(base)
+    assert queued == [1]
 
 
-def test_other_messages_go_on_where_the_class_says_so() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes, future = list[Any](), asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Interleaving, notes))
-        first = waiting_for(future)
-        base.post(cell, first)
-        base.post(cell, "next")
-        await soon(base)
-        assert notes == [("begins", first), ("begins", "next"), ("ends", "next")]
-        future.set_result(None)
-        await soon(base)
-        assert notes[-1] == ("ends", first)
-
-    run(test)
+async def test_other_messages_go_on_where_the_class_says_so(base: AsyncioSystemBase) -> None:
+    notes, future = list[Any](), asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Interleaving, notes))
+    first = waiting_for(future)
+    base.post(cell, first)
+    base.post(cell, "next")
+    await soon(base)
+    assert notes == [("begins", first), ("begins", "next"), ("ends", "next")]
+    future.set_result(None)
+    await soon(base)
+    assert notes[-1] == ("ends", first)
 
 
-def test_what_asyncio_has_can_be_awaited() -> None:
+async def test_what_asyncio_has_can_be_awaited(base: AsyncioSystemBase) -> None:
     async def much(_: Any) -> str:
         async with asyncio.timeout(5.0), asyncio.TaskGroup() as group:
             one = group.create_task(asyncio.sleep(0.001, "one"))
@@ -189,49 +174,44 @@ def test_what_asyncio_has_can_be_awaited() -> None:
             pass
         return "caught"
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(partial(Waiter, []))
-        assert await base.ask(cell, much) == "one other third fourth"
-        assert await base.ask(cell, too_long) == "in time"
-        assert await base.ask(cell, broken_group) == "caught"
-        # At the first step, before anything was waited for.
-        assert await base.ask(cell, too_long) == "in time"
-
-    run(test)
+    cell = base.spawn(partial(Waiter, []))
+    assert await base.ask(cell, much) == "one other third fourth"
+    assert await base.ask(cell, too_long) == "in time"
+    assert await base.ask(cell, broken_group) == "caught"
+    # At the first step, before anything was waited for.
+    assert await base.ask(cell, too_long) == "in time"
 
 
-def test_who_asks_is_told_when_the_handler_fails_after_it_has_waited() -> None:
+async def test_who_asks_is_told_when_the_handler_fails_after_it_has_waited(
+    base: AsyncioSystemBase,
+) -> None:
     async def fail(_: Any) -> None:
         await asyncio.sleep(0)
         boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Waiter, notes))
-        asked, behind = asyncio.ensure_future(base.ask(cell, fail)), base.ask(cell, "behind")
-        assert await code_of(asked) == "actor.failed"
-        assert await behind == "behind"
-
-    run(test)
+    notes = list[Any]()
+    cell = base.spawn(partial(Waiter, notes))
+    asked, behind = asyncio.ensure_future(base.ask(cell, fail)), base.ask(cell, "behind")
+    assert await code_of(asked) == "actor.failed"
+    assert await behind == "behind"
 
 
-def test_an_exit_ends_what_waits_and_tells_who_asked() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        future = asyncio.get_running_loop().create_future()
-        cell = base.spawn(partial(Waiter, []))
-        asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
-        behind = asyncio.ensure_future(base.ask(cell, "behind"))
-        await soon(base)
-        base.exit(cell)
-        assert await code_of(asked) == "actor.stopped"
-        assert await code_of(behind) == "actor.stopped"
-        assert cell.mailbox is GONE
-        assert future.cancelled()
-
-    run(test)
+async def test_an_exit_ends_what_waits_and_tells_who_asked(base: AsyncioSystemBase) -> None:
+    future = asyncio.get_running_loop().create_future()
+    cell = base.spawn(partial(Waiter, []))
+    asked = asyncio.ensure_future(base.ask(cell, waiting_for(future)))
+    behind = asyncio.ensure_future(base.ask(cell, "behind"))
+    await soon(base)
+    base.exit(cell)
+    assert await code_of(asked) == "actor.stopped"
+    assert await code_of(behind) == "actor.stopped"
+    assert cell.mailbox is GONE
+    assert future.cancelled()
 
 
-def test_a_replaced_instance_tells_who_asked_and_its_work_ends_before_the_next_begins() -> None:
+async def test_a_replaced_instance_tells_who_asked_and_its_work_ends_before_the_next_begins(
+    base: AsyncioSystemBase,
+) -> None:
     order = list[str]()
 
     class Restarted(Interleaving):
@@ -250,41 +230,39 @@ def test_a_replaced_instance_tells_who_asked_and_its_work_ends_before_the_next_b
     async def fail(_: Any) -> None:
         boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(partial(Restarted, []))
-        asked = asyncio.ensure_future(base.ask(cell, tidy))
-        await soon(base)
-        base.post(cell, fail)
-        behind = asyncio.ensure_future(base.ask(cell, "behind"))
-        assert await code_of(asked) == "actor.failed"
-        assert await behind == "behind"
-        assert order == ["started", "tidied", "started"]
-
-    run(test)
+    cell = base.spawn(partial(Restarted, []))
+    asked = asyncio.ensure_future(base.ask(cell, tidy))
+    await soon(base)
+    base.post(cell, fail)
+    behind = asyncio.ensure_future(base.ask(cell, "behind"))
+    assert await code_of(asked) == "actor.failed"
+    assert await behind == "behind"
+    assert order == ["started", "tidied", "started"]
 
 
-def test_work_that_does_not_end_is_abandoned() -> None:
+async def test_work_that_does_not_end_is_abandoned(
+    base: AsyncioSystemBase, clock: ManualClock
+) -> None:
     async def stubborn(_: Any) -> None:
         try:
             await asyncio.sleep(60.0)
         finally:
             await asyncio.sleep(60.0)
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(partial(Waiter, []))
-        base.post(cell, stubborn)
-        await soon(base)
-        base.exit(cell)
-        await soon(base)
-        assert cell.mailbox is not GONE
-        clock.advance(6.0)
-        await soon(base)
-        assert cell.mailbox is GONE
-
-    run(test)
+    cell = base.spawn(partial(Waiter, []))
+    base.post(cell, stubborn)
+    await soon(base)
+    base.exit(cell)
+    await soon(base)
+    assert cell.mailbox is not GONE
+    clock.advance(6.0)
+    await soon(base)
+    assert cell.mailbox is GONE
 
 
-def test_messages_wait_until_started_is_done_and_outlive_its_failure() -> None:
+async def test_messages_wait_until_started_is_done_and_outlive_its_failure(
+    base: AsyncioSystemBase,
+) -> None:
     class Slow(Probe):
         on_failure = "restart"
 
@@ -295,19 +273,17 @@ def test_messages_wait_until_started_is_done_and_outlive_its_failure() -> None:
             self.notes.append("started")
 
     luck = [Boom("not yet")]
-
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        cell = base.spawn(partial(Slow, notes))
-        for number in range(3):
-            base.post(cell, number)
-        await soon(base)
-        assert notes == ["started", 0, 1, 2]
-
-    run(test)
+    notes = list[Any]()
+    cell = base.spawn(partial(Slow, notes))
+    for number in range(3):
+        base.post(cell, number)
+    await soon(base)
+    assert notes == ["started", 0, 1, 2]
 
 
-def test_a_start_that_always_fails_gives_the_actor_up_and_tells_who_waits() -> None:
+async def test_a_start_that_always_fails_gives_the_actor_up_and_tells_who_waits(
+    base: AsyncioSystemBase,
+) -> None:
     class Hopeless(Probe):
         on_failure = "restart"
 
@@ -315,15 +291,14 @@ def test_a_start_that_always_fails_gives_the_actor_up_and_tells_who_waits() -> N
             await asyncio.sleep(0)
             boom()
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Hopeless)
-        assert await code_of(base.ask(cell, "anyone?")) == "actor.stopped"
-        assert base.given_up(cell)
-
-    run(test)
+    cell = base.spawn(Hopeless)
+    assert await code_of(base.ask(cell, "anyone?")) == "actor.stopped"
+    assert base.given_up(cell)
 
 
-def test_a_question_kept_by_an_instance_that_is_replaced_is_answered() -> None:
+async def test_a_question_kept_by_an_instance_that_is_replaced_is_answered(
+    base: AsyncioSystemBase,
+) -> None:
     class Keeper(Worker):
         on_failure = "restart"
 
@@ -335,21 +310,18 @@ def test_a_question_kept_by_an_instance_that_is_replaced_is_answered() -> None:
                 message()
             self.kept.append(sender)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Keeper)
-        asked = asyncio.ensure_future(base.ask(cell, "keep"))
-        await soon(base)
-        base.post(cell, boom)
-        assert await code_of(asked) == "actor.failed"
-        asked = asyncio.ensure_future(base.ask(cell, "keep"))
-        await soon(base)
-        base.exit(cell)
-        assert await code_of(asked) == "actor.stopped"
-
-    run(test)
+    cell = base.spawn(Keeper)
+    asked = asyncio.ensure_future(base.ask(cell, "keep"))
+    await soon(base)
+    base.post(cell, boom)
+    assert await code_of(asked) == "actor.failed"
+    asked = asyncio.ensure_future(base.ask(cell, "keep"))
+    await soon(base)
+    base.exit(cell)
+    assert await code_of(asked) == "actor.stopped"
 
 
-def test_a_question_that_was_handed_on_is_the_others() -> None:
+async def test_a_question_that_was_handed_on_is_the_others(base: AsyncioSystemBase) -> None:
     class Forwarding(Worker):
         on_failure = "restart"
 
@@ -361,24 +333,21 @@ def test_a_question_that_was_handed_on_is_the_others() -> None:
                 boom()
             self.system.forward(self.other, message, sender)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
-        other = base.spawn(partial(Waiter, []))
-        cell = base.spawn(partial(Forwarding, other))
-        # One is handled by the other actor, one waits in its mailbox.
-        asked = [asyncio.ensure_future(base.ask(cell, waiting_for(one))) for one in (first, second)]
-        await soon(base)
-        base.post(cell, boom)
-        await soon(base)
-        assert not any(one.done() for one in asked)
-        first.set_result("hello")
-        second.set_result("again")
-        assert await asyncio.gather(*asked) == ["hello", "again"]
-
-    run(test)
+    first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+    other = base.spawn(partial(Waiter, []))
+    cell = base.spawn(partial(Forwarding, other))
+    # One is handled by the other actor, one waits in its mailbox.
+    asked = [asyncio.ensure_future(base.ask(cell, waiting_for(one))) for one in (first, second)]
+    await soon(base)
+    base.post(cell, boom)
+    await soon(base)
+    assert not any(one.done() for one in asked)
+    first.set_result("hello")
+    second.set_result("again")
+    assert await asyncio.gather(*asked) == ["hello", "again"]
 
 
-def test_work_beside_a_handler_has_one_outcome() -> None:
+async def test_work_beside_a_handler_has_one_outcome(base: AsyncioSystemBase) -> None:
     class Begins(Worker):
         on_failure = "restart"
 
@@ -403,84 +372,71 @@ def test_work_beside_a_handler_has_one_outcome() -> None:
         await asyncio.sleep(60.0)
 
     told = list[str]()
-
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        cell = base.spawn(Begins)
-        for work in (refuse, wait, fail):
-            base.post(cell, work)
-        await soon(base)
-        assert told == ["request.refused", "actor.failed", "actor.failed"]
-        told.clear()
-        for work in (wait, fail_at_once):
-            base.post(cell, work)
-        await soon(base)
-        assert told == ["actor.failed", "actor.failed"]
-        told.clear()
-        base.post(cell, wait)
-        await soon(base)
-        base.exit(cell)
-        await soon(base)
-        assert told == ["actor.stopped"]
-
-    run(test)
+    cell = base.spawn(Begins)
+    for work in (refuse, wait, fail):
+        base.post(cell, work)
+    await soon(base)
+    assert told == ["request.refused", "actor.failed", "actor.failed"]
+    told.clear()
+    for work in (wait, fail_at_once):
+        base.post(cell, work)
+    await soon(base)
+    assert told == ["actor.failed", "actor.failed"]
+    told.clear()
+    base.post(cell, wait)
+    await soon(base)
+    base.exit(cell)
+    await soon(base)
+    assert told == ["actor.stopped"]
 
 
-def test_sleep_is_by_the_systems_clock() -> None:
+async def test_sleep_is_by_the_systems_clock(base: AsyncioSystemBase, clock: ManualClock) -> None:
     async def nap(actor: Any) -> str:
         await actor.sleep(5.0)
         return "rested"
 
-    async def test(base: AsyncioSystemBase, clock: ManualClock) -> None:
-        cell = base.spawn(partial(Waiter, []))
-        asked = asyncio.ensure_future(base.ask(cell, nap))
-        await soon(base)
-        assert not asked.done()
-        clock.advance(5.0)
-        assert await asked == "rested"
-
-    run(test)
+    cell = base.spawn(partial(Waiter, []))
+    asked = asyncio.ensure_future(base.ask(cell, nap))
+    await soon(base)
+    assert not asked.done()
+    clock.advance(5.0)
+    assert await asked == "rested"
 
 
-def test_a_handler_lets_others_have_their_turns() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
+async def test_a_handler_lets_others_have_their_turns(base: AsyncioSystemBase) -> None:
+    notes = list[Any]()
 
-        def steps(name: str) -> Callable[[Any], Any]:
-            async def deed(_: Any) -> None:
-                for number in range(9):
-                    notes.append((name, number))
-                    await next_turn()
+    def steps(name: str) -> Callable[[Any], Any]:
+        async def deed(_: Any) -> None:
+            for number in range(9):
+                notes.append((name, number))
+                await next_turn()
 
-            return deed
+        return deed
 
-        for name in "ab":
-            base.post(base.spawn(partial(Waiter, [])), steps(name))
-        await base.drain()
-        assert sorted(notes) == [(name, number) for name in "ab" for number in range(9)]
-        assert notes.index(("b", 4)) < notes.index(("a", 6)) < notes.index(("b", 8))
-
-    run(test)
+    for name in "ab":
+        base.post(base.spawn(partial(Waiter, [])), steps(name))
+    await base.drain()
+    assert sorted(notes) == [(name, number) for name in "ab" for number in range(9)]
+    assert notes.index(("b", 4)) < notes.index(("a", 6)) < notes.index(("b", 8))
 
 
-def test_an_actor_asks_another() -> None:
+async def test_an_actor_asks_another(base: AsyncioSystemBase) -> None:
     async def ask(target: Cell, message: Any, actor: Any) -> Any:
         return await actor.ask(target, message)
 
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        echo, cell = base.spawn(Echo), base.spawn(partial(Waiter, []))
-        assert await base.ask(cell, partial(ask, echo, "hello")) == "hello"
-        base.exit(echo)
-        await soon(base)
-        assert await code_of(base.ask(cell, partial(ask, echo, "hello"))) == "actor.failed"
-        notes = list[Any]()
+    echo, cell = base.spawn(Echo), base.spawn(partial(Waiter, []))
+    assert await base.ask(cell, partial(ask, echo, "hello")) == "hello"
+    base.exit(echo)
+    await soon(base)
+    assert await code_of(base.ask(cell, partial(ask, echo, "hello"))) == "actor.failed"
+    notes = list[Any]()
 
-        async def note(actor: Any) -> None:
-            try:
-                await actor.ask(echo, "hello")
-            except ActorError as error:
-                notes.append(error.code)
+    async def note(actor: Any) -> None:
+        try:
+            await actor.ask(echo, "hello")
+        except ActorError as error:
+            notes.append(error.code)
 
-        await base.ask(cell, note)
-        assert notes == ["actor.stopped"]
-
-    run(test)
+    await base.ask(cell, note)
+    assert notes == ["actor.stopped"]

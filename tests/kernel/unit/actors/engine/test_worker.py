@@ -24,25 +24,19 @@ def test_a_worker_knows_its_system_and_address_from_its_start_on() -> None:
     assert run(test) == known[0]
 
 
-def test_a_workers_messages_carry_its_address() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        notes = list[Any]()
-        probe, echo = base.spawn(partial(Probe, notes)), base.spawn(Echo)
-        tell(base, probe, lambda actor, _: actor.send(echo, "to and fro"))
-        await base.drain()
-        assert notes[1:] == ["to and fro"]
-
-    run(test)
+async def test_a_workers_messages_carry_its_address(base: AsyncioSystemBase) -> None:
+    notes = list[Any]()
+    probe, echo = base.spawn(partial(Probe, notes)), base.spawn(Echo)
+    tell(base, probe, lambda actor, _: actor.send(echo, "to and fro"))
+    await base.drain()
+    assert notes[1:] == ["to and fro"]
 
 
-def test_a_worker_that_handles_nothing_fails_loudly() -> None:
-    async def test(base: AsyncioSystemBase, _: ManualClock) -> None:
-        base.post(base.spawn(Worker), "anything")
-        await base.drain()
-        stats = base.stats()["rillnode.actors.engine.worker.Worker"]
-        assert stats.failure_reasons == {"NotImplementedError": 1}
-
-    run(test)
+async def test_a_worker_that_handles_nothing_fails_loudly(base: AsyncioSystemBase) -> None:
+    base.post(base.spawn(Worker), "anything")
+    await base.drain()
+    stats = base.stats()["rillnode.actors.engine.worker.Worker"]
+    assert stats.failure_reasons == {"NotImplementedError": 1}
 
 
 def test_a_worker_outside_a_system_has_no_address() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from channel_support import FakeLink, House, connection, frame, with_house
+from channel_support import FakeLink, House, connection, frame
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.links.connection import (
     OVERDUE_SLICES_MAX,
@@ -53,62 +53,51 @@ class Bench:
         return sum(len(delivery.messages) for delivery, _ in self.kept)
 
 
-def test_a_slow_worker_keeps_its_back_pressure() -> None:
+async def test_a_slow_worker_keeps_its_back_pressure(house: House) -> None:
     """What it had for a second was forgotten, and it was handed more and more."""
-
-    async def test(house: House) -> None:
-        bench = Bench(house)
-        await bench.receive(*["slow"] * 20 * SLICE_FRAMES)
-        assert bench.handed_on == SLICE_FRAMES
-        assert bench.link.paused
-        for late in range(1, OVERDUE_SLICES_MAX):
-            await bench.wait(UNHANDLED_SECONDS)
-            assert bench.handed_on == (late + 1) * SLICE_FRAMES
-        for _ in range(60):
-            await bench.wait(UNHANDLED_SECONDS)
-        assert bench.handed_on == OVERDUE_SLICES_MAX * SLICE_FRAMES
-        assert bench.link.paused
-        # Any of them makes room for one more; and nothing is waited for that is done.
-        bench.kept[3][1].set()
+    bench = Bench(house)
+    await bench.receive(*["slow"] * 20 * SLICE_FRAMES)
+    assert bench.handed_on == SLICE_FRAMES
+    assert bench.link.paused
+    for late in range(1, OVERDUE_SLICES_MAX):
         await bench.wait(UNHANDLED_SECONDS)
-        assert bench.handed_on == (OVERDUE_SLICES_MAX + 1) * SLICE_FRAMES
-        while bench.handed_on < 20 * SLICE_FRAMES:
-            for _, done in bench.kept:
-                done.set()
-            await bench.wait(0.01)
+        assert bench.handed_on == (late + 1) * SLICE_FRAMES
+    for _ in range(60):
+        await bench.wait(UNHANDLED_SECONDS)
+    assert bench.handed_on == OVERDUE_SLICES_MAX * SLICE_FRAMES
+    assert bench.link.paused
+    # Any of them makes room for one more; and nothing is waited for that is done.
+    bench.kept[3][1].set()
+    await bench.wait(UNHANDLED_SECONDS)
+    assert bench.handed_on == (OVERDUE_SLICES_MAX + 1) * SLICE_FRAMES
+    while bench.handed_on < 20 * SLICE_FRAMES:
         for _, done in bench.kept:
             done.set()
         await bench.wait(0.01)
-        assert not bench.link.paused
+    for _, done in bench.kept:
+        done.set()
+    await bench.wait(0.01)
+    assert not bench.link.paused
 
-    with_house(test)
 
-
-def test_others_wait_for_a_slow_worker_once() -> None:
+async def test_others_wait_for_a_slow_worker_once(house: House) -> None:
     """It may wait itself, for an answer that comes over the same link."""
-
-    async def test(house: House) -> None:
-        bench = Bench(house)
-        await bench.receive("slow", *["echo"] * 10 * SLICE_FRAMES)
-        assert len(bench.link.frames) == SLICE_FRAMES - 1
-        await bench.wait(UNHANDLED_SECONDS)
-        assert len(bench.link.frames) == 10 * SLICE_FRAMES
-        assert not bench.link.paused
-        await bench.receive(*["echo"] * SLICE_FRAMES)
-        assert len(bench.link.frames) == 11 * SLICE_FRAMES
-
-    with_house(test)
+    bench = Bench(house)
+    await bench.receive("slow", *["echo"] * 10 * SLICE_FRAMES)
+    assert len(bench.link.frames) == SLICE_FRAMES - 1
+    await bench.wait(UNHANDLED_SECONDS)
+    assert len(bench.link.frames) == 10 * SLICE_FRAMES
+    assert not bench.link.paused
+    await bench.receive(*["echo"] * SLICE_FRAMES)
+    assert len(bench.link.frames) == 11 * SLICE_FRAMES
 
 
-def test_a_worker_that_ends_is_not_waited_for() -> None:
-    async def test(house: House) -> None:
-        bench = Bench(house)
-        core = house.core
-        bench.events.messages_received([frame("slow", b"text")] * 3 * SLICE_FRAMES)
-        core.system.exit(bench.slow)
-        await core.settle()
-        assert not bench.link.paused
-        await bench.receive(*["slow"] * 3 * SLICE_FRAMES, "echo")
-        assert len(bench.link.frames) == 1
-
-    with_house(test)
+async def test_a_worker_that_ends_is_not_waited_for(house: House) -> None:
+    bench = Bench(house)
+    core = house.core
+    bench.events.messages_received([frame("slow", b"text")] * 3 * SLICE_FRAMES)
+    core.system.exit(bench.slow)
+    await core.settle()
+    assert not bench.link.paused
+    await bench.receive(*["slow"] * 3 * SLICE_FRAMES, "echo")
+    assert len(bench.link.frames) == 1

@@ -18,6 +18,7 @@ from thespian.actors import ChildActorExited
 from actor_support import run
 from channel_support import KEY
 from core_support import Core
+from coroutines import handed_by, run_with
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Grant
 from rillnode.actors.core.delivery import Delivery, Handled
@@ -250,91 +251,86 @@ CONNECTION: dict[type, Callable[[Victim], Awaitable[None]]] = {
 
 
 @each_failure(ConnectionActor)
-def test_a_connection_that_fails_costs_its_link(
-    actor_class: type[Worker], kind: type, when: When
+async def test_a_connection_that_fails_costs_its_link(
+    system: AsyncioSystemBase, clock: ManualClock, actor_class: type[Worker], kind: type, when: When
 ) -> None:
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        client, session = await house.client()
-        (cell,) = house.connections
-        other, other_session = await house.client()
-        other_link = other_session._link
-        stream = await client.stream("s")
-        following = stream.tail(start="start")
-        entries = [asyncio.ensure_future(anext(following))]
-        await house.core.settle()
-        assert house.cells(SubscriptionActor) == 1
+    house = House(system, clock)
+    client, session = await house.client()
+    (cell,) = house.connections
+    other, other_session = await house.client()
+    other_link = other_session._link
+    stream = await client.stream("s")
+    following = stream.tail(start="start")
+    entries = [asyncio.ensure_future(anext(following))]
+    await house.core.settle()
+    assert house.cells(SubscriptionActor) == 1
 
-        victim = Victim(house, client, session, cell)
-        with planted(actor_class, kind, when) as fault:
-            await CONNECTION[kind](victim)
-            await house.until(lambda: fault.hits)
-        house.slow_done.set()
-        await house.until(lambda: cell.exited and session.connected, passing=0.01)
+    victim = Victim(house, client, session, cell)
+    with planted(actor_class, kind, when) as fault:
+        await CONNECTION[kind](victim)
+        await house.until(lambda: fault.hits)
+    house.slow_done.set()
+    await house.until(lambda: cell.exited and session.connected, passing=0.01)
 
-        # Whoever waits is answered over the next link, and what was followed goes on.
-        for asking, payload in victim.asked:
-            assert await outcome(asking) == payload
-        assert await outcome(client.ask(ECHO, b"next")) == b"next"
-        await (await other.stream("s")).push(b"entry")
-        assert (await entries[0]).data == b"entry"
-        # Nothing is left of the link, and the other one is as it was.
-        assert other_session._link is other_link
-        assert len(house.connections) == 2
-        assert house.cells(ConnectionActor) == 2
-        assert house.cells(SubscriptionActor) == 1
-        assert session.unasked <= session.unanswered
-        own = [one for one in house.core.router.table if one.startswith((b"MEM_", b"SUB_"))]
-        assert len(own) == 3
-        await following.aclose()
-        for one in (client, other):
-            await one.close()
-
-    run(test)
+    # Whoever waits is answered over the next link, and what was followed goes on.
+    for asking, payload in victim.asked:
+        assert await outcome(asking) == payload
+    assert await outcome(client.ask(ECHO, b"next")) == b"next"
+    await (await other.stream("s")).push(b"entry")
+    assert (await entries[0]).data == b"entry"
+    # Nothing is left of the link, and the other one is as it was.
+    assert other_session._link is other_link
+    assert len(house.connections) == 2
+    assert house.cells(ConnectionActor) == 2
+    assert house.cells(SubscriptionActor) == 1
+    assert session.unasked <= session.unanswered
+    own = [one for one in house.core.router.table if one.startswith((b"MEM_", b"SUB_"))]
+    assert len(own) == 3
+    await following.aclose()
+    for one in (client, other):
+        await one.close()
 
 
-def test_who_sends_over_a_link_whose_actor_fails_is_told_once() -> None:
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        client, session = await house.client()
-        other, _ = await house.client()
-        at_client = session.messages.attach(lambda _: None)
-        (link, _) = (one for one in house.core.router.table if one.startswith(b"MEM_"))
-        route = (local(link), local(at_client))
-        with planted(ConnectionActor, Delivery, "before"):
-            asked = [asyncio.ensure_future(other.ask(route, b"%d" % nth)) for nth in range(3)]
-            # All three are one batch, and fail together.
-            assert [await outcome(one) for one in asked] == ["actor.failed"] * 3
-        await house.until(lambda: session.connected)
-        assert await outcome(other.ask(route, b"later")) == "address.unknown"
-        for one in (client, other):
-            await one.close()
+async def test_who_sends_over_a_link_whose_actor_fails_is_told_once(
+    system: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    house = House(system, clock)
+    client, session = await house.client()
+    other, _ = await house.client()
+    at_client = session.messages.attach(lambda _: None)
+    (link, _) = (one for one in house.core.router.table if one.startswith(b"MEM_"))
+    route = (local(link), local(at_client))
+    with planted(ConnectionActor, Delivery, "before"):
+        asked = [asyncio.ensure_future(other.ask(route, b"%d" % nth)) for nth in range(3)]
+        # All three are one batch, and fail together.
+        assert [await outcome(one) for one in asked] == ["actor.failed"] * 3
+    await house.until(lambda: session.connected)
+    assert await outcome(other.ask(route, b"later")) == "address.unknown"
+    for one in (client, other):
+        await one.close()
 
-    run(test)
 
-
-def test_what_waits_for_a_link_whose_actor_fails_is_told_that_it_has_ended() -> None:
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        client, _ = await house.client()
-        other, other_session = await house.client()
-        cell, other_cell = house.connections
-        link, other_link = (cast(ConnectionActor, one.instance) for one in (cell, other_cell))
-        told: list[WireMessage] = []
-        back = (other_link._own, local(other_session.messages.attach(told.append)))
-        with planted(ConnectionActor, RightsChanged, "before"):
-            system.post(cell, RightsChanged())
-            waiting = WireMessage((link._own, local("x")), back, b"waits")
-            house.core.router.route(other_link.origin, [waiting])
-            await house.until(lambda: cell.exited)
-        await house.core.settle()
-        (failure,) = [native.decode_response(one.payload) for one in told]
-        assert isinstance(failure, native.Failure)
-        assert (failure.code, failure.retryable) == ("actor.stopped", True)
-        for one in (client, other):
-            await one.close()
-
-    run(test)
+async def test_what_waits_for_a_link_whose_actor_fails_is_told_that_it_has_ended(
+    system: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    house = House(system, clock)
+    client, _ = await house.client()
+    other, other_session = await house.client()
+    cell, other_cell = house.connections
+    link, other_link = (cast(ConnectionActor, one.instance) for one in (cell, other_cell))
+    told: list[WireMessage] = []
+    back = (other_link._own, local(other_session.messages.attach(told.append)))
+    with planted(ConnectionActor, RightsChanged, "before"):
+        system.post(cell, RightsChanged())
+        waiting = WireMessage((link._own, local("x")), back, b"waits")
+        house.core.router.route(other_link.origin, [waiting])
+        await house.until(lambda: cell.exited)
+    await house.core.settle()
+    (failure,) = [native.decode_response(one.payload) for one in told]
+    assert isinstance(failure, native.Failure)
+    assert (failure.code, failure.retryable) == ("actor.stopped", True)
+    for one in (client, other):
+        await one.close()
 
 
 def always(actor: Callable[..., Worker]) -> Variant:
@@ -346,47 +342,45 @@ def always(actor: Callable[..., Worker]) -> Variant:
     return variant
 
 
-def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings() -> None:
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
+async def test_a_link_whose_actor_cannot_be_made_is_closed_with_what_it_brings(
+    system: AsyncioSystemBase, clock: ManualClock
+) -> None:
+    house = House(system, clock)
 
-        def cannot(*_: object) -> Worker:
-            raise PlantedFailure
+    def cannot(*_: object) -> Worker:
+        raise PlantedFailure
 
-        made = house.context
-        house.context = replace(made, actor=always(cannot))
-        client, session = await house.client()
-        asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
-        await house.until(lambda: not session.connected)
-        house.context = made
-        assert await outcome(asked) == b"x"
-        await client.close()
-
-    run(test)
+    made = house.context
+    house.context = replace(made, actor=always(cannot))
+    client, session = await house.client()
+    asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
+    await house.until(lambda: not session.connected)
+    house.context = made
+    assert await outcome(asked) == b"x"
+    await client.close()
 
 
-def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again() -> None:
+async def test_a_link_that_has_no_room_for_answers_is_closed_and_all_is_asked_again(
+    system: AsyncioSystemBase, clock: ManualClock
+) -> None:
     class Small(ConnectionActor):
         mailbox_messages_max = 3
 
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        made = house.context
-        house.context = replace(made, actor=always(Small))
-        client, session = await house.client()
-        house.context = made
-        (cell,) = house.connections
-        link = cast(ConnectionActor, cell.instance)
-        for nth in range(5):
-            answer = ((link._own, local("nobody")), b"%d" % nth)
-            house.core.router.reply(link.origin, b"other", [answer])
-        asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
-        await house.until(lambda: cell.exited and session.connected)
-        assert await outcome(asked) == b"x"
-        assert house.core.router.undelivered["busy"] == 2
-        await client.close()
-
-    run(test)
+    house = House(system, clock)
+    made = house.context
+    house.context = replace(made, actor=always(Small))
+    client, session = await house.client()
+    house.context = made
+    (cell,) = house.connections
+    link = cast(ConnectionActor, cell.instance)
+    for nth in range(5):
+        answer = ((link._own, local("nobody")), b"%d" % nth)
+        house.core.router.reply(link.origin, b"other", [answer])
+    asked = asyncio.ensure_future(client.ask(ECHO, b"x"))
+    await house.until(lambda: cell.exited and session.connected)
+    assert await outcome(asked) == b"x"
+    assert house.core.router.undelivered["busy"] == 2
+    await client.close()
 
 
 # Peers -------------------------------------------------------------------------------------------
@@ -558,6 +552,9 @@ def with_road(
     run(main)
 
 
+road = handed_by(with_road)
+
+
 @each_failure(PeerActor)
 def test_a_peer_that_fails_costs_what_is_under_way_to_it(
     actor_class: type[Worker], kind: type, when: When
@@ -596,18 +593,15 @@ def test_a_peer_that_fails_costs_what_is_under_way_to_it(
     with_road(test, passing=kind is dialling._Forget)
 
 
-def test_a_peer_that_is_given_up_is_made_anew_after_a_pause() -> None:
-    async def test(road: Road) -> None:
-        with planted(PeerActor, Delivery, "before", times=100) as fault:
-            for _ in range(PeerActor.restarts_max + 1):
-                assert await road.ask(b"x") == "actor.failed"
-            assert await road.ask(b"x") == "actor.busy"
-            assert fault.hits == PeerActor.restarts_max + 1
-        await road.settle(passing=0.1)
-        assert await road.ask(b"next") == b"next"
-        assert len(road.far.connections) == 1
-
-    with_road(test)
+async def test_a_peer_that_is_given_up_is_made_anew_after_a_pause(road: Road) -> None:
+    with planted(PeerActor, Delivery, "before", times=100) as fault:
+        for _ in range(PeerActor.restarts_max + 1):
+            assert await road.ask(b"x") == "actor.failed"
+        assert await road.ask(b"x") == "actor.busy"
+        assert fault.hits == PeerActor.restarts_max + 1
+    await road.settle(passing=0.1)
+    assert await road.ask(b"next") == b"next"
+    assert len(road.far.connections) == 1
 
 
 async def fail_at_the_end_of_a_link(road: Road) -> None:
@@ -617,38 +611,36 @@ async def fail_at_the_end_of_a_link(road: Road) -> None:
     await road.settle()
 
 
-def test_a_peer_that_is_kept_is_dialled_again_after_its_actor_was_given_up() -> None:
-    async def test(road: Road) -> None:
-        await road.settle()
-        assert road.status.state == "open"
-        for _ in range(PeerActor.restarts_max + 1):
-            await fail_at_the_end_of_a_link(road)
-        assert (road.far.connections, road.status.state) == ([], "stopped")
-        await road.settle(passing=PAUSE_SECONDS_MAX)
-        await road.settle(passing=1.0)
-        assert road.status.state == "open"
-        assert len(road.far.connections) == 1
+@run_with(kept=True)
+async def test_a_peer_that_is_kept_is_dialled_again_after_its_actor_was_given_up(
+    road: Road,
+) -> None:
+    await road.settle()
+    assert road.status.state == "open"
+    for _ in range(PeerActor.restarts_max + 1):
+        await fail_at_the_end_of_a_link(road)
+    assert (road.far.connections, road.status.state) == ([], "stopped")
+    await road.settle(passing=PAUSE_SECONDS_MAX)
+    await road.settle(passing=1.0)
+    assert road.status.state == "open"
+    assert len(road.far.connections) == 1
 
-    with_road(test, kept=True)
 
-
-def test_a_peer_that_is_kept_is_not_looked_after_when_its_system_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(kept=True)
+async def test_a_peer_that_is_kept_is_not_looked_after_when_its_system_has_ended(
+    road: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(seconds: float, callback: object) -> None:
         raise AssertionError("somebody waits still")
 
-    async def test(road: Road) -> None:
-        await road.settle()
-        clock, base = road.house.core.clock, road.house.core.system
-        await road.client.close()
-        await base.shutdown()
-        assert clock.timers
-        with monkeypatch.context() as patch:
-            patch.setattr(clock, "call_later", never)
-            clock.advance(PAUSE_SECONDS_MAX)
-
-    with_road(test, kept=True)
+    await road.settle()
+    clock, base = road.house.core.clock, road.house.core.system
+    await road.client.close()
+    await base.shutdown()
+    assert clock.timers
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "call_later", never)
+        clock.advance(PAUSE_SECONDS_MAX)
 
 
 # Secure channels ---------------------------------------------------------------------------------
@@ -720,40 +712,37 @@ CHANNEL: dict[tuple[type[Worker], type], Callable[[Tunnel, SecureChannel], Await
 
 
 @each_failure(ChannelActor, ChannelListener)
-def test_a_channel_that_fails_ends_alone(actor_class: type[Worker], kind: type, when: When) -> None:
-    async def test(system: AsyncioSystemBase, clock: ManualClock) -> None:
-        house = House(system, clock)
-        tunnel = Tunnel(house)
-        tunnel.client, session = await house.client()
-        (link,) = house.connections
-        first = await tunnel.open()
-        assert await tunnel.echo(first, b"first") == b"first"
-        with planted(actor_class, kind, when) as fault:
-            await CHANNEL[actor_class, kind](tunnel, first)
-            await house.until(lambda: fault.hits)
-        await house.core.settle()
+async def test_a_channel_that_fails_ends_alone(
+    system: AsyncioSystemBase, clock: ManualClock, actor_class: type[Worker], kind: type, when: When
+) -> None:
+    house = House(system, clock)
+    tunnel = Tunnel(house)
+    tunnel.client, session = await house.client()
+    (link,) = house.connections
+    first = await tunnel.open()
+    assert await tunnel.echo(first, b"first") == b"first"
+    with planted(actor_class, kind, when) as fault:
+        await CHANNEL[actor_class, kind](tunnel, first)
+        await house.until(lambda: fault.hits)
+    await house.core.settle()
 
-        # All that may be open is: nothing is left of those that have failed.
-        for cell in list(tunnel.context.open):
-            system.exit(cell)
-        await house.core.settle()
-        assert house.cells(ChannelActor) == 0
-        assert tunnel.context.open == {}
-        assert not tunnel.context.per_connection
-        assert not [
-            one
-            for one in house.core.router.table
-            if one.startswith(b"SC_") and one != b"SC_listener"
-        ]
-        opened = [await tunnel.open() for _ in range(tunnel.context.channels_max)]
-        for nth, one in enumerate(opened):
-            assert await tunnel.echo(one, b"%d" % nth) == b"%d" % nth
-        # The link that carried it has seen nothing of that.
-        assert house.connections == [link]
-        assert await outcome(tunnel.client.ask(ECHO, b"y")) == b"y"
-        assert session.unasked <= session.unanswered
-        await tunnel.client.close()
-        await house.core.settle()
-        assert house.cells(ChannelActor) == 0 or house.connections
-
-    run(test)
+    # All that may be open is: nothing is left of those that have failed.
+    for cell in list(tunnel.context.open):
+        system.exit(cell)
+    await house.core.settle()
+    assert house.cells(ChannelActor) == 0
+    assert tunnel.context.open == {}
+    assert not tunnel.context.per_connection
+    assert not [
+        one for one in house.core.router.table if one.startswith(b"SC_") and one != b"SC_listener"
+    ]
+    opened = [await tunnel.open() for _ in range(tunnel.context.channels_max)]
+    for nth, one in enumerate(opened):
+        assert await tunnel.echo(one, b"%d" % nth) == b"%d" % nth
+    # The link that carried it has seen nothing of that.
+    assert house.connections == [link]
+    assert await outcome(tunnel.client.ask(ECHO, b"y")) == b"y"
+    assert session.unasked <= session.unanswered
+    await tunnel.client.close()
+    await house.core.settle()
+    assert house.cells(ChannelActor) == 0 or house.connections

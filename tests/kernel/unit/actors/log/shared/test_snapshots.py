@@ -78,159 +78,144 @@ class Place:
         return {path.name: path.read_bytes() for path in self.view.iterdir()}
 
 
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(work())
-
-
 @pytest.fixture
 def servers() -> MemoryServers:
     return MemoryServers(b"x" * 16)
 
 
-def test_a_snapshot_is_made_and_taken(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        assert await one.put(7, a_sst=b"table", CURRENT=b"current") == 12
-        assert list(await other.snapshots.sequences(SHARD)) == [7]
-        assert list(await other.snapshots.sequences(2)) == []
-        other.view.mkdir(parents=True)
-        (other.view / "old").write_bytes(b"")
+async def test_a_snapshot_is_made_and_taken(servers: MemoryServers, tmp_path: Path) -> None:
+    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
+    await one.open()
+    await other.open()
+    assert await one.put(7, a_sst=b"table", CURRENT=b"current") == 12
+    assert list(await other.snapshots.sequences(SHARD)) == [7]
+    assert list(await other.snapshots.sequences(2)) == []
+    other.view.mkdir(parents=True)
+    (other.view / "old").write_bytes(b"")
+    await other.snapshots.restore(SHARD, 7, other.view)
+    assert other.files() == {"a.sst": b"table", "CURRENT": b"current"}
+    assert not [name for name in servers.blobs if name.endswith(".making")]
+
+
+async def test_tables_that_are_there_are_not_sent_again(
+    servers: MemoryServers, tmp_path: Path
+) -> None:
+    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
+    await one.open()
+    await other.open()
+    await one.put(7, a_sst=b"table", CURRENT=b"current")
+    assert await one.put(9, a_sst=b"table", b_sst=b"more", CURRENT=b"current") == 4 + 7
+    # Of another view the same name is another file.
+    assert await other.put(8, a_sst=b"TABLE", CURRENT=b"") == 5
+    await one.snapshots.restore(SHARD, 8, one.view)
+    assert one.files()["a.sst"] == b"TABLE"
+    # A view that was put in the place of another one has a new name.
+    assert await one.put(10, a_sst=b"table", CURRENT=b"") == 5
+
+
+async def test_a_fetch_that_was_cut_off_goes_on(servers: MemoryServers, tmp_path: Path) -> None:
+    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
+    await one.open()
+    await other.open()
+    await one.put(7, a_sst=b"1", b_sst=b"2", c_sst=b"3")
+    other.blobs.get_left = 3  # the manifest, and two files
+    with pytest.raises(LogLost):
         await other.snapshots.restore(SHARD, 7, other.view)
-        assert other.files() == {"a.sst": b"table", "CURRENT": b"current"}
-        assert not [name for name in servers.blobs if name.endswith(".making")]
-
-    run(work)
-
-
-def test_tables_that_are_there_are_not_sent_again(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        await one.put(7, a_sst=b"table", CURRENT=b"current")
-        assert await one.put(9, a_sst=b"table", b_sst=b"more", CURRENT=b"current") == 4 + 7
-        # Of another view the same name is another file.
-        assert await other.put(8, a_sst=b"TABLE", CURRENT=b"") == 5
-        await one.snapshots.restore(SHARD, 8, one.view)
-        assert one.files()["a.sst"] == b"TABLE"
-        # A view that was put in the place of another one has a new name.
-        assert await one.put(10, a_sst=b"table", CURRENT=b"") == 5
-
-    run(work)
+    assert not other.view.exists()
+    (other.directory / "0001.new" / "a.sst").write_bytes(b"damaged")
+    (other.directory / "0001.new" / "other").write_bytes(b"of another snapshot")
+    other.blobs.get_left, other.blobs.got = 9, []
+    await other.snapshots.restore(SHARD, 7, other.view)
+    assert [name[-5:] for name in other.blobs.got[1:]] == ["a.sst", "c.sst"]
+    assert other.files() == {"a.sst": b"1", "b.sst": b"2", "c.sst": b"3"}
 
 
-def test_a_fetch_that_was_cut_off_goes_on(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        await one.put(7, a_sst=b"1", b_sst=b"2", c_sst=b"3")
-        other.blobs.get_left = 3  # the manifest, and two files
-        with pytest.raises(LogLost):
-            await other.snapshots.restore(SHARD, 7, other.view)
-        assert not other.view.exists()
-        (other.directory / "0001.new" / "a.sst").write_bytes(b"damaged")
-        (other.directory / "0001.new" / "other").write_bytes(b"of another snapshot")
-        other.blobs.get_left, other.blobs.got = 9, []
-        await other.snapshots.restore(SHARD, 7, other.view)
-        assert [name[-5:] for name in other.blobs.got[1:]] == ["a.sst", "c.sst"]
-        assert other.files() == {"a.sst": b"1", "b.sst": b"2", "c.sst": b"3"}
-
-    run(work)
-
-
-def test_what_is_not_what_was_stored_is_not_taken(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one, foreign = Place(servers, tmp_path), Place(servers, tmp_path, "b", identity=b"j")
-        await one.open()
-        await foreign.open()
-        await one.put(7, a_sst=b"table")
-        for blob, damage, expected in (
-            (".sst", b"tablE", "store.corrupt"),
-            (".sst", None, "store.unknown"),
-            (".snapshot", b"\xc1", "store.corrupt"),
-            (".snapshot", None, "store.unknown"),
-        ):
-            kept = dict(servers.blobs)
-            (name,) = (name for name in servers.blobs if name.endswith(blob))
-            if damage is None:
-                del servers.blobs[name]
-            else:
-                servers.blobs[name] = damage
-            one.view.mkdir(exist_ok=True)
-            (one.view / "kept").write_bytes(b"")
-            with pytest.raises(StoreError) as caught:
-                await one.snapshots.restore(SHARD, 7, one.view)
-            assert caught.value.code == expected
-            assert (one.view / "kept").exists()
-            servers.blobs.clear()
-            servers.blobs.update(kept)
+async def test_what_is_not_what_was_stored_is_not_taken(
+    servers: MemoryServers, tmp_path: Path
+) -> None:
+    one, foreign = Place(servers, tmp_path), Place(servers, tmp_path, "b", identity=b"j")
+    await one.open()
+    await foreign.open()
+    await one.put(7, a_sst=b"table")
+    for blob, damage, expected in (
+        (".sst", b"tablE", "store.corrupt"),
+        (".sst", None, "store.unknown"),
+        (".snapshot", b"\xc1", "store.corrupt"),
+        (".snapshot", None, "store.unknown"),
+    ):
+        kept = dict(servers.blobs)
+        (name,) = (name for name in servers.blobs if name.endswith(blob))
+        if damage is None:
+            del servers.blobs[name]
+        else:
+            servers.blobs[name] = damage
+        one.view.mkdir(exist_ok=True)
+        (one.view / "kept").write_bytes(b"")
         with pytest.raises(StoreError) as caught:
-            await foreign.snapshots.restore(SHARD, 7, foreign.view)
-        assert caught.value.code == "store.foreign"
-        servers.blobs["0002/" + "0" * 15 + "7.snapshot"] = servers.blobs[
-            "0001/" + "0" * 15 + "7.snapshot"
-        ]
-        with pytest.raises(StoreError) as caught:
-            await one.snapshots.restore(2, 7, one.view)
-        assert caught.value.code == "store.foreign"
-
-    run(work)
+            await one.snapshots.restore(SHARD, 7, one.view)
+        assert caught.value.code == expected
+        assert (one.view / "kept").exists()
+        servers.blobs.clear()
+        servers.blobs.update(kept)
+    with pytest.raises(StoreError) as caught:
+        await foreign.snapshots.restore(SHARD, 7, foreign.view)
+    assert caught.value.code == "store.foreign"
+    servers.blobs["0002/" + "0" * 15 + "7.snapshot"] = servers.blobs[
+        "0001/" + "0" * 15 + "7.snapshot"
+    ]
+    with pytest.raises(StoreError) as caught:
+        await one.snapshots.restore(2, 7, one.view)
+    assert caught.value.code == "store.foreign"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/x", "a/b", "a\0b", "x/"])
-def test_no_file_leaves_the_directory(servers: MemoryServers, tmp_path: Path, name: str) -> None:
-    async def work() -> None:
-        one = Place(servers, tmp_path)
-        await one.open()
-        await one.put(7, a_sst=b"table")
-        hostile = File(name, "0001/blob", 1, b"")
-        made = Snapshot(identity=b"i", shard=SHARD, sequence=7, files=(hostile,))
-        servers.blobs["0001/" + "0" * 15 + "7.snapshot"] = msgspec.msgpack.encode(made)
-        with pytest.raises(StoreError) as caught:
-            await one.snapshots.restore(SHARD, 7, one.view)
-        assert caught.value.code == "store.corrupt"
-
-    run(work)
-
-
-def test_a_snapshot_of_a_later_version_is_told(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one = Place(servers, tmp_path)
-        await one.open()
-        made = Snapshot(format=2, identity=b"i", shard=SHARD, sequence=7, files=())
-        servers.blobs["0001/" + "0" * 15 + "7.snapshot"] = msgspec.msgpack.encode(made)
-        with pytest.raises(StoreError) as caught:
-            await one.snapshots.restore(SHARD, 7, one.view)
-        assert caught.value.code == "store.newer"
-
-    run(work)
+async def test_no_file_leaves_the_directory(
+    servers: MemoryServers, tmp_path: Path, name: str
+) -> None:
+    one = Place(servers, tmp_path)
+    await one.open()
+    await one.put(7, a_sst=b"table")
+    hostile = File(name, "0001/blob", 1, b"")
+    made = Snapshot(identity=b"i", shard=SHARD, sequence=7, files=(hostile,))
+    servers.blobs["0001/" + "0" * 15 + "7.snapshot"] = msgspec.msgpack.encode(made)
+    with pytest.raises(StoreError) as caught:
+        await one.snapshots.restore(SHARD, 7, one.view)
+    assert caught.value.code == "store.corrupt"
 
 
-def test_the_two_newest_are_kept_with_their_files(servers: MemoryServers, tmp_path: Path) -> None:
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        await one.put(7, a_sst=b"1", b_sst=b"2", CURRENT=b"7")
-        assert await one.snapshots.prune(SHARD) is None
-        await other.put(8, a_sst=b"3", CURRENT=b"8")
-        assert await one.snapshots.prune(SHARD) == 7
-        servers.blobs["0001/junk"] = b""
-        servers.blobs["0001/zz.snapshot"] = b"not of ours"
-        servers.blobs["0002/junk"] = b""
-        await one.put(9, b_sst=b"2", c_sst=b"4", CURRENT=b"9")
-        assert await other.snapshots.prune(SHARD) == 8
-        assert list(await one.snapshots.sequences(SHARD)) == [9, 8]
-        left = sorted(name.partition("/")[2] for name in servers.blobs)
-        assert sum(name.endswith("a.sst") for name in left) == 1
-        assert "junk" in left  # of another shard
-        for sequence in (8, 9):
-            await one.snapshots.restore(SHARD, sequence, one.view)
+async def test_a_snapshot_of_a_later_version_is_told(
+    servers: MemoryServers, tmp_path: Path
+) -> None:
+    one = Place(servers, tmp_path)
+    await one.open()
+    made = Snapshot(format=2, identity=b"i", shard=SHARD, sequence=7, files=())
+    servers.blobs["0001/" + "0" * 15 + "7.snapshot"] = msgspec.msgpack.encode(made)
+    with pytest.raises(StoreError) as caught:
+        await one.snapshots.restore(SHARD, 7, one.view)
+    assert caught.value.code == "store.newer"
 
-    run(work)
+
+async def test_the_two_newest_are_kept_with_their_files(
+    servers: MemoryServers, tmp_path: Path
+) -> None:
+    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
+    await one.open()
+    await other.open()
+    await one.put(7, a_sst=b"1", b_sst=b"2", CURRENT=b"7")
+    assert await one.snapshots.prune(SHARD) is None
+    await other.put(8, a_sst=b"3", CURRENT=b"8")
+    assert await one.snapshots.prune(SHARD) == 7
+    servers.blobs["0001/junk"] = b""
+    servers.blobs["0001/zz.snapshot"] = b"not of ours"
+    servers.blobs["0002/junk"] = b""
+    await one.put(9, b_sst=b"2", c_sst=b"4", CURRENT=b"9")
+    assert await other.snapshots.prune(SHARD) == 8
+    assert list(await one.snapshots.sequences(SHARD)) == [9, 8]
+    left = sorted(name.partition("/")[2] for name in servers.blobs)
+    assert sum(name.endswith("a.sst") for name in left) == 1
+    assert "junk" in left  # of another shard
+    for sequence in (8, 9):
+        await one.snapshots.restore(SHARD, sequence, one.view)
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -257,7 +242,7 @@ def test_what_is_being_made_is_kept(servers: MemoryServers, tmp_path: Path, at: 
         await other.snapshots.restore(SHARD, 10, other.view)
         assert other.files() == {"a.sst": b"1", "b.sst": b"2", "CURRENT": b"10"}
 
-    run(work)
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -285,27 +270,24 @@ def test_what_was_begun_while_others_are_dropped_is_kept(
         assert calls == 4
         await one.snapshots.restore(SHARD, 10, one.view)
 
-    run(work)
+    asyncio.run(work())
 
 
-def test_files_of_a_snapshot_that_was_never_finished_are_dropped_in_the_end(
+async def test_files_of_a_snapshot_that_was_never_finished_are_dropped_in_the_end(
     servers: MemoryServers, tmp_path: Path
 ) -> None:
-    async def work() -> None:
-        one = Place(servers, tmp_path)
-        await one.open()
+    one = Place(servers, tmp_path)
+    await one.open()
 
-        async def cut(name: str) -> None:
-            if name.endswith(module._SUFFIX):  # pyright: ignore[reportPrivateUsage]
-                raise LogLost("cut off")
+    async def cut(name: str) -> None:
+        if name.endswith(module._SUFFIX):  # pyright: ignore[reportPrivateUsage]
+            raise LogLost("cut off")
 
-        one.blobs.before_put = cut
-        with pytest.raises(LogLost):
-            await one.put(7, lost_sst=b"1")
-        one.blobs.before_put = None
-        for sequence in (8, 9):
-            await one.put(sequence, a_sst=b"2")
-        await one.snapshots.prune(SHARD)
-        assert not [n for n in servers.blobs if "lost" in n or n.endswith(".making")]
-
-    run(work)
+    one.blobs.before_put = cut
+    with pytest.raises(LogLost):
+        await one.put(7, lost_sst=b"1")
+    one.blobs.before_put = None
+    for sequence in (8, 9):
+        await one.put(sequence, a_sst=b"2")
+    await one.snapshots.prune(SHARD)
+    assert not [n for n in servers.blobs if "lost" in n or n.endswith(".making")]

@@ -56,30 +56,27 @@ async def refused(node: Node, log: int) -> str:
 # The log is not what it was ------------------------------------------------------------------
 
 
-def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path) -> None:
-    async def work() -> None:
-        servers = new_servers()
-        node = Node(servers, tmp_path, view=rocks_view)
-        log = await node.stream(name_in(1))
-        await node.push(log, b"confirmed")
-        other = await node.stream(name_in(2))
+async def test_a_log_that_lost_frames_is_told_until_the_view_is_deleted(tmp_path: Path) -> None:
+    servers = new_servers()
+    node = Node(servers, tmp_path, view=rocks_view)
+    log = await node.stream(name_in(1))
+    await node.push(log, b"confirmed")
+    other = await node.stream(name_in(2))
+    await node.close()
+    frames = servers.shards[1].frames
+    del frames[-1:]
+    for life in range(3):
+        node = Node(servers, tmp_path, view=rocks_view, seed=life + 1)
+        assert await refused(node, log) == "store.lost"
+        assert code(await node.push(log, b"x")) == "store.lost"
+        # The other shards go on.
+        assert code(await node.push(other, b"x")) == ""
         await node.close()
-        frames = servers.shards[1].frames
-        del frames[-1:]
-        for life in range(3):
-            node = Node(servers, tmp_path, view=rocks_view, seed=life + 1)
-            assert await refused(node, log) == "store.lost"
-            assert code(await node.push(log, b"x")) == "store.lost"
-            # The other shards go on.
-            assert code(await node.push(other, b"x")) == ""
-            await node.close()
-        shutil.rmtree(tmp_path / "0001")
-        node = Node(servers, tmp_path, view=rocks_view, seed=9)
-        await node.fresh(log)
-        assert await node.texts(log) == []
-        await node.close()
-
-    asyncio.run(work())
+    shutil.rmtree(tmp_path / "0001")
+    node = Node(servers, tmp_path, view=rocks_view, seed=9)
+    await node.fresh(log)
+    assert await node.texts(log) == []
+    await node.close()
 
 
 def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) -> None:
@@ -128,17 +125,14 @@ def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
     in_virtual_time(work())
 
 
-def test_a_view_of_another_log_is_left_alone(tmp_path: Path) -> None:
-    async def work() -> None:
-        node = Node(new_servers(), tmp_path, view=rocks_view)
-        await node.stream(name_in(1))
-        await node.close()
-        node = Node(MemoryServers(b"y" * 16), tmp_path, view=rocks_view)
-        made = await node.write(PutStream(record=StreamRecord(name=name_in(0))))
-        assert code(made) == "store.foreign"
-        await node.close()
-
-    asyncio.run(work())
+async def test_a_view_of_another_log_is_left_alone(tmp_path: Path) -> None:
+    node = Node(new_servers(), tmp_path, view=rocks_view)
+    await node.stream(name_in(1))
+    await node.close()
+    node = Node(MemoryServers(b"y" * 16), tmp_path, view=rocks_view)
+    made = await node.write(PutStream(record=StreamRecord(name=name_in(0))))
+    assert code(made) == "store.foreign"
+    await node.close()
 
 
 def test_a_frame_of_a_later_version_stops_the_shard_of_this_node_alone(tmp_path: Path) -> None:
@@ -349,27 +343,25 @@ class WrongOnce(dict[int, int]):
         return found ^ 1
 
 
-def test_a_view_that_differs_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_that_differs_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(following, "CHECK_FRAMES", 8)
-
-    async def work() -> None:
-        servers = new_servers()
-        one, other = (Node(servers, tmp_path / str(n), view=rocks_view) for n in range(2))
-        log = await one.stream(name_in(1))
-        await other.fresh(log)
-        wrong = other.shard(log)
-        wrong.follows._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
-        for number in range(20):
-            await one.push(log, b"%d" % number)
-            await asyncio.sleep(0.005)
-        await until(lambda: (tmp_path / "1" / "0001.differs").exists())
-        await until(lambda: wrong.refusal is None and wrong.is_ready)
-        await other.fresh(log)
-        assert await other.texts(log) == await one.texts(log)
-        for node in (one, other):
-            await node.close()
-
-    asyncio.run(work())
+    servers = new_servers()
+    one, other = (Node(servers, tmp_path / str(n), view=rocks_view) for n in range(2))
+    log = await one.stream(name_in(1))
+    await other.fresh(log)
+    wrong = other.shard(log)
+    wrong.follows._checks = WrongOnce()  # pyright: ignore[reportPrivateUsage]
+    for number in range(20):
+        await one.push(log, b"%d" % number)
+        await asyncio.sleep(0.005)
+    await until(lambda: (tmp_path / "1" / "0001.differs").exists())
+    await until(lambda: wrong.refusal is None and wrong.is_ready)
+    await other.fresh(log)
+    assert await other.texts(log) == await one.texts(log)
+    for node in (one, other):
+        await node.close()
 
 
 def test_a_full_disk_at_one_view_holds_up_that_node_alone(
@@ -644,20 +636,17 @@ def test_names_are_listed_without_a_view_but_that_of_the_catalogue(tmp_path: Pat
     in_virtual_time(work())
 
 
-def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> None:
-    async def work() -> None:
-        node = Node(new_servers(), tmp_path, view=rocks_view, idle_seconds=0.1)
-        log = await node.stream(name_in(1))
-        for number in range(3):
-            await node.push(log, b"%d" % number)
-            await until(lambda: not node.shard(log).is_ready)
-            tasks = [asyncio.create_task(node.texts(log)) for _ in range(3)]
-            for found in await asyncio.gather(*tasks):
-                assert found == [b"%d" % n for n in range(number + 1)]
-        assert node.store.shards[0].is_ready
-        await node.close()
-
-    asyncio.run(work())
+async def test_views_that_nobody_uses_are_closed_and_opened_again(tmp_path: Path) -> None:
+    node = Node(new_servers(), tmp_path, view=rocks_view, idle_seconds=0.1)
+    log = await node.stream(name_in(1))
+    for number in range(3):
+        await node.push(log, b"%d" % number)
+        await until(lambda: not node.shard(log).is_ready)
+        tasks = [asyncio.create_task(node.texts(log)) for _ in range(3)]
+        for found in await asyncio.gather(*tasks):
+            assert found == [b"%d" % n for n in range(number + 1)]
+    assert node.store.shards[0].is_ready
+    await node.close()
 
 
 # The catalogue -------------------------------------------------------------------------------
@@ -698,27 +687,23 @@ def test_what_became_of_a_stream_is_listed_by_another_node(
     in_virtual_time(work())
 
 
-def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
+async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogue, "LISTING_SECONDS", 0.2)
-
-    async def work() -> None:
-        servers = new_servers()
-        node = Node(servers, tmp_path, view=rocks_view)
-        await node.stream(name_in(0))
-        monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
-        node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
-        await asyncio.sleep(0.3)
-        await node.die()
-        node = Node(servers, tmp_path, view=rocks_view, seed=1)
-        assert (await node.read(FindStream(name=name_in(1)))).record is not None
-        await asyncio.sleep(0.5)
-        page = await node.read(ListStreams())
-        await node.close()
-        assert name_in(1) in [record.name for record in page.records]
-
-    asyncio.run(work())
+    servers = new_servers()
+    node = Node(servers, tmp_path, view=rocks_view)
+    await node.stream(name_in(0))
+    monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
+    node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
+    await asyncio.sleep(0.3)
+    await node.die()
+    node = Node(servers, tmp_path, view=rocks_view, seed=1)
+    assert (await node.read(FindStream(name=name_in(1)))).record is not None
+    await asyncio.sleep(0.5)
+    page = await node.read(ListStreams())
+    await node.close()
+    assert name_in(1) in [record.name for record in page.records]
 
 
 def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Measures how messages spread through an overlay of real nodes, beside model mode.
 
-A tracker and so many nodes form their overlay; then messages are pushed at nodes drawn at random.
+Nodes form their overlay; then messages are pushed at some that are drawn at random.
 A message sets out when it is durable where it was pushed, and has reached a node when that hands it
 to its log. What follows from the graph alone, as the hops of first copies, is worked out on the
 overlay that was formed.
@@ -15,24 +15,17 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from random import Random
-from typing import Any, Final
-
-from msgspec.structs import replace
+from typing import Final
 
 from rillnode.actors.log import Append, WriteOperation
-from rillnode.node.config import Config, StreamTable
-from rillnode.node.overlay.config import OverlayTable, TrackerTable
-from rillnode.node.overlay.overlay import Overlay
-from rillnode.node.simulation.history import History
+from rillnode.node.simulated.history import History
+from rillnode.node.simulated.nodes import SHARED_STREAM, node_config
+from rillnode.node.simulation.casting import parts_of, shared_nodes_of
 from rillnode.node.simulation.latency import make_latency
 from rillnode.node.simulation.loop import SimulationStuck
 from rillnode.node.simulation.model import SLICE_MS_MIN, SLICES_PER_LINK, Propagation, flood
-from rillnode.node.simulation.node_configs import node_config
-from rillnode.node.simulation.scenario import TRACKER, Scenario
+from rillnode.node.simulation.scenario import Scenario
 from rillnode.node.simulation.world import NodeMachine, World
-
-STREAM: Final = "spread"
-KEY: Final = f"{STREAM}::0"
 
 FORM_SECONDS: Final = 600.0
 """Virtual seconds within which the overlay must have formed."""
@@ -56,7 +49,6 @@ class Spreading:
 
     Attributes:
         problems: what is missing, doubled or broken; nothing, where all is well.
-        form_seconds: virtual seconds until the overlay had formed.
         cpu_seconds: processor time of `start`, `form` and `spread`.
     """
 
@@ -64,7 +56,6 @@ class Spreading:
         self.scenario = scenario
         self.seed = seed
         self.problems: list[str] = []
-        self.form_seconds = 0.0
         self.cpu_seconds: dict[str, float] = {}
         self._burst = burst
         hosts = scenario.nodes + 1
@@ -72,10 +63,12 @@ class Spreading:
         self._world = World(seed, self._latency, network=scenario.network, disk=scenario.disk)
         self._world.network.processing_seconds = scenario.processing_ms / 1_000
         self._world.network.harms = False
-        scheduler = self._world.scheduler
-        self._history = History(lambda: scheduler.now)
+        self._history = History(lambda: self._world.now)
         self._world.network.on_delivered.append(self._history.delivered)
         self._nodes: list[NodeMachine] = []
+        shared = shared_nodes_of(parts_of(scenario, self._world, self._history))
+        assert shared is not None, "the overlay has a part in such a scenario"
+        self._shared = shared
         self._appended: list[array[float]] = []
         self._set_out: dict[int, float] = {}
         self._received: list[dict[bytes, float]] = []
@@ -103,14 +96,9 @@ class Spreading:
         return found
 
     def _add_nodes(self) -> None:
-        scenario, world = self.scenario, self._world
-        tracker = TrackerTable(enabled=True, degree=scenario.degree)
-        config = node_config(TRACKER).having(tracker)
-        world.add_node(TRACKER, scenario.nodes, config)
-        for number in range(scenario.nodes):
-            name = f"n{number}"
-            config = world.peer(_member_config(name), TRACKER)
-            machine = world.add_node(name, number, config)
+        self._shared.add_nodes(node_config)
+        for number in range(self.scenario.nodes):
+            machine = self._world.nodes[f"n{number}"]
             self._nodes.append(machine)
             appended = array("d")
             self._appended.append(appended)
@@ -119,7 +107,7 @@ class Spreading:
     def _submitted(self, appended: "array[float]", operation: WriteOperation) -> None:
         """Note when entries are handed to a node's log; each gets the next index."""
         if isinstance(operation, Append):
-            appended.extend([1_000 * self._world.scheduler.now] * operation.count)
+            appended.extend([1_000 * self._world.now] * operation.count)
 
     # What happens ----------------------------------------------------------------------------
 
@@ -131,7 +119,7 @@ class Spreading:
         with self._timed("form"):
             await self._form()
         await asyncio.sleep(SETTLE_SECONDS)
-        before, started = self._copies_now(), time.perf_counter()
+        before, started = self._shared.copies(), time.perf_counter()
         with self._timed("spread"):
             pause = self._burst * scenario.seconds / scenario.messages
             pushes: list[asyncio.Task[None]] = []
@@ -143,7 +131,7 @@ class Spreading:
             await self._reached()
             await self._all_copies_came()
         self._wall_seconds = time.perf_counter() - started
-        self._copies = self._copies_now() - before
+        self._copies = self._shared.copies() - before
         for machine, appended in zip(self._nodes, self._appended, strict=True):
             self._received.append(await world.on(machine, _read(machine, appended)))
 
@@ -157,9 +145,9 @@ class Spreading:
         """Wait until every node has the neighbours that it should have."""
         world, scenario = self._world, self.scenario
         wanted = min(scenario.degree, scenario.nodes - 1)
-        began = world.scheduler.now
+        began = world.now
         lacking = self._nodes
-        while world.scheduler.now < began + FORM_SECONDS:
+        while world.now < began + FORM_SECONDS:
             # Who had all may have lost some again, but asking everybody each time takes long.
             for asked in (lacking, self._nodes):
                 degrees = {machine: self._degree(machine) for machine in asked}
@@ -168,32 +156,31 @@ class Spreading:
                 if sum(wanted - degrees[machine] for machine in lacking) > scenario.degree % 2:
                     break
             else:
-                self.form_seconds = world.scheduler.now - began
                 return
             await asyncio.sleep(1.0)
         self.problems.append("the overlay has not formed")
 
     def _degree(self, machine: NodeMachine) -> int:
-        return len(self._overlay(machine)["neighbours"].get(KEY, ()))
+        return len(self._shared.neighbours(machine, 0))
 
     async def _push(self, source: int, numbers: Iterable[int]) -> None:
         machine = self._nodes[source]
 
         async def push() -> None:
-            stream = await machine.node.stream(STREAM)
+            stream = await machine.node.stream(SHARED_STREAM)
             await stream.push_many([b"%d" % number for number in numbers])
 
         await self._world.on(machine, push())
-        self._set_out.update(dict.fromkeys(numbers, 1_000 * self._world.scheduler.now))
+        self._set_out.update(dict.fromkeys(numbers, 1_000 * self._world.now))
 
     async def _reached(self) -> None:
         """Wait until every node has kept as much as it must."""
         world, messages = self._world, self.scenario.messages
-        deadline = world.scheduler.now + self.scenario.heal_seconds
+        deadline = world.now + self.scenario.heal_seconds
         left = list(self._nodes)
-        while left and world.scheduler.now < deadline:
+        while left and world.now < deadline:
             machine = left[-1]
-            described = await world.on(machine, machine.node.client.describe(STREAM))
+            described = await world.on(machine, machine.node.client.describe(SHARED_STREAM))
             if described.partitions[0].next_index >= messages:
                 left.pop()
             else:
@@ -208,28 +195,18 @@ class Spreading:
             (self._latency.seconds(node, other) for node, row in pairs for other in row),
             default=0.0,
         )
-        deadline = world.scheduler.now + self.scenario.heal_seconds
+        deadline = world.now + self.scenario.heal_seconds
         copies = -1
-        while copies != self._copies_now() and world.scheduler.now < deadline:
-            copies = self._copies_now()
+        while copies != self._shared.copies() and world.now < deadline:
+            copies = self._shared.copies()
             await asyncio.sleep(2 * longest + self.scenario.processing_ms / 1_000 + LATE_SECONDS)
 
     # The account -----------------------------------------------------------------------------
 
-    def _copies_now(self) -> int:
-        return sum(self._overlay(machine)["counters"].get("copies", 0) for machine in self._nodes)
-
-    def _overlay(self, machine: NodeMachine) -> dict[str, Any]:
-        # Of the whole status, which is asked of every node a few times, most would be for nothing.
-        overlay = machine.node.observed.plug_in(Overlay)
-        assert overlay is not None
-        status: dict[str, Any] = overlay.status()["overlay"]
-        return status
-
     def _neighbours(self) -> list[list[int]]:
-        numbers = {machine.identity.public_hex: nth for nth, machine in enumerate(self._nodes)}
+        numbers = {machine.name: nth for nth, machine in enumerate(self._nodes)}
         return [
-            [numbers[name] for name in self._overlay(machine)["neighbours"].get(KEY, ())]
+            [numbers[name] for name in self._shared.neighbours(machine, 0)]
             for machine in self._nodes
         ]
 
@@ -264,15 +241,9 @@ class Spreading:
         return found
 
 
-def _member_config(name: str) -> Config:
-    return replace(node_config(name), streams=(StreamTable(name=STREAM),)).having(
-        OverlayTable(trackers=(TRACKER,))
-    )
-
-
 async def _read(machine: NodeMachine, appended: Sequence[float]) -> dict[bytes, float]:
     """When each message came to a node; one that came twice is told of by the count."""
-    stream = await machine.node.stream(STREAM)
+    stream = await machine.node.stream(SHARED_STREAM)
     found: dict[bytes, float] = {}
     doubled = Counter[bytes]()
     index = 0

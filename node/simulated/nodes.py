@@ -1,7 +1,7 @@
 """Configures simulated nodes."""
 
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -11,21 +11,14 @@ from rillnode.node.config import (
     GrantTable,
     HttpListener,
     NoiseListener,
-    PeerTable,
     StreamTable,
 )
 from rillnode.node.config.file_type import table_type
-from rillnode.node.config.listener_tables import WebListener
-
-Web = TypeVar("Web", bound=WebListener)
 
 NOISE_PORT: Final = 4_100
-NEXTGRAPH_PORT: Final = 1_440
-OCKAM_PORT: Final = 4_000
-STREAMR_PORT: Final = 8_890
 
-CHANNEL_IDLE_SECONDS: Final = 30.0
-"""After which, or up to twice as long, an idle secure channel ends."""
+TRACKER: Final = "tracker"
+"""The node that forms an overlay."""
 
 SHARED_STREAM: Final = "events"
 """The stream of nodes that all have the same."""
@@ -33,9 +26,6 @@ SHARED_STREAM: Final = "events"
 READ_ONLY_STREAM: Final = "read-only"
 CLOSED_STREAM: Final = "closed"
 """Streams of nodes that clients examine: which they may read, and which they may not know of."""
-
-MADE_PREFIX: Final = "made-"
-"""Begins the names of streams that Streamr's clients make."""
 
 KEPT_PREFIX: Final = "kept-"
 KEPT_ENTRIES: Final = 5
@@ -76,32 +66,3 @@ def examined_config(name: str) -> Config:
         StreamTable(name=f"{KEPT_PREFIX}seconds-*", retain_seconds=KEPT_SECONDS),
     )
     return msgspec.structs.replace(node_config(name, *grants), streams=streams)
-
-
-def moved_config(name: str, config: Config) -> Config:
-    """A configuration whose listeners are moved to a simulated host.
-
-    Those of WebSockets keep their ports, without TLS, which the simulated network does not carry;
-    `http` is there if its table says anything.
-    """
-    own = node_config(name)
-    return msgspec.structs.replace(
-        config,
-        noise=msgspec.structs.replace(config.noise, listen=own.noise.listen),
-        http=own.http if config.http == HttpListener() else _moved(name, config.http),
-        tables=[
-            _moved(name, one) if isinstance(one, WebListener) else one for one in config.tables
-        ],
-    )
-
-
-def _moved(name: str, table: Web) -> Web:
-    listen = f"{name}:{table.address[1]}"
-    return msgspec.structs.replace(
-        table, listen=listen, tls_cert=None, tls_key=None, allow_plain=True
-    )
-
-
-def replace_peers(config: Config, peers: tuple[PeerTable, ...]) -> Config:
-    """A configuration with other peers."""
-    return msgspec.structs.replace(config, peers=peers)

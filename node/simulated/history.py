@@ -5,7 +5,7 @@ and is the same in every run of a seed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Literal, NamedTuple
@@ -13,9 +13,10 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from rillnode.codecs.entries import Entry
-from rillnode.node.simulation.clock import EPOCH_MS
-from rillnode.node.simulation.pipes import Pipe
-from rillnode.node.simulation.shared_work import Group, Jobs, Log as Log
+from rillnode.node.simulated.world import Pipe
+
+EPOCH_MS: Final = 1_767_225_600_000
+"""Wall time when a run begins: 2026-01-01T00:00:00Z."""
 
 EVENTS_KEPT_MAX: Final = 20_000
 """Events kept for the report; all are hashed."""
@@ -25,8 +26,14 @@ DEEDS_HASHED: Final = 1_024
 
 VIOLATIONS_KEPT_MAX: Final = 100
 
+Log = tuple[str, int]
+"""A stream's name and a partition."""
+
 Entries = Iterable[tuple[int, bytes]]
 """Indexes and what stands there."""
+
+LogContents = Mapping[Log, Sequence[tuple[int, bytes]]]
+"""Whole logs, each entry with its index."""
 
 
 def log_of(node: str) -> str:
@@ -101,8 +108,6 @@ class History:
             shows may be behind what another one has shown.
         clocks_wrong: whether a clock was ever set wrongly.
         failed: how many messages the actors of each node were made to fail at.
-        jobs: what is known of the streams' queues.
-        group: what is known of their groups.
     """
 
     now: Callable[[], float]
@@ -118,8 +123,6 @@ class History:
     nodes: dict[str, str] = field(default_factory=dict[str, str])
     clocks_wrong: bool = False
     failed: Counter[str] = field(default_factory=Counter[str])
-    jobs: Jobs = field(default_factory=Jobs)
-    group: Group = field(default_factory=Group)
     violations: list[Violation] = field(default_factory=list[Violation])
     events_count: int = 0
 

@@ -1,0 +1,1 @@
+"""The contract between a simulated run and the parts that plug-ins have in it."""
