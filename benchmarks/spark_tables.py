@@ -30,8 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession, functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table

@@ -36,8 +36,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 from rich.console import Console
 from rich.table import Table
 

@@ -24,8 +24,7 @@ from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.actors.engine.lifecycle import Lifecycle
 from rillnode.actors.engine.turns import Turns
-from rillnode.actors.engine.waiting import Continuation
-from rillnode.actors.engine.waiting import Work as Waiting
+from rillnode.actors.engine.waiting import Continuation, Work as Waiting
 from rillnode.actors.engine.worker import Worker
 
 STOP: Final = "stop"

@@ -60,279 +60,20 @@ with its `_` as well. A subscription or service is where its answers come from.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final, Self
 
-from rillnode.codecs.bare import Codec
+from rillnode.codecs.bare import Codec, UInt
 from rillnode.codecs.entries import Block, Entry, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.codecs.native_messages import (
-    AnswerRequest as AnswerRequest,
-)
-from rillnode.codecs.native_messages import (
-    AppendItem as AppendItem,
-)
-from rillnode.codecs.native_messages import (
-    AppendManyRequest as AppendManyRequest,
-)
-from rillnode.codecs.native_messages import (
-    AppendRequest as AppendRequest,
-)
-from rillnode.codecs.native_messages import (
-    BeatGroupRequest as BeatGroupRequest,
-)
-from rillnode.codecs.native_messages import (
-    BlockItem as BlockItem,
-)
-from rillnode.codecs.native_messages import (
-    BlocksResponse as BlocksResponse,
-)
-from rillnode.codecs.native_messages import (
-    Call as Call,
-)
-from rillnode.codecs.native_messages import (
-    CallsResponse as CallsResponse,
-)
-from rillnode.codecs.native_messages import (
-    CheckpointRequest as CheckpointRequest,
-)
-from rillnode.codecs.native_messages import (
-    ConsoleRequest as ConsoleRequest,
-)
-from rillnode.codecs.native_messages import (
-    CreditRequest as CreditRequest,
-)
-from rillnode.codecs.native_messages import (
-    DescribeQueueRequest as DescribeQueueRequest,
-)
-from rillnode.codecs.native_messages import (
-    DescribeRequest as DescribeRequest,
-)
-from rillnode.codecs.native_messages import (
-    DocumentResponse as DocumentResponse,
-)
-from rillnode.codecs.native_messages import (
-    DoneResponse as DoneResponse,
-)
-from rillnode.codecs.native_messages import (
-    Failure as Failure,
-)
-from rillnode.codecs.native_messages import (
-    FollowRequest as FollowRequest,
-)
-from rillnode.codecs.native_messages import (
-    FoundResponse as FoundResponse,
-)
-from rillnode.codecs.native_messages import (
-    GroupInfo as GroupInfo,
-)
-from rillnode.codecs.native_messages import (
-    GroupMember as GroupMember,
-)
-from rillnode.codecs.native_messages import (
-    GroupResponse as GroupResponse,
-)
-from rillnode.codecs.native_messages import (
-    HeldPartition as HeldPartition,
-)
-from rillnode.codecs.native_messages import (
-    Hop as Hop,
-)
-from rillnode.codecs.native_messages import (
-    JobRef as JobRef,
-)
-from rillnode.codecs.native_messages import (
-    JobRun as JobRun,
-)
-from rillnode.codecs.native_messages import (
-    JobsResponse as JobsResponse,
-)
-from rillnode.codecs.native_messages import (
-    JoinGroupRequest as JoinGroupRequest,
-)
-from rillnode.codecs.native_messages import (
-    LeaveGroupRequest as LeaveGroupRequest,
-)
-from rillnode.codecs.native_messages import (
-    ListGroupsRequest as ListGroupsRequest,
-)
-from rillnode.codecs.native_messages import (
-    ListGroupsResponse as ListGroupsResponse,
-)
-from rillnode.codecs.native_messages import (
-    ListIndexesRequest as ListIndexesRequest,
-)
-from rillnode.codecs.native_messages import (
-    ListIndexesResponse as ListIndexesResponse,
-)
-from rillnode.codecs.native_messages import (
-    ListQueuesRequest as ListQueuesRequest,
-)
-from rillnode.codecs.native_messages import (
-    ListRequest as ListRequest,
-)
-from rillnode.codecs.native_messages import (
-    ListResponse as ListResponse,
-)
-from rillnode.codecs.native_messages import (
-    LoadIndexRequest as LoadIndexRequest,
-)
-from rillnode.codecs.native_messages import (
-    LocateRequest as LocateRequest,
-)
-from rillnode.codecs.native_messages import (
-    NodeAddress as NodeAddress,
-)
-from rillnode.codecs.native_messages import (
-    OpenManyRequest as OpenManyRequest,
-)
-from rillnode.codecs.native_messages import (
-    OpenManyResponse as OpenManyResponse,
-)
-from rillnode.codecs.native_messages import (
-    OpenProducerRequest as OpenProducerRequest,
-)
-from rillnode.codecs.native_messages import (
-    OpenRequest as OpenRequest,
-)
-from rillnode.codecs.native_messages import (
-    PartitionInfo as PartitionInfo,
-)
-from rillnode.codecs.native_messages import (
-    PositionResponse as PositionResponse,
-)
-from rillnode.codecs.native_messages import (
-    PositionsResponse as PositionsResponse,
-)
-from rillnode.codecs.native_messages import (
-    ProducerResponse as ProducerResponse,
-)
-from rillnode.codecs.native_messages import (
-    QueueName as QueueName,
-)
-from rillnode.codecs.native_messages import (
-    QueuesResponse as QueuesResponse,
-)
-from rillnode.codecs.native_messages import (
-    ReadRequest as ReadRequest,
-)
-from rillnode.codecs.native_messages import (
-    ReleaseGroupRequest as ReleaseGroupRequest,
-)
-from rillnode.codecs.native_messages import (
-    RemoveRequest as RemoveRequest,
-)
-from rillnode.codecs.native_messages import (
-    Request as Request,
-)
-from rillnode.codecs.native_messages import (
-    Response as Response,
-)
-from rillnode.codecs.native_messages import (
-    SavedIndex as SavedIndex,
-)
-from rillnode.codecs.native_messages import (
-    SavedIndexResponse as SavedIndexResponse,
-)
-from rillnode.codecs.native_messages import (
-    SaveGroupRequest as SaveGroupRequest,
-)
-from rillnode.codecs.native_messages import (
-    SaveIndexRequest as SaveIndexRequest,
-)
-from rillnode.codecs.native_messages import (
-    SearchRequest as SearchRequest,
-)
-from rillnode.codecs.native_messages import (
-    ServeRequest as ServeRequest,
-)
-from rillnode.codecs.native_messages import (
-    SettledResponse as SettledResponse,
-)
-from rillnode.codecs.native_messages import (
-    Settlement as Settlement,
-)
-from rillnode.codecs.native_messages import (
-    SettleRequest as SettleRequest,
-)
-from rillnode.codecs.native_messages import (
-    SinkCommitRequest as SinkCommitRequest,
-)
-from rillnode.codecs.native_messages import (
-    SinkControlRequest as SinkControlRequest,
-)
-from rillnode.codecs.native_messages import (
-    SinkEnd as SinkEnd,
-)
-from rillnode.codecs.native_messages import (
-    SinkEndsRequest as SinkEndsRequest,
-)
-from rillnode.codecs.native_messages import (
-    SinkEndsResponse as SinkEndsResponse,
-)
-from rillnode.codecs.native_messages import (
-    SinkPosition as SinkPosition,
-)
-from rillnode.codecs.native_messages import (
-    SinkReadRequest as SinkReadRequest,
-)
-from rillnode.codecs.native_messages import (
-    SinkReportRequest as SinkReportRequest,
-)
-from rillnode.codecs.native_messages import (
-    StatusRequest as StatusRequest,
-)
-from rillnode.codecs.native_messages import (
-    StopServingRequest as StopServingRequest,
-)
-from rillnode.codecs.native_messages import (
-    StreamInfo as StreamInfo,
-)
-from rillnode.codecs.native_messages import (
-    StreamResponse as StreamResponse,
-)
-from rillnode.codecs.native_messages import (
-    SubscribeRequest as SubscribeRequest,
-)
-from rillnode.codecs.native_messages import (
-    TakeBackRequest as TakeBackRequest,
-)
-from rillnode.codecs.native_messages import (
-    TakenBackResponse as TakenBackResponse,
-)
-from rillnode.codecs.native_messages import (
-    TrimRequest as TrimRequest,
-)
-from rillnode.codecs.native_messages import (
-    UnsubscribeRequest as UnsubscribeRequest,
-)
-from rillnode.codecs.native_messages import (
-    WatchStreamsRequest as WatchStreamsRequest,
-)
-from rillnode.codecs.native_messages import (
-    WatchStreamsResponse as WatchStreamsResponse,
-)
-from rillnode.codecs.native_messages import (
-    WorkRequest as WorkRequest,
-)
 from rillnode.codecs.routing.about import (
     AboutRequest as AboutRequest,
-)
-from rillnode.codecs.routing.about import (
     ListRoutesRequest as ListRoutesRequest,
-)
-from rillnode.codecs.routing.about import (
     RouteInfo as RouteInfo,
-)
-from rillnode.codecs.routing.about import (
     RouteResponse as RouteResponse,
-)
-from rillnode.codecs.routing.about import (
     RoutesResponse as RoutesResponse,
-)
-from rillnode.codecs.routing.about import (
     StopRequest as StopRequest,
-)
-from rillnode.codecs.routing.about import (
     WatchRequest as WatchRequest,
 )
 from rillnode.codecs.varint import encode_uint, read_uint
@@ -350,6 +91,1010 @@ WATCH_MILLISECONDS_MAX: Final = 60_000
 """How long one request watches; who wants to know for longer asks again. Own choice."""
 
 _BLOCKS_OVERHEAD_BYTES: Final = 1_024
+
+
+@dataclass(slots=True)
+class AppendRequest:
+    """Add the `count` entries of `body` to a stream.
+
+    Attributes:
+        count: number of entries.
+        body: the entries, as codecs/entries.py lays them out.
+        flags: which columns it has beside data: keys (2), headers (4).
+        producer: who has numbered them: a name, or an id made up for a while; what is stored
+            already is answered with the index that it has. Empty: nobody.
+        epoch: of the opening of the producer's name; 0: it has none.
+        sequence: the first entry's number; those of the others follow.
+    """
+
+    request_id: UInt
+    count: UInt
+    body: bytes
+    flags: UInt = 0
+    producer: bytes = b""
+    epoch: UInt = 0
+    sequence: UInt = 0
+
+
+@dataclass(slots=True)
+class AppendItem:
+    """An append to one partition, by its address, as in an AppendRequest."""
+
+    address: bytes
+    count: UInt
+    body: bytes
+    flags: UInt = 0
+    sequence: UInt = 0
+
+
+@dataclass(slots=True)
+class AppendManyRequest:
+    """Add a block to each of at most 256 partitions (`APPENDS_MAX`), in order, each by itself.
+
+    Attributes:
+        producer: the id of who has numbered the entries of each partition; empty: nobody.
+    """
+
+    request_id: UInt
+    items: list[AppendItem]
+    producer: bytes = b""
+
+
+@dataclass(slots=True)
+class OpenProducerRequest:
+    """Let a producer's numbers in a partition go on; who has opened its name before is fenced."""
+
+    request_id: UInt
+    name: str
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """Read whole blocks from `index` on."""
+
+    request_id: UInt
+    index: UInt
+    entries_max: UInt
+    bytes_max: UInt
+
+
+@dataclass(slots=True)
+class LocateRequest:
+    """Ask for the index of the first entry that came at a time or later; the end where none did.
+
+    Attributes:
+        milliseconds: since 1970.
+        ago: they are so many before now, by the node's clock, instead.
+    """
+
+    request_id: UInt
+    milliseconds: UInt
+    ago: bool
+
+
+@dataclass(slots=True)
+class SearchRequest:
+    """Read the entries from `index` to before `until` that meet a condition.
+
+    One request looks at a bounded number of entries: whoever asks goes on from where its answer
+    has got to.
+
+    Attributes:
+        entries_max: enough matches.
+        where: the condition (`codecs/where.py`).
+    """
+
+    request_id: UInt
+    index: UInt
+    until: UInt
+    entries_max: UInt
+    where: str
+
+
+@dataclass(slots=True)
+class FollowRequest:
+    """Subscribe to the entries that meet a condition, else as SubscribeRequest."""
+
+    request_id: UInt
+    index: UInt
+    credit_bytes: UInt
+    where: str
+
+
+@dataclass(slots=True)
+class SubscribeRequest:
+    """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
+
+    request_id: UInt
+    index: UInt
+    credit_bytes: UInt
+
+
+@dataclass(slots=True)
+class CreditRequest:
+    """Let a subscription send this many bytes of blocks more."""
+
+    request_id: UInt
+    credit_bytes: UInt
+
+
+@dataclass(slots=True)
+class UnsubscribeRequest:
+    """End a subscription."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """Create a stream, or open it where it exists; an empty name asks for a made-up one."""
+
+    request_id: UInt
+    name: str
+    partitions: UInt
+
+
+@dataclass(slots=True)
+class OpenManyRequest:
+    """Create streams, or open those that exist: at most 100 (`OPENS_MAX`), each by itself."""
+
+    request_id: UInt
+    names: list[str]
+    partitions: UInt
+
+
+@dataclass(slots=True)
+class DescribeRequest:
+    """Tell about one stream."""
+
+    request_id: UInt
+    name: str
+
+
+@dataclass(slots=True)
+class ListRequest:
+    """List streams with a prefix, by name, after `after`."""
+
+    request_id: UInt
+    prefix: str
+    after: str
+
+
+@dataclass(slots=True)
+class WatchStreamsRequest:
+    """Tell which streams there are whose names a pattern stands for, and of each that is made.
+
+    Answered again and again, until an UnsubscribeRequest goes to where the answers come from. The
+    pattern is one of grants: `*`, `?` and `[...]`.
+    """
+
+    request_id: UInt
+    pattern: str
+
+
+@dataclass(slots=True)
+class TrimRequest:
+    """Drop a partition's entries below `before`."""
+
+    request_id: UInt
+    name: str
+    partition: UInt
+    before: UInt
+
+
+@dataclass(slots=True)
+class RemoveRequest:
+    """Remove a stream with everything in it."""
+
+    request_id: UInt
+    name: str
+
+
+@dataclass(slots=True)
+class LoadIndexRequest:
+    """Tell a consumer's saved position."""
+
+    request_id: UInt
+    client_id: str
+    stream: str
+    partition: UInt
+
+
+@dataclass(slots=True)
+class SaveIndexRequest:
+    """Save a consumer's position; the answer tells what is saved durably then."""
+
+    request_id: UInt
+    client_id: str
+    stream: str
+    partition: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ListIndexesRequest:
+    """List saved positions of one stream, or of all (empty), after a position's key."""
+
+    request_id: UInt
+    stream: str
+    after_stream: str
+    after_partition: UInt
+    after_client_id: str
+
+
+@dataclass(slots=True)
+class JoinGroupRequest:
+    """Become a member of a group of consumers; answered by a GroupResponse at each change.
+
+    Asked again with the same token over another link the member goes on with what it has.
+
+    Attributes:
+        member: a token of 16 bytes, made up for one member; whoever asks with it is the same.
+        shared: whether members share the partitions; else a single consumer has the name, which
+            takes part in nothing but that.
+    """
+
+    request_id: UInt
+    member: bytes
+    shared: bool
+
+
+@dataclass(slots=True)
+class LeaveGroupRequest:
+    """Be a member no more; what the member has others get at once."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class BeatGroupRequest:
+    """Tell that a member that has partitions is well."""
+
+    request_id: UInt
+    member: bytes
+
+
+@dataclass(slots=True)
+class HeldPartition:
+    """A partition that a member has, since the group's generation `generation`."""
+
+    partition: UInt
+    generation: UInt
+
+
+@dataclass(slots=True)
+class ReleaseGroupRequest:
+    """Give partitions up that the group has asked for, once the positions in them are saved."""
+
+    request_id: UInt
+    member: bytes
+    partitions: list[HeldPartition]
+
+
+@dataclass(slots=True)
+class SaveGroupRequest:
+    """Save the group's position in a partition that the member has had since `generation`."""
+
+    request_id: UInt
+    member: bytes
+    partition: UInt
+    generation: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ListGroupsRequest:
+    """List the groups of a stream, or (empty) those with members at the node."""
+
+    request_id: UInt
+    stream: str
+
+
+@dataclass(slots=True)
+class StatusRequest:
+    """Ask for the node's status."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class ConsoleRequest:
+    """Ask for a ticket to the node's page, which makes who has it act there as the asker."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class CheckpointRequest:
+    """Have the node copy its store beside itself, for a backup on the node's machine."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class SinkEndsRequest:
+    """Ask for the extents of all partitions that a sink takes from."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class SinkReadRequest:
+    """Read whole blocks that hold `index` to `until` of one of a sink's partitions.
+
+    `created_at` is that of the stream that is meant, as SinkEnd has it; 0 is whichever has the name
+    now. What a stream had that was removed since is answered as trimmed.
+    """
+
+    request_id: UInt
+    stream: str
+    partition: UInt
+    index: UInt
+    until: UInt
+    bytes_max: UInt
+    created_at: UInt
+
+
+@dataclass(slots=True)
+class SinkPosition:
+    """Up to where (exclusive) a sink has committed one partition."""
+
+    stream: str
+    partition: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class SinkCommitRequest:
+    """Save what a sink has committed; answered when that is durable."""
+
+    request_id: UInt
+    positions: list[SinkPosition]
+
+
+@dataclass(slots=True)
+class SinkReportRequest:
+    """A job's progress: a small JSON document."""
+
+    request_id: UInt
+    document: bytes
+
+
+@dataclass(slots=True)
+class SinkControlRequest:
+    """Let a sink's job pause or run, for administrators of the node."""
+
+    request_id: UInt
+    run: bool
+
+
+@dataclass(slots=True)
+class ServeRequest:
+    """Have messages to an address come to the asker as calls.
+
+    Asked again with the same token it renews: over another link, or before the lease is over.
+
+    Attributes:
+        address: a local address of the node.
+        token: made up for one service; whoever asks with it is the same.
+        group: others may have the address too, and each call goes to one of them.
+        calls_max: calls that may be open at a time.
+        lease_milliseconds: how long the address is kept while nobody serves it.
+    """
+
+    request_id: UInt
+    address: bytes
+    token: bytes
+    group: bool
+    calls_max: UInt
+    lease_milliseconds: UInt
+
+
+@dataclass(slots=True)
+class StopServingRequest:
+    """Send no more calls to the service with this token; what is open is still answered."""
+
+    request_id: UInt
+    token: bytes
+
+
+@dataclass(slots=True)
+class AnswerRequest:
+    """The outcome of a call; it has no answer itself, and needs no id.
+
+    Attributes:
+        payload: the answer; None: there is none.
+        code: why there is none, an error code; empty: nothing has failed.
+        text: likewise, for people.
+    """
+
+    request_id: UInt
+    call_id: UInt
+    payload: bytes | None
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class JobRef:
+    """A job that a worker has: an entry, and which attempt at it this is, from 1."""
+
+    partition: UInt
+    index: UInt
+    attempt: UInt
+
+
+@dataclass(slots=True)
+class WorkRequest:
+    """Be a worker of a queue, whose jobs come as they are there; the latest to join has the say.
+
+    Asked again with the same token it goes on: over another link, or with other limits.
+
+    Attributes:
+        worker: a token that is made up for one worker; 16 bytes.
+        holds: the jobs that the worker has already; what else the queue has given it was lost on
+            its way, and is given again.
+        in_flight: jobs that the worker takes before it has answered; its credit.
+        queue_in_flight: jobs that all workers together may have; 0: no limit but the queue's own.
+        attempts: after so many an entry is a dead letter.
+        visibility_milliseconds: what is not answered by then is given again.
+        by_key: entries of one key are with one worker at a time, in their order.
+    """
+
+    request_id: UInt
+    worker: bytes
+    holds: list[JobRef]
+    in_flight: UInt
+    queue_in_flight: UInt
+    attempts: UInt
+    visibility_milliseconds: UInt
+    by_key: bool
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A worker's word on jobs that follow each other in a partition, each with the same attempt.
+
+    Attributes:
+        index: of the first.
+        outcome: 0: it is done. 1: give it again. 2: it is a dead letter. 3: more time is needed. 4:
+            it was not begun; this attempt does not count.
+        milliseconds: the pause before it is given again, or the time that is needed from now on;
+            None: the queue's own, which grows with each attempt.
+        reason: for people, why it failed or is rejected.
+    """
+
+    partition: UInt
+    index: UInt
+    attempt: UInt
+    outcome: UInt
+    milliseconds: UInt | None = None
+    reason: str = ""
+    count: UInt = 1
+
+
+@dataclass(slots=True)
+class SettleRequest:
+    """Settle jobs; answered when that is durable.
+
+    Attributes:
+        worker: the worker's token.
+        number: the worker's own, one more with each request: the same one asked again is answered
+            as it was, and done once. A worker has one such request under way at a time.
+        begun: it is a worker no more, and what it has is given to others; what it has begun has
+            cost an attempt. None: it stays one.
+    """
+
+    request_id: UInt
+    worker: bytes
+    number: UInt
+    items: list[Settlement]
+    begun: list[JobRef] | None = None
+
+
+@dataclass(slots=True)
+class DescribeQueueRequest:
+    """Tell about a queue."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class TakeBackRequest:
+    """Give dead letters of a queue to its workers again, at most so many, the oldest first."""
+
+    request_id: UInt
+    entries_max: UInt
+
+
+@dataclass(slots=True)
+class ListQueuesRequest:
+    """List queues of one stream, or of all (empty), after a queue."""
+
+    request_id: UInt
+    stream: str
+    after_stream: str
+    after_queue: str
+
+
+@dataclass(slots=True)
+class PartitionInfo:
+    """One partition of a stream: its address and committed extent."""
+
+    partition: UInt
+    address: bytes
+    first_index: UInt
+    next_index: UInt
+    data_bytes: UInt
+
+
+@dataclass(slots=True)
+class StreamInfo:
+    """A stream; times in milliseconds since 1970, retention limits where there are any."""
+
+    name: str
+    created_at: UInt
+    owner: str
+    retain_milliseconds: UInt | None
+    retain_entries_max: UInt | None
+    retain_bytes_max: UInt | None
+    partitions: list[PartitionInfo]
+
+
+@dataclass(slots=True)
+class StreamResponse:
+    """Answers OpenRequest and DescribeRequest."""
+
+    request_id: UInt
+    stream: StreamInfo
+
+
+@dataclass(slots=True)
+class ListResponse:
+    """Answers ListRequest; `next_after` is empty at the end."""
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    next_after: str
+
+
+@dataclass(slots=True)
+class WatchStreamsResponse:
+    """Answers WatchStreamsRequest: streams that were not told of, or have more partitions now.
+
+    Attributes:
+        listed: all that there were at the beginning have been told.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    listed: bool
+
+
+@dataclass(slots=True)
+class PositionResponse:
+    """Answers AppendRequest, LocateRequest and TrimRequest."""
+
+    request_id: UInt
+    index: UInt
+
+
+@dataclass(slots=True)
+class ProducerResponse:
+    """Answers OpenProducerRequest.
+
+    Attributes:
+        epoch: what the producer's appends have to say.
+        next_sequence: the number after its last one; 0 where there is none.
+        last_index: the index that the last one has, where that is known.
+    """
+
+    request_id: UInt
+    epoch: UInt
+    next_sequence: UInt
+    last_index: UInt | None
+
+
+@dataclass(slots=True)
+class BlockItem:
+    """One stored block and the index of its first entry."""
+
+    first_index: UInt
+    value: bytes
+
+
+@dataclass(slots=True)
+class BlocksResponse:
+    """Answers reads and subscriptions; the reader drops entries outside what it asked for.
+
+    Attributes:
+        first_index: first index that the log still keeps.
+        next_index: index after the last committed entry when it was read.
+    """
+
+    request_id: UInt
+    first_index: UInt
+    next_index: UInt
+    blocks: list[BlockItem]
+
+
+@dataclass(slots=True)
+class FoundResponse:
+    """Answers SearchRequest, and FollowRequest again and again: entries that match, and no others.
+
+    Attributes:
+        first_index: first index that the log still keeps.
+        next_index: index after the last committed entry when it was read.
+        reached: index after the last entry that was looked at.
+        blocks: each is a run of neighbours that match.
+    """
+
+    request_id: UInt
+    first_index: UInt
+    next_index: UInt
+    reached: UInt
+    blocks: list[BlockItem]
+
+
+@dataclass(slots=True)
+class SavedIndex:
+    """A consumer's saved position."""
+
+    stream: str
+    partition: UInt
+    client_id: str
+    index: UInt
+
+
+@dataclass(slots=True)
+class SavedIndexResponse:
+    """Answers LoadIndexRequest and SaveIndexRequest; None where nothing was ever saved."""
+
+    request_id: UInt
+    index: UInt | None
+
+
+@dataclass(slots=True)
+class GroupResponse:
+    """Answers JoinGroupRequest, again and again: what a member has.
+
+    Attributes:
+        generation: counts the changes of the group: members that come and go, partitions that move.
+        held: its partitions.
+        asked: those of them that it is to give up.
+    """
+
+    request_id: UInt
+    generation: UInt
+    held: list[HeldPartition]
+    asked: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member of a group: the beginning of its token in hex, whose it is, and what it has."""
+
+    id: str
+    principal: str
+    partitions: list[UInt]
+
+
+@dataclass(slots=True)
+class GroupInfo:
+    """A group of consumers, or a single one (not `shared`), of one stream."""
+
+    stream: str
+    name: str
+    shared: bool
+    generation: UInt
+    members: list[GroupMember]
+
+
+@dataclass(slots=True)
+class ListGroupsResponse:
+    """Answers ListGroupsRequest."""
+
+    request_id: UInt
+    groups: list[GroupInfo]
+
+
+@dataclass(slots=True)
+class ListIndexesResponse:
+    """Answers ListIndexesRequest; `last` tells where to go on, None at the end."""
+
+    request_id: UInt
+    indexes: list[SavedIndex]
+    last: SavedIndex | None
+
+
+@dataclass(slots=True)
+class DocumentResponse:
+    """Answers StatusRequest, ConsoleRequest and CheckpointRequest: JSON text."""
+
+    request_id: UInt
+    document: bytes
+
+
+@dataclass(slots=True)
+class SinkEnd:
+    """The committed extent of one of a sink's partitions.
+
+    A stream that was removed and made anew has another `created_at`, milliseconds since 1970.
+    """
+
+    stream: str
+    created_at: UInt
+    partition: UInt
+    first_index: UInt
+    next_index: UInt
+
+
+@dataclass(slots=True)
+class SinkEndsResponse:
+    """Answers SinkEndsRequest."""
+
+    request_id: UInt
+    ends: list[SinkEnd]
+
+
+@dataclass(slots=True)
+class DoneResponse:
+    """Answers requests that have nothing to tell but success."""
+
+    request_id: UInt
+
+
+@dataclass(slots=True)
+class Hop:
+    """An address of a route."""
+
+    type: UInt
+    value: bytes
+
+
+@dataclass(slots=True)
+class Call:
+    """A message to a served address.
+
+    Attributes:
+        principal: whom its sender has proved to be to the node.
+        onward_route: what follows the address.
+        return_route: where its answer goes, from the node on; empty: nobody waits.
+    """
+
+    call_id: UInt
+    principal: str
+    onward_route: list[Hop]
+    return_route: list[Hop]
+    payload: bytes
+
+
+@dataclass(slots=True)
+class CallsResponse:
+    """Answers ServeRequest, again and again: messages to the address."""
+
+    request_id: UInt
+    calls: list[Call]
+
+
+@dataclass(slots=True)
+class JobRun:
+    """Entries that a worker is to work on, which follow each other in a partition.
+
+    Attributes:
+        first_index: of the first of them.
+        attempt: which one at each of them this is, from 1.
+        value: a block of them, as logs have blocks, with the time when the first came.
+        later: how many milliseconds after that each came; empty: all came with the first.
+    """
+
+    partition: UInt
+    first_index: UInt
+    attempt: UInt
+    value: bytes
+    later: list[UInt]
+
+
+@dataclass(slots=True)
+class JobsResponse:
+    """Answers WorkRequest, again and again: jobs; at first none, to say that it is a worker.
+
+    Attributes:
+        jobs: for the worker.
+        gone: of those that it holds, what it has no more: they were given to others.
+    """
+
+    request_id: UInt
+    jobs: list[JobRun]
+    gone: list[JobRef]
+
+
+@dataclass(slots=True)
+class SettledResponse:
+    """Answers SettleRequest.
+
+    Attributes:
+        late: which jobs of the request, counted through all items from 0, were not the worker's any
+            more: not answered in time and given again, or settled.
+    """
+
+    request_id: UInt
+    late: list[UInt]
+
+
+@dataclass(slots=True)
+class TakenBackResponse:
+    """Answers TakeBackRequest.
+
+    Attributes:
+        taken: dead letters that are given to workers again.
+        gone: those whose entry the stream does not keep any more.
+        left: entries of the stream of dead letters that were not looked at.
+    """
+
+    request_id: UInt
+    taken: UInt
+    gone: UInt
+    left: UInt
+
+
+@dataclass(slots=True)
+class QueueName:
+    """A work queue of a stream."""
+
+    stream: str
+    queue: str
+
+
+@dataclass(slots=True)
+class QueuesResponse:
+    """Answers ListQueuesRequest; `last` tells where to go on, None at the end."""
+
+    request_id: UInt
+    queues: list[QueueName]
+    last: QueueName | None
+
+
+@dataclass(slots=True)
+class NodeAddress:
+    """The address of a node's `noise` listener, `host:port`, and the identity that it proves."""
+
+    address: str
+    identity: str
+
+
+@dataclass(slots=True)
+class Failure:
+    """Answers any request that was not done: why, and whether and when it may be asked again.
+
+    Attributes:
+        retry_milliseconds: how long to wait before that; 0 where nothing tells.
+        nodes: where it may be asked instead, with `store.elsewhere`.
+        index: with `producer.stale`, the one that the number has, where that is known.
+    """
+
+    request_id: UInt
+    code: str
+    text: str
+    retryable: bool = False
+    retry_milliseconds: UInt = 0
+    nodes: list[NodeAddress] = field(default_factory=list[NodeAddress])
+    index: UInt | None = None
+
+    @classmethod
+    def of(cls, request_id: int, error: RillnodeError) -> Self:
+        """The failure that tells of an error."""
+        wait = ceil(1_000 * error.retry_seconds)
+        told: Any = error.context.get("nodes", ())
+        nodes = [NodeAddress(*one) for one in told]
+        index: Any = error.context.get("index") if error.code == "producer.stale" else None
+        return cls(request_id, error.code, error.text, error.retryable, wait, nodes, index)
+
+
+@dataclass(slots=True)
+class OpenManyResponse:
+    """Answers OpenManyRequest; what is in neither list did not fit, and is to be asked for again.
+
+    Attributes:
+        streams: those that are open, in the order of their names in the request.
+        failures: why others are not; `request_id` is the place of the name, from 0.
+    """
+
+    request_id: UInt
+    streams: list[StreamInfo]
+    failures: list[Failure]
+
+
+@dataclass(slots=True)
+class PositionsResponse:
+    """Answers AppendManyRequest.
+
+    Attributes:
+        indexes: of each item's first entry, in their order; 0 where it failed.
+        failures: why; `request_id` is the item's number, from 0.
+    """
+
+    request_id: UInt
+    indexes: list[UInt]
+    failures: list[Failure]
+
+
+Request = (
+    AppendRequest
+    | AppendManyRequest
+    | OpenProducerRequest
+    | ReadRequest
+    | LocateRequest
+    | SearchRequest
+    | SubscribeRequest
+    | FollowRequest
+    | CreditRequest
+    | UnsubscribeRequest
+    | OpenRequest
+    | OpenManyRequest
+    | DescribeRequest
+    | ListRequest
+    | WatchStreamsRequest
+    | TrimRequest
+    | RemoveRequest
+    | LoadIndexRequest
+    | SaveIndexRequest
+    | ListIndexesRequest
+    | JoinGroupRequest
+    | LeaveGroupRequest
+    | BeatGroupRequest
+    | ReleaseGroupRequest
+    | SaveGroupRequest
+    | ListGroupsRequest
+    | StatusRequest
+    | ConsoleRequest
+    | CheckpointRequest
+    | SinkEndsRequest
+    | SinkReadRequest
+    | SinkCommitRequest
+    | SinkReportRequest
+    | SinkControlRequest
+    | ServeRequest
+    | StopServingRequest
+    | AnswerRequest
+    | WorkRequest
+    | SettleRequest
+    | DescribeQueueRequest
+    | TakeBackRequest
+    | ListQueuesRequest
+    | AboutRequest
+    | WatchRequest
+    | StopRequest
+    | ListRoutesRequest
+)
+
+Response = (
+    StreamResponse
+    | ListResponse
+    | WatchStreamsResponse
+    | PositionResponse
+    | PositionsResponse
+    | ProducerResponse
+    | OpenManyResponse
+    | BlocksResponse
+    | FoundResponse
+    | SavedIndexResponse
+    | ListIndexesResponse
+    | GroupResponse
+    | ListGroupsResponse
+    | DocumentResponse
+    | SinkEndsResponse
+    | DoneResponse
+    | CallsResponse
+    | JobsResponse
+    | SettledResponse
+    | TakenBackResponse
+    | QueuesResponse
+    | RouteResponse
+    | RoutesResponse
+    | Failure
+)
 
 
 REQUESTS: Final[dict[str, type[Request]]] = {

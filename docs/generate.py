@@ -19,13 +19,14 @@ from python_reference import described
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
-from rillnode.node.cli.failures import NEXT_STEPS, Exit, step_of
+from rillnode.node.cli.failures import Exit
 from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.config.file_type import table_type
 from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
+from rillnode.node.next_steps import NEXT_STEPS, step_of
 from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import griffe
 
+from rillnode.node.client.correspondent import Correspondent
+
 _SIGNATURE_COLUMNS: Final = 96
 _FIELDS: Final = "\n| | type | default | |\n|---|---|---|---|\n"
 
@@ -79,8 +81,13 @@ class _Shown:
             anchor = self._public[base].replace(".", "").lower()
             yield f"\nWith all that [`{base.__name__}`](#{anchor}) has.\n"
         for key, member in self._members.items():
+            text = ""
             if member.is_function and not _is_property(member):
-                yield f'\n<a id="{name}.{key}"></a>\n\n#### {name}.{key}\n' + _function(member)
+                text = _function(member)
+            elif hasattr(found := vars(self._shown).get(key), "__wrapped__"):
+                text = _blocking(found, name.removeprefix("Blocking"))
+            if text:
+                yield f'\n<a id="{name}.{key}"></a>\n\n#### {name}.{key}\n{text}'
 
     def _rows(self, name: str) -> Iterator[str]:
         fields = {
@@ -124,18 +131,35 @@ def _is_property(member: Any) -> bool:
     return bool({"property", "cached"} & set(member.labels))
 
 
+def _blocking(verb: Any, asynchronous: str) -> str:
+    """A verb that is made of an asynchronous class's, with whose arguments and errors it blocks."""
+    of = verb.__wrapped__
+    owner = of.__qualname__.partition(".")[0]
+    owner = asynchronous if owner == Correspondent.__name__ else owner
+    source: Any = _source(of.__module__)[of.__qualname__]
+    returns = verb.__annotations__["return"]
+    is_face = returns is not of.__annotations__["return"]
+    shown = str(getattr(returns, "__name__", returns)) if is_face else str(source.returns)
+    return f"{_signature(source, shown)}\nSee [`{owner}.{of.__name__}`](#{owner}.{of.__name__}).\n"
+
+
 def _is_class_variable(member: Any) -> bool:
     return isinstance(member, griffe.Attribute) and set(member.labels) == {"class-attribute"}
 
 
 def _function(source: Any) -> str:
     prefix = "async " if "async" in source.labels else ""
-    returns = f" -> {source.returns}" if source.returns is not None else ""
-    text = f"{prefix}{source.name}({', '.join(_parameters(source))}){returns}"
+    returns = "" if source.returns is None else str(source.returns)
+    return _signature(source, returns, prefix) + _prose(source)
+
+
+def _signature(source: Any, returns: str, prefix: str = "") -> str:
+    result = f" -> {returns}" if returns else ""
+    text = f"{prefix}{source.name}({', '.join(_parameters(source))}){result}"
     lines = textwrap.wrap(
         text, _SIGNATURE_COLUMNS, subsequent_indent="    ", break_on_hyphens=False
     )
-    return "\n```text\n" + "\n".join(lines) + "\n```\n" + _prose(source)
+    return "\n```text\n" + "\n".join(lines) + "\n```\n"
 
 
 def _parameters(source: Any) -> Iterator[str]:

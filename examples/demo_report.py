@@ -12,8 +12,7 @@ from pathlib import Path
 
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import Column, DataFrame, functions as f
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text

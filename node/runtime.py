@@ -8,8 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from thespian.actors import Actor as StockActor
-from thespian.actors import ActorSystem
+from thespian.actors import Actor as StockActor, ActorSystem
 
 from rillnode.actors.apps import serving
 from rillnode.actors.apps.actor import Actor, Handler
@@ -18,29 +17,29 @@ from rillnode.actors.apps.hosting import Hosting
 from rillnode.actors.apps.policy import Settings
 from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
-from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS
-from rillnode.actors.core.backup import BackupActor
+from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS, BackupActor
 from rillnode.actors.core.groups import addresses
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
-from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS
-from rillnode.actors.core.lookup.desk import LookupActor
+from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
-from rillnode.actors.core.queues.service import ADDRESS as QUEUES_ADDRESS
 from rillnode.actors.core.queues.service import (
+    ADDRESS as QUEUES_ADDRESS,
     QueueService,
     explain_queue_refusal,
     queue_guard,
     queue_resolver,
 )
 from rillnode.actors.core.quotas import Quotas
-from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS
-from rillnode.actors.core.status import StatusActor
+from rillnode.actors.core.status import ADDRESS as STATUS_ADDRESS, StatusActor
 from rillnode.actors.core.streams import index_service, service
 from rillnode.actors.core.streams.answers import not_done
-from rillnode.actors.core.streams.appender import ADDRESS as APPENDER_ADDRESS
-from rillnode.actors.core.streams.appender import AppenderService, Partitions
+from rillnode.actors.core.streams.appender import (
+    ADDRESS as APPENDER_ADDRESS,
+    AppenderService,
+    Partitions,
+)
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     PushedKeys,

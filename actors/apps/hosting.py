@@ -14,8 +14,7 @@ from inspect import iscoroutinefunction
 from random import Random
 from typing import Any, Final, cast
 
-from thespian.actors import Actor as StockActor
-from thespian.actors import ActorAddress
+from thespian.actors import Actor as StockActor, ActorAddress
 
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
 from rillnode.actors.apps.addresses import check_address

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from thespian.actors import Actor as StockActor
-from thespian.actors import PoisonMessage
+from thespian.actors import Actor as StockActor, PoisonMessage
 
 from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
 from rillnode.actors.apps.messages import Answer

@@ -5,16 +5,16 @@ request. Who asked for it takes it away, as only who shares the node's disk has 
 """
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from rillnode.actors.core.access import Access
-from rillnode.actors.core.delivery import Delivery, Origin
+from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.answers import failed, invalid_request
+from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.engine.described import PRIVATE, Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -24,7 +24,6 @@ from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.requests import decode_request
-from rillnode.codecs.routing.routes import Route
 
 logger = logging.getLogger("rillnode.actors.core.backup")
 
@@ -35,15 +34,6 @@ _NAME_BYTES: Final = 8
 _UNSUPPORTED: Final = StoreError(
     "backup.unsupported", "this node's store cannot be copied while it is in use", retryable=False
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Whom to tell of a checkpoint."""
-
-    origin: Origin
-    return_route: Route
-    request_id: int
 
 
 class BackupActor(Worker):
@@ -79,42 +69,39 @@ class BackupActor(Worker):
             self._router.undeliverable("refused", message)
             return
         for wire in message.messages:
+            asked = ServiceRequest(self._router, origin, wire)
             try:
-                request = decode_request(wire.payload, speaks_native=origin.native)
+                asked.request = decode_request(wire.payload, speaks_native=origin.native)
             except CodecError as error:
-                self._reply(origin, wire.return_route, invalid_request(error))
+                asked.reply(invalid_request(error))
                 continue
-            match request:
-                case native.CheckpointRequest(request_id=request_id):
-                    self._make(_Asked(origin, wire.return_route, request_id))
-                case _:
-                    self._reply(origin, wire.return_route, invalid_request(request))
+            if isinstance(asked.request, native.CheckpointRequest):
+                self._make(asked)
+            else:
+                asked.reply(invalid_request(asked.request))
 
     def owes(self) -> bool:
         """Whether a copy is being made."""
         return self.operations_due > 0
 
-    def _make(self, asked: _Asked) -> None:
+    def _make(self, asked: ServiceRequest) -> None:
         store = self._store
         if not isinstance(store, Checkpointing):
-            self._reply(asked.origin, asked.return_route, failed(asked.request_id, _UNSUPPORTED))
+            asked.reply(failed(asked.request.request_id, _UNSUPPORTED))
             return
         path = self._directory / self._entropy(_NAME_BYTES).hex()
         # Who asked has to know of the copy, whichever instance there is by then.
         store.checkpoint(self.then(Checkpoint(token=asked, path=path), self._made, self._made))
 
     def _made(self, operation: Checkpoint) -> None:
-        asked: _Asked | None
+        asked: ServiceRequest | None
         asked, operation.token = operation.token, None
         if asked is None:
             return  # it was told, and what followed has failed
+        request_id = asked.request.request_id
         if operation.error is not None:
-            payload = failed(asked.request_id, operation.error)
-        else:
-            document = msgspec.json.encode({"path": str(operation.path)})
-            payload = native.encode(native.DocumentResponse(asked.request_id, document))
-            logger.info("checkpoint_made", extra={"path": str(operation.path)})
-        self._reply(asked.origin, asked.return_route, payload)
-
-    def _reply(self, origin: Origin, return_route: Route, payload: bytes) -> None:
-        self._router.reply(origin, ADDRESS, [(return_route, payload)])
+            asked.reply(failed(request_id, operation.error))
+            return
+        document = msgspec.json.encode({"path": str(operation.path)})
+        logger.info("checkpoint_made", extra={"path": str(operation.path)})
+        asked.reply(native.encode(native.DocumentResponse(request_id, document)))

@@ -36,42 +36,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rillnode.actors.log.health import OnHealth as OnHealth
-from rillnode.actors.log.health import StoreHealth as StoreHealth
 from rillnode.actors.log.records import (
     DEAD_SUFFIX as DEAD_SUFFIX,
-)
-from rillnode.actors.log.records import (
     FIRST_KEY as FIRST_KEY,
-)
-from rillnode.actors.log.records import (
     FOR_EVER as FOR_EVER,
-)
-from rillnode.actors.log.records import (
     NO_ENTRIES as NO_ENTRIES,
-)
-from rillnode.actors.log.records import (
     LogExtent as LogExtent,
-)
-from rillnode.actors.log.records import (
     Retention as Retention,
-)
-from rillnode.actors.log.records import (
     SavedIndexKey as SavedIndexKey,
-)
-from rillnode.actors.log.records import (
     StreamRecord as StreamRecord,
-)
-from rillnode.actors.log.records import (
     key_after as key_after,
-)
-from rillnode.actors.log.records import (
     log_id as log_id,
-)
-from rillnode.actors.log.records import (
     logs_of as logs_of,
-)
-from rillnode.actors.log.records import (
     version_of as version_of,
 )
 from rillnode.codecs.entries import Block, EntryKind
@@ -79,6 +55,22 @@ from rillnode.codecs.errors import StoreError
 
 FORMAT_VERSION = 1
 """Version of the store's layout; a newer one is refused, an older one is migrated forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """A store's health: whether it takes writes, and if not, why and what to do."""
+
+    writable: bool
+    reason: str = ""
+
+    def merged(self, later: "StoreHealth") -> "StoreHealth":
+        """The later one is all that counts."""
+        return later
+
+
+OnHealth = Callable[[StoreHealth], None]
+"""Told of each change of health; called from any thread."""
 
 
 @dataclass(slots=True, eq=False)

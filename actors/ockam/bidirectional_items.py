@@ -20,8 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rillnode.actors.core.streams.context import ADDRESS_PREFIX as STREAM_PREFIX
-from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.core.streams.context import ADDRESS_PREFIX as STREAM_PREFIX, StreamContext
 from rillnode.actors.core.streams.presence import Presence
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.ockam.bidirectional_publisher import ReturnPublishers

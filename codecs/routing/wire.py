@@ -5,8 +5,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from rillnode.codecs.links import WireFormat
-from rillnode.codecs.routing import cbor_message
-from rillnode.codecs.routing import routes as routing
+from rillnode.codecs.routing import cbor_message, routes as routing
 from rillnode.codecs.routing.cbor_items import BYTES, encode_head
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.varint import uint_bytes

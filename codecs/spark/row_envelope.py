@@ -8,8 +8,7 @@ is for data that is no text. Other keys are for later versions.
 """
 
 from base64 import b64encode
-from binascii import Error as Base64Error
-from binascii import a2b_base64
+from binascii import Error as Base64Error, a2b_base64
 from typing import Final, NamedTuple
 
 import msgspec

@@ -4,11 +4,10 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import iso_time
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client.lookup import About
@@ -29,7 +28,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show what is at the end of a route",
-        usage="ROUTE [options]",
         text="Figures of failures, restarts and the slowest turn are those of all actors of its\n"
         "class. Looking wakes nothing.",
         examples=["rillnode actor show greeter", "rillnode actor show 'peer/core;ST_S_0_sensors'"],
@@ -40,7 +38,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "stop", stop,
         summary="stop what is at the end of a route",
-        usage="ROUTE [options]",
         text="A link is closed; a subscription ends and its subscriber is told; an application's\n"
         "actor first handles its waiting messages; a stream's actor comes back with the next\n"
         "message. You need `admin`, or must own it.",
@@ -55,7 +52,6 @@ def add_ls(verbs: Commands, noun: str) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list what has a route: streams, links, subscriptions, actors, ...",
-        usage="[PATTERN] [options]",
         text="Without a grant of `admin` these are your own, those that your grants name, and\n"
         "those that you may send to. A pattern is one of addresses, or of names.",
         examples=[
@@ -81,7 +77,7 @@ def add_ls(verbs: Commands, noun: str) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List routes."""
     rows: list[dict[str, Any]] = []
     more = False
@@ -94,10 +90,9 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.rows(rows, empty="nothing has such a route, or none that your key may know of")
     if more:
         terminal.message(f"these are the first {args.limit:,}: --limit shows more")
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one."""
     async with connected(args, terminal) as client:
         about = await client.about(args.route)
@@ -113,16 +108,14 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             "stoppable": about.stoppable,
         }
     )
-    return Exit.OK
 
 
-async def stop(args: argparse.Namespace, terminal: Terminal) -> int:
+async def stop(args: argparse.Namespace, terminal: Terminal) -> None:
     """Stop one."""
     async with connected(args, terminal) as client:
         about = await client.about(args.route)
         await client.stop(args.route)
     terminal.record({"route": about.route, "kind": about.kind, "stopped": True})
-    return Exit.OK
 
 
 def _row(about: "About") -> dict[str, Any]:

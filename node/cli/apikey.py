@@ -5,7 +5,6 @@ import os
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -19,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "new", new,
         summary="make an API key and show it, only this once",
-        usage="NAME [options]",
         text="Put name and hash into a [[gateway.apikey]] or [[streamr.apikey]] table of\n"
         "node.toml, and name the principal in a [[grant]]. To revoke a key, remove its\n"
         "table and reload the node's configuration (SIGHUP); whatever the key has open\n"
@@ -29,7 +27,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the key's holder")
 
 
-def new(args: argparse.Namespace, terminal: Terminal) -> int:
+def new(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make an API key."""
     from rillnode.codecs.api_keys import API_KEY, hash_of
     from rillnode.node.config.rules import NAME
@@ -41,4 +39,3 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.record(
         {"name": args.name, "key": key, "hash": hash_of(key), "principal": API_KEY + args.name}
     )
-    return Exit.OK

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode import __version__
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
@@ -22,7 +21,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "backup", backup,
         summary="copy a node's store, keys and configuration into a new directory",
-        usage="DIR [options]",
         text="Works whether or not the node runs; if it does, on its own machine. The copy is of\n"
         "one moment; every file has a checksum, and the copy is read back before it gets its\n"
         "name. It holds the node's secret keys: keep it as safe as them. Sinks' tables are not\n"
@@ -38,7 +36,7 @@ def add(commands: Commands) -> None:
     add_resting_options(parser)
 
 
-async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
+async def backup(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make a backup."""
     from rillnode.node.backup import Source, make_backup, source_bytes
 
@@ -60,7 +58,6 @@ async def backup(args: argparse.Namespace, terminal: Terminal) -> int:
     for path in _keys_elsewhere(config):
         terminal.message(f"not in the backup, because it is not in data_dir: {path}")
     terminal.message(f"next: rillnode verify {target}")
-    return Exit.OK
 
 
 def _about(config: "Config") -> "Manifest":

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rillnode.codecs.errors import TransportError
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Terminal
 
@@ -54,7 +53,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
 
 
-async def bench(args: argparse.Namespace, terminal: Terminal) -> int:
+async def bench(args: argparse.Namespace, terminal: Terminal) -> None:
     """Measure."""
     if not args.directory.is_dir():
         raise UsageError(args.command, f"--dir {args.directory}: no such directory")
@@ -70,7 +69,6 @@ async def bench(args: argparse.Namespace, terminal: Terminal) -> int:
             terminal.message("reading back")
             rows.append(await _replay(client, args.seconds, args.size))
     terminal.rows(rows, empty="")
-    return Exit.OK
 
 
 async def _push(stream: "Stream", window: int, duration: float, size: int) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from rillnode.node.cli import (
     top,
     verify,
 )
-from rillnode.node.cli.failures import Exit, exit_code, next_step
+from rillnode.node.cli.failures import Exit, exit_code
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
 from rillnode.node.cli.terminal import OutputError, Terminal, printable
 from rillnode.node.installed import (
@@ -51,6 +51,7 @@ from rillnode.node.installed import (
     required,
     version_of,
 )
+from rillnode.node.next_steps import next_step
 
 if TYPE_CHECKING:
     from rillnode.node.config.kinds import Level
@@ -169,9 +170,9 @@ def _carry_out(args: argparse.Namespace, terminal: Terminal) -> int:
     if inspect.iscoroutine(result):
         import asyncio
 
-        result = asyncio.run(cast(Coroutine[Any, Any, int], result))
+        result = asyncio.run(cast(Coroutine[Any, Any, int | None], result))
     terminal.flush()
-    return cast(int, result)
+    return cast(int | None, result) or Exit.OK
 
 
 def _misused(terminal: Terminal, error: UsageError) -> int:

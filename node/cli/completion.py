@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable
 from typing import Final
 
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -15,7 +14,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "completion", completion,
         summary="print a script that lets a shell complete commands and options",
-        usage="SHELL [options]",
         examples=[
             "rillnode completion bash > ~/.local/share/bash-completion/completions/rillnode",
             'rillnode completion zsh > "${fpath[1]}/_rillnode"',
@@ -25,10 +23,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
 
 
-def completion(args: argparse.Namespace, terminal: Terminal) -> int:
+def completion(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print the script of one shell."""
     terminal.write_text(_SCRIPTS[args.shell](args.root))
-    return Exit.OK
 
 
 _BASH: Final = """\

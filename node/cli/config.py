@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 
 from rillnode.node.cli.connection import CONFIG_FILE
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -55,7 +54,7 @@ def add_config_options(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def check(args: argparse.Namespace, terminal: Terminal) -> int:
+def check(args: argparse.Namespace, terminal: Terminal) -> None:
     """Check a configuration, and that the plug-ins that it asks for can be had."""
     from rillnode.node.config import load
 
@@ -66,28 +65,25 @@ def check(args: argparse.Namespace, terminal: Terminal) -> int:
     for name, table in asked_plug_ins(loaded.config).items():
         plug_in_of(name, table)
     terminal.message(f"{args.config or CONFIG_FILE}: valid")
-    return Exit.OK
 
 
-def show(args: argparse.Namespace, terminal: Terminal) -> int:
+def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show the values in effect, or every default."""
     from rillnode.node.config import load
     from rillnode.node.config.describe import defaults, effective
 
     if args.defaults:
         terminal.write_text(defaults())
-        return Exit.OK
+        return
     loaded = load(args.config or CONFIG_FILE, args.overrides, terminal.environ)
     rows = [
         {"key": key, "value": value, "source": source} for key, value, source in effective(loaded)
     ]
     terminal.rows(rows, empty="")
-    return Exit.OK
 
 
-def print_schema(_: argparse.Namespace, terminal: Terminal) -> int:
+def print_schema(_: argparse.Namespace, terminal: Terminal) -> None:
     """Print the schema."""
     from rillnode.node.config.describe import schema
 
     terminal.write(msgspec.json.format(msgspec.json.encode(schema())) + b"\n")
-    return Exit.OK

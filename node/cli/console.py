@@ -4,12 +4,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from rillnode.node.cli.connection import add_connection_options, connected, find_target
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb
 from rillnode.node.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rillnode.node.client.documents import ConsoleTicket
+    from rillnode.node.client import ConsoleTicket
 
 
 def add(commands: Commands) -> None:
@@ -31,7 +30,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def console(args: argparse.Namespace, terminal: Terminal) -> int:
+async def console(args: argparse.Namespace, terminal: Terminal) -> None:
     """Ask for a ticket, and show where it leads."""
     dialled = find_target(args, terminal).url
     if args.at is not None and not args.at.startswith(("http://", "https://")):
@@ -48,7 +47,6 @@ async def console(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.flush()
         if not webbrowser.open(url):
             terminal.message("no browser could be opened: open the link yourself")
-    return Exit.OK
 
 
 def _page(ticket: "ConsoleTicket", dialled: str) -> str:

@@ -4,7 +4,6 @@ import argparse
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.connection import add_connection_options, find_target
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -21,7 +20,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "add", add_context,
         summary="save a node under a name",
-        usage="NAME [options]",
         text="Saves address, identity and the path of the key, for this user; the first one\n"
         "saved is selected. A node already saved under the name is replaced.\n\n" + _ORDER,
         examples=[
@@ -54,7 +52,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("name", metavar="NAME")
 
 
-def add_context(args: argparse.Namespace, terminal: Terminal) -> int:
+def add_context(args: argparse.Namespace, terminal: Terminal) -> None:
     """Save a node; a key that cannot be read is none to save."""
     from rillnode.node.contexts import Context, read_contexts, write_contexts
 
@@ -78,10 +76,9 @@ def add_context(args: argparse.Namespace, terminal: Terminal) -> int:
         }
     )
     terminal.message(used)
-    return Exit.OK
 
 
-def use(args: argparse.Namespace, terminal: Terminal) -> int:
+def use(args: argparse.Namespace, terminal: Terminal) -> None:
     """Select one, or none."""
     from rillnode.node.contexts import load_context, read_contexts, write_contexts
 
@@ -92,10 +89,9 @@ def use(args: argparse.Namespace, terminal: Terminal) -> int:
     saved = read_contexts(terminal.environ)
     saved.current = args.name
     write_contexts(terminal.environ, saved)
-    return Exit.OK
 
 
-def list_contexts(args: argparse.Namespace, terminal: Terminal) -> int:
+def list_contexts(args: argparse.Namespace, terminal: Terminal) -> None:
     """List what is saved."""
     from rillnode.node.contexts import read_contexts
 
@@ -111,10 +107,9 @@ def list_contexts(args: argparse.Namespace, terminal: Terminal) -> int:
         for name, one in sorted(saved.contexts.items())
     ]
     terminal.rows(rows, empty="no contexts: `rillnode context add NAME -c FILE` saves one")
-    return Exit.OK
 
 
-def remove(args: argparse.Namespace, terminal: Terminal) -> int:
+def remove(args: argparse.Namespace, terminal: Terminal) -> None:
     """Forget one."""
     from rillnode.node.contexts import load_context, read_contexts, write_contexts
 
@@ -124,4 +119,3 @@ def remove(args: argparse.Namespace, terminal: Terminal) -> int:
     if saved.current == args.name:
         saved.current = None
     write_contexts(terminal.environ, saved)
-    return Exit.OK

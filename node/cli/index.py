@@ -3,9 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from rillnode.codecs.errors import RequestError, RillnodeError, StreamUnknown
+from rillnode.codecs.errors import RillnodeError, StreamUnknown
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
 
@@ -19,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list consumers, their positions and their lag",
-        usage="[STREAM] [options]",
         text="Members of groups are shown beside the partitions that they have at the moment;\n"
         "without STREAM, only groups with members at this node.",
         examples=["rillnode index ls", "rillnode index ls sensors --json"],
@@ -30,7 +28,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "get", get,
         summary="show a consumer's position: the next index that it reads",
-        usage="STREAM CLIENT [options]",
         examples=["rillnode index get sensors c1 --partition 2"],
     )  # fmt: skip
     _add_position(parser)
@@ -38,7 +35,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "set", set_,
         summary="move a consumer's position forward",
-        usage="STREAM CLIENT INDEX [options]",
         text="A position never goes back; the consumer will not see the entries in between.",
         examples=["rillnode index set sensors c1 1000"],
     )  # fmt: skip
@@ -46,7 +42,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("index", type=whole_number, metavar="INDEX", help="next index to read")
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List positions."""
     async with connected(args, terminal) as client:
         saved = await client.indexes(args.stream)
@@ -79,7 +75,6 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         for (stream, name, partition), member in members.items()
     ]  # fmt: skip
     terminal.rows(rows, empty="no consumer has saved a position yet")
-    return Exit.OK
 
 
 async def _groups(client: "Client", stream: str) -> "list[GroupInfo]":
@@ -95,7 +90,7 @@ def _name(member: "GroupMember | None") -> str | None:
     return None if member is None else f"{member.id} {member.principal}"
 
 
-async def get(args: argparse.Namespace, terminal: Terminal) -> int:
+async def get(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one position; exit code 1 when there is none."""
     async with connected(args, terminal) as client:
         index = await client.get_index(args.client, args.stream, partition=args.partition)
@@ -105,13 +100,14 @@ async def get(args: argparse.Namespace, terminal: Terminal) -> int:
             f"{args.client} has saved no position in {args.stream}, partition {args.partition}",
         )
     _show(args, terminal, index)
-    return Exit.OK
 
 
-async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
+async def set_(args: argparse.Namespace, terminal: Terminal) -> None:
     """Move a position; exit code 1 when it stands further on already."""
+    from rillnode.node.client.client import move_index
+
     async with connected(args, terminal) as client:
-        await move(client, args.stream, args.client, args.partition, args.index)
+        await move_index(client, args.stream, args.client, args.partition, args.index)
         saved = await client.indexes(args.stream)
     for one in saved:
         at = one.client_id, one.partition
@@ -120,19 +116,6 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> int:
             text = f"the partition ends at {end}: what comes before {args.index} is left out"
             terminal.message(text)
     _show(args, terminal, args.index)
-    return Exit.OK
-
-
-async def move(client: "Client", stream: str, name: str, partition: int, index: int) -> None:
-    """Move a consumer's position.
-
-    Raises:
-        RequestError: `index.kept`, it stands further on already; or it was refused.
-    """
-    kept = await client.set_index(name, stream, index, partition=partition)
-    if kept != index:
-        text = f"the position stays at {kept}: it never goes back to {index}"
-        raise RequestError("index.kept", text)
 
 
 def _add_position(parser: Parser) -> None:

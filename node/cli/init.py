@@ -7,7 +7,6 @@ from typing import Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.connection import CONFIG_FILE
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -19,7 +18,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "init", init,
         summary="make keys and a configuration",
-        usage="[DIR] [options]",
         text="Writes a short node.toml, data/identity.key (who the node\n"
         "is), data/admin.key (may do everything) and data/nextgraph.key (who its NextGraph\n"
         "broker is). Nothing is ever overwritten.",
@@ -32,7 +30,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--name", metavar="NAME", help="the node's name (default: the directory's)")
 
 
-def init(args: argparse.Namespace, terminal: Terminal) -> int:
+def init(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make keys and a configuration."""
     from rillnode.codecs.keys import Identity
     from rillnode.node.config.describe import template
@@ -68,4 +66,3 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
         }
     )
     terminal.message(f"next: rillnode run -c {quote(str(config))}")
-    return Exit.OK

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 
@@ -27,7 +26,6 @@ def add(commands: Commands) -> None:
         parser = add_verb(
             verbs, name, verb,
             summary=summary,
-            usage="FILE [options]",
             text="Put the principal into a [[grant]] in node.toml.",
             examples=[
                 f"rillnode key {name} producer.key",
@@ -59,7 +57,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "rotate", rotate,
         summary="replace a key in two steps; both keys are valid in between",
-        usage="FILE [options]",
         text="The first step makes the next key beside the file and shows both identities: tell\n"
         "peers and clients the new one, too. The second step, --finish, replaces the old key,\n"
         "which is kept beside the new one; then restart the node.",
@@ -80,7 +77,7 @@ def _add_file(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def new(args: argparse.Namespace, terminal: Terminal) -> int:
+def new(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make a key file."""
     from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey
     from rillnode.codecs.keys import Identity
@@ -89,16 +86,14 @@ def new(args: argparse.Namespace, terminal: Terminal) -> int:
     key = ChannelKey(os.urandom(KEY_BYTES)) if args.channel else Identity.generate()
     write_key(args.file, key)
     _show(terminal, args.file, key)
-    return Exit.OK
 
 
-def show(args: argparse.Namespace, terminal: Terminal) -> int:
+def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show a key file's public part."""
     _show(terminal, args.file, _read(args))
-    return Exit.OK
 
 
-def grant(args: argparse.Namespace, terminal: Terminal) -> int:
+def grant(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print a grant, which is checked as the one in a file is."""
     from rillnode.node.config import parse_config
 
@@ -120,10 +115,9 @@ def grant(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.document(keys)
     else:
         terminal.write_text(text)
-    return Exit.OK
 
 
-def rotate(args: argparse.Namespace, terminal: Terminal) -> int:
+def rotate(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make the next key, or put it in place."""
     from rillnode.codecs.keys import SEED_BYTES
     from rillnode.node.keys.rotation import begin_rotation, finish_rotation, next_path
@@ -133,14 +127,13 @@ def rotate(args: argparse.Namespace, terminal: Terminal) -> int:
         rotation = finish_rotation(file)
         terminal.record({"file": str(file), **rotation})
         terminal.message("next: restart the node; then peers and clients can forget the old one")
-        return Exit.OK
+        return
     rotation = begin_rotation(file, os.urandom(SEED_BYTES))
     terminal.record({"file": str(next_path(file)), **rotation})
     terminal.message(
         "next: tell peers and clients both identities, grant the new one what the old one has, "
         f"then `rillnode key rotate {file} --finish`"
     )
-    return Exit.OK
 
 
 def _read(args: argparse.Namespace) -> "Identity | ChannelKey":

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import input_chunks
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
+from rillnode.node.entry_lines import input_chunks
 from rillnode.node.installed import WAYS, installed, load
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ def add_verbs(verbs: Commands) -> None:
     asking = add_verb(
         verbs, "ask", ask,
         summary="send a message along a route, and show the answer",
-        usage="ROUTE [PAYLOAD] [options]",
         text="A route is a list of addresses, separated by `;` or `=>`: workers by name, nodes as\n"
         "`peer/NAME` (configured) or `1#HOST:PORT` (Ockam TCP; needs the `admin` grant). The\n"
         "payload is read from stdin unless given. The answer is shown as text, or in\n"
@@ -52,7 +50,6 @@ def add_verbs(verbs: Commands) -> None:
     sending = add_verb(
         verbs, "send", send,
         summary="send a message along a route, and wait for nothing",
-        usage="ROUTE [PAYLOAD] [options]",
         text="Nothing tells whether it arrives. Routes and payloads are as for `route ask`.",
         examples=["rillnode route send '1#hub.example.org:4000;printer' < page.txt"],
     )  # fmt: skip
@@ -72,7 +69,7 @@ def _add_message(parser: Parser) -> None:
     )
 
 
-async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ask(args: argparse.Namespace, terminal: Terminal) -> None:
     """Send one message, and show its answer."""
     opened = _opened(args)
     payload = await _payload(args, terminal)
@@ -80,17 +77,15 @@ async def ask(args: argparse.Namespace, terminal: Terminal) -> int:
         way = await opened(client, args.wait)
         answer = await way.ask(args.to, payload, timeout_seconds=args.wait)
     _show(answer, terminal)
-    return Exit.OK
 
 
-async def send(args: argparse.Namespace, terminal: Terminal) -> int:
+async def send(args: argparse.Namespace, terminal: Terminal) -> None:
     """Send one message."""
     opened = _opened(args)
     payload = await _payload(args, terminal)
     async with connected(args, terminal) as client:
         way = await opened(client, _WAIT_SECONDS)
         await way.send(args.to, payload)
-    return Exit.OK
 
 
 async def _payload(args: argparse.Namespace, terminal: Terminal) -> bytes:

@@ -9,8 +9,8 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.times import Time, parse_time
 from rillnode.node.cli.terminal import Terminal
 
-Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int]]
-"""Carries out a command; returns the exit code."""
+Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int | None] | None]
+"""Carries out a command; returns the exit code, or nothing where it is 0."""
 
 _COLUMNS: Final = 92
 
@@ -47,9 +47,24 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that raises UsageError instead of ending the process."""
 
+    _shows_all_that_is_needed = False
+
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **options)
         self._commands: dict[str, Parser] = {}
+
+    def show_all_that_is_needed(self) -> None:
+        """Have the usage name its arguments, and the options that it cannot do without."""
+        self._shows_all_that_is_needed = True
+        self.usage = f"{self.prog} [options]"
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add an argument or an option."""
+        action = super().add_argument(*names, **options)
+        if self._shows_all_that_is_needed:
+            needed = sorted(filter(_is_needed, self._actions), key=_is_option)
+            self.usage = " ".join([self.prog, *map(_shown, needed), "[options]"])
+        return action
 
     def add_commands(self, **options: Any) -> Commands:
         """Make room for commands below this one."""
@@ -114,7 +129,7 @@ def add_verb(
     verb: Verb,
     *,
     summary: str,
-    usage: str = "[options]",
+    usage: str = "",
     text: str = "",
     examples: Sequence[str],
 ) -> Parser:
@@ -125,7 +140,7 @@ def add_verb(
         name: what the user types.
         verb: what carries it out.
         summary: one line, lower case, for the list of commands.
-        usage: arguments after the name.
+        usage: arguments after the name; empty: as they are added.
         text: paragraphs below the summary.
         examples: command lines.
     """
@@ -137,7 +152,10 @@ def add_verb(
         description=f"{about}\n\n{text}" if text else about,
         epilog=f"examples:{lines}",
     )
-    parser.usage = f"{parser.prog} {usage}"
+    if usage:
+        parser.usage = f"{parser.prog} {usage}"
+    else:
+        parser.show_all_that_is_needed()
     parser.set_defaults(verb=verb, command=parser.prog, asks_node=False)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="JSON lines, also on a terminal")
@@ -146,6 +164,22 @@ def add_verb(
         "-v", "--verbose", action="store_true", help="debug log and traces on stderr"
     )
     return parser
+
+
+def _is_option(action: argparse.Action) -> bool:
+    return bool(action.option_strings)
+
+
+def _is_needed(action: argparse.Action) -> bool:
+    return action.required or not action.option_strings
+
+
+def _shown(action: argparse.Action) -> str:
+    """An argument as a usage has it."""
+    name = str(action.metavar or action.dest)
+    if action.option_strings:
+        return f"{action.option_strings[-1]} {name}"
+    return {"?": f"[{name}]", "+": f"{name} [{name} ...]"}.get(str(action.nargs), name)
 
 
 def whole_number(text: str) -> int:

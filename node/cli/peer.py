@@ -3,7 +3,6 @@
 import argparse
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal
 
@@ -25,7 +24,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ping", ping,
         summary="send a message to a peer and back, and show how long it took",
-        usage="NAME [options]",
         examples=["rillnode peer ping core", "rillnode peer ping core --wait 1"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the peer")
@@ -36,18 +34,16 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List peers."""
     async with connected(args, terminal) as client:
         document = await client.status()
     rows = [{"name": name, **peer} for name, peer in document["peers"].items()]
     terminal.rows(rows, empty="no peers; a [[peer]] in node.toml names one")
-    return Exit.OK
 
 
-async def ping(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ping(args: argparse.Namespace, terminal: Terminal) -> None:
     """Ping one peer."""
     async with connected(args, terminal) as client:
         took = await client.ping(args.name, timeout_seconds=args.wait)
     terminal.record({"name": args.name, "milliseconds": round(1_000 * took, 3)})
-    return Exit.OK

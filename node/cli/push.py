@@ -7,16 +7,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import InputReader, input_chunks
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import InputReader, input_chunks, key_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -79,7 +76,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
     add_connection_options(parser)
 
 
-async def push(args: argparse.Namespace, terminal: Terminal) -> int:
+async def push(args: argparse.Namespace, terminal: Terminal) -> None:
     """Push stdin."""
     import asyncio
 
@@ -115,7 +112,6 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> int:
     if not pusher.pushed:
         terminal.message("nothing on stdin, nothing pushed")
     _show(terminal, pusher)
-    return Exit.OK
 
 
 async def _describe(client: "Client", name: str) -> None:
@@ -231,26 +227,6 @@ def _keys(args: argparse.Namespace, reader: InputReader) -> "Callable[[bytes], K
         key: str | None = args.entry_key
         return lambda _: key
     return partial(key_in, str(args.key_field), reader)
-
-
-def key_in(path: str, reader: InputReader, data: bytes) -> "Key":
-    """The key that a field of a JSON object holds, by the names that lead to it.
-
-    Args:
-        path: the names, with dots between them.
-        reader: where the object comes from.
-        data: the object.
-
-    Raises:
-        RillnodeError: `input.key`, there is no such field.
-    """
-    value: object = msgspec.json.decode(data)
-    for part in path.split("."):
-        inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
-        if part not in inner:
-            raise RillnodeError("input.key", f"line {reader.line} of the input: no field {path}")
-        value = inner[part]
-    return value if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb, whole_number
 from rillnode.node.cli.terminal import Terminal
 
@@ -24,7 +23,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list work queues: what waits, what is with workers, what is dead",
-        usage="[STREAM] [options]",
         examples=["rillnode queue ls", "rillnode queue ls jobs --json"],
     )  # fmt: skip
     parser.add_argument("stream", nargs="?", default="", metavar="STREAM", help="only this stream")
@@ -33,7 +31,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show one queue, its workers, and its last dead letters",
-        usage="STREAM QUEUE [options]",
         examples=["rillnode queue show jobs prints", "rillnode queue show jobs prints -n 0"],
     )  # fmt: skip
     _add_queue(parser)
@@ -45,7 +42,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "retry", retry,
         summary="give dead letters of a queue to its workers again, each once",
-        usage="STREAM QUEUE [options]",
         text="The letters stay in the stream of dead letters; the queue remembers how far it has\n"
         "taken them back. Entries that the stream no longer keeps are counted and left out.",
         examples=["rillnode queue retry jobs prints", "rillnode queue retry jobs prints -n 1"],
@@ -56,7 +52,7 @@ def add(commands: Commands) -> None:
     )
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List queues."""
     async with connected(args, terminal) as client:
         infos = [await client.queue(*one) for one in await client.queues(args.stream)]
@@ -76,10 +72,9 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
         for one in infos
     ]
     terminal.rows(rows, empty="nobody has worked on a queue yet")
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one queue."""
     from msgspec.structs import asdict
 
@@ -115,10 +110,9 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             ],
         }
     )
-    return Exit.OK
 
 
-async def retry(args: argparse.Namespace, terminal: Terminal) -> int:
+async def retry(args: argparse.Namespace, terminal: Terminal) -> None:
     """Give dead letters again."""
     async with connected(args, terminal) as client:
         limit = 2**63 if args.limit is None else args.limit
@@ -126,7 +120,6 @@ async def retry(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.record(
         {"stream": args.stream, "queue": args.queue, "taken": back.taken, "gone": back.gone}
     )
-    return Exit.OK
 
 
 def _add_queue(parser: Parser) -> None:

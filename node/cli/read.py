@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import LineFormat, line_formatter
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
@@ -21,6 +20,7 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import LineFormat, line_formatter
 
 if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry
@@ -71,7 +71,6 @@ def add(verbs: Commands) -> None:
     parser = add_verb(
         verbs, "pull", pull,
         summary="print stored entries",
-        usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}",
         examples=[
             "rillnode stream pull sensors --last 10",
@@ -112,7 +111,6 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     parser = add_verb(
         verbs, name, tail,
         summary="print entries as they arrive",
-        usage="NAME [options]",
         text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
         + "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
         examples=examples,
@@ -143,7 +141,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     add_connection_options(parser)
 
 
-async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
+async def pull(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print what is there."""
     line = line_formatter(_format(args, terminal))
     count: int | None = args.count
@@ -174,7 +172,6 @@ async def pull(args: argparse.Namespace, terminal: Terminal) -> int:
     elif printed == count and index < end and args.count is None:
         of = "that meet it" if where else f"of {end - first:,} entries"
         terminal.message(f"the first {printed} {of}: see --count and --last")
-    return Exit.OK
 
 
 async def _range(

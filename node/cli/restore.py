@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.terminal import Terminal
@@ -14,7 +13,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "restore", restore,
         summary="write a backup into a new directory, ready to run",
-        usage="BACKUP DIR [options]",
         text="DIR gets node.toml and data. Every file is compared with its checksum; a damaged\n"
         "backup leaves nothing behind, and nothing is ever overwritten. Entries confirmed after\n"
         "the backup was made are missing: see the how-to on backups.",
@@ -29,7 +27,7 @@ def add(commands: Commands) -> None:
     )
 
 
-def restore(args: argparse.Namespace, terminal: Terminal) -> int:
+def restore(args: argparse.Namespace, terminal: Terminal) -> None:
     """Restore a backup."""
     from rillnode.node.backup import read_manifest, restore_backup
 
@@ -47,4 +45,3 @@ def restore(args: argparse.Namespace, terminal: Terminal) -> int:
         }
     )
     terminal.message(f"next: rillnode run -c {args.home}/node.toml --data-dir {args.home}/data")
-    return Exit.OK

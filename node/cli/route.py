@@ -31,7 +31,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "probe", probe,
         summary="ask each node along a route, and show how long its answer took",
-        usage="ROUTE [options]",
         text="A route is written as for `route ask`. Its nodes are asked one by one, through\n"
         "those before; the first that does not answer ends it. Only the worker `echo` is\n"
         "asked, as a message might have effects on others.",

@@ -95,14 +95,14 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
 
 
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
+def run(args: argparse.Namespace, terminal: Terminal) -> None:
     """Run a node until a signal comes, or it cannot go on.
 
     Raises:
         NodeFailed: it could not go on.
     """
     with _prepared(args) as tried:
-        return _run(args, terminal, tried)
+        _run(args, terminal, tried)
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def loop_factory(name: str | None) -> "Callable[[], asyncio.AbstractEventLoop] |
     return new_event_loop
 
 
-def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> int:
+def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> None:
     import asyncio
 
     from rillnode.node.logs import configure_logs
@@ -164,7 +164,7 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> i
     ended = threading.Event()
     try:
         with asyncio.Runner(loop_factory=loop_factory(args.loop)) as runner:
-            return runner.run(_serve(config, args, terminal, ended, tried))
+            runner.run(_serve(config, args, terminal, ended, tried))
     except TransportError as error:
         for name, table in config.listeners().items():
             if str(table.address) == error.context.get("address"):
@@ -267,7 +267,7 @@ async def _serve(
     terminal: Terminal,
     ended: threading.Event,
     tried: Trial | None,
-) -> int:
+) -> None:
     # Everything that a node is made of takes long to import, and no other verb needs it.
     import asyncio
 
@@ -309,7 +309,6 @@ async def _serve(
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:
             _remove(args.ports_file)
-    return Exit.OK
 
 
 def _end_late(ended: threading.Event) -> None:

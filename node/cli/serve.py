@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.message import added
 from rillnode.node.cli.parsing import (
     Commands,
@@ -75,7 +74,7 @@ def add_serve(verbs: Commands) -> None:
     add_connection_options(parser)
 
 
-async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
+async def serve(args: argparse.Namespace, terminal: Terminal) -> None:
     """Serve until an interrupt."""
     import asyncio
 
@@ -93,7 +92,6 @@ async def serve(args: argparse.Namespace, terminal: Terminal) -> int:
         )
         terminal.message(f"serving {service.address}; Ctrl-C ends it")
         await service.wait()
-    return Exit.OK
 
 
 async def _begun(

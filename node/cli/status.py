@@ -6,11 +6,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.stream import totals
-from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.cli.terminal import shown as text
+from rillnode.node.cli.terminal import Terminal, printable, shown as text
 
 if TYPE_CHECKING:
     from rillnode.node.client import Client, StreamInfo
@@ -42,20 +40,19 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def status(args: argparse.Namespace, terminal: Terminal) -> int:
+async def status(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show the status document: whole for programs, what matters first for people."""
     async with connected(args, terminal) as client:
         document = await client.status()
         if not terminal.for_people:
             terminal.document(document)
-            return Exit.OK
+            return
         streams = [totals(info) async for info in _some(client)]
     terminal.record(_for_people(document, streams))
     if len(streams) == _STREAMS_LOOKED_AT:
         terminal.message("of the first streams by name: `rillnode stream ls` lists all")
     elif len(streams) > _STREAMS_SHOWN:
         terminal.message(f"the largest of {len(streams):,} streams: `rillnode stream ls` lists all")
-    return Exit.OK
 
 
 async def _some(client: "Client") -> AsyncIterator["StreamInfo"]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
@@ -62,7 +61,7 @@ def add(commands: Commands) -> None:
     add_resting_options(parser)
 
 
-async def copy(args: argparse.Namespace, terminal: Terminal) -> int:
+async def copy(args: argparse.Namespace, terminal: Terminal) -> None:
     """Copy a store."""
     from rillnode.actors.log.copying import bytes_to_copy, copy_store
 
@@ -87,7 +86,6 @@ async def copy(args: argparse.Namespace, terminal: Terminal) -> int:
         if args.final
         else "next: stop the nodes, and run this again with --final"
     )
-    return Exit.OK
 
 
 @asynccontextmanager

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import push, read
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.entries import duration, iso_time
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import (
     Commands,
     add_noun,
@@ -16,6 +14,7 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.entry_lines import duration, iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client import StreamInfo
@@ -31,7 +30,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "ls", ls,
         summary="list the streams that your key may use",
-        usage="[PREFIX] [options]",
         examples=["rillnode stream ls", "rillnode stream ls sensors --json"],
     )  # fmt: skip
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="start of the name")
@@ -40,7 +38,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "create", create,
         summary="create a stream, or more partitions of one",
-        usage="NAME [options]",
         text="A stream that already has as many partitions is not changed.",
         examples=["rillnode stream create sensors --partitions 4"],
     )  # fmt: skip
@@ -53,7 +50,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show a stream and its partitions",
-        usage="NAME [options]",
         examples=["rillnode stream show sensors"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -92,7 +88,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
+async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List streams."""
     async with connected(args, terminal) as client:
         infos = await client.streams(args.prefix)
@@ -110,20 +106,18 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> int:
             for row, info in zip(rows, infos, strict=True)
         ]
     terminal.rows(rows, empty="no streams; `rillnode stream create NAME` makes one")
-    return Exit.OK
 
 
-async def create(args: argparse.Namespace, terminal: Terminal) -> int:
+async def create(args: argparse.Namespace, terminal: Terminal) -> None:
     """Create a stream."""
     async with connected(args, terminal) as client:
         stream = await client.stream(args.name, partitions=args.partitions)
     if stream.partitions != args.partitions:
         terminal.message(f"{stream.name} was there, with {stream.partitions} partitions")
     terminal.record({"name": stream.name, "partitions": stream.partitions})
-    return Exit.OK
 
 
-async def show(args: argparse.Namespace, terminal: Terminal) -> int:
+async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one stream."""
     async with connected(args, terminal) as client:
         info = await client.describe(args.name)
@@ -146,10 +140,9 @@ async def show(args: argparse.Namespace, terminal: Terminal) -> int:
             ],
         }
     )
-    return Exit.OK
 
 
-async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
+async def trim(args: argparse.Namespace, terminal: Terminal) -> None:
     """Drop old entries."""
     if not args.yes:
         text = f"entries below index {args.before} would be gone for ever: repeat with --yes"
@@ -162,10 +155,9 @@ async def trim(args: argparse.Namespace, terminal: Terminal) -> int:
         is_sink = one.client_id.startswith(_SINK_PREFIX) and one.partition == args.partition
         if is_sink and one.index < first:
             terminal.message(f"{one.client_id} had landed only what is below index {one.index}")
-    return Exit.OK
 
 
-async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
+async def rm(args: argparse.Namespace, terminal: Terminal) -> None:
     """Remove a stream."""
     if not args.yes:
         text = f"{args.name} and all its entries would be gone for ever: repeat with --yes"
@@ -173,7 +165,6 @@ async def rm(args: argparse.Namespace, terminal: Terminal) -> int:
     async with connected(args, terminal) as client:
         await client.remove(args.name)
     terminal.record({"name": args.name, "removed": True})
-    return Exit.OK
 
 
 def totals(info: "StreamInfo") -> dict[str, Any]:

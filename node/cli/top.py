@@ -8,7 +8,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Row, Terminal
 
@@ -58,7 +57,7 @@ def add(commands: Commands) -> None:
     add_connection_options(parser)
 
 
-async def top(args: argparse.Namespace, terminal: Terminal) -> int:
+async def top(args: argparse.Namespace, terminal: Terminal) -> None:
     """Look at a node until told to stop."""
     import asyncio
 
@@ -76,7 +75,6 @@ async def top(args: argparse.Namespace, terminal: Terminal) -> int:
             if number == args.count:
                 break
             before = now
-    return Exit.OK
 
 
 async def _look(client: "Client") -> _Look:

@@ -22,7 +22,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "verify", verify,
         summary="check every row of a store, or of a backup",
-        usage="[BACKUP] [options]",
         text="Checks checksums, order, density, positions and secondary keys; changes nothing. A\n"
         "running node is asked for a copy of its store first. The exit code is 1 if\n"
         "anything is wrong.",

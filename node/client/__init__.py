@@ -1,78 +1,47 @@
 """Clients of a node: over a Noise link, in the node's own process, or blocking."""
 
 from rillnode.node.client.blocking import (
-    BlockingClient,
-    BlockingConsumer,
-    BlockingFollowing,
-    BlockingIteration,
-    BlockingJob,
-    BlockingMailbox,
-    BlockingProducer,
-    BlockingPusher,
-    BlockingService,
-    BlockingStream,
-    BlockingWorkQueue,
-    connect_blocking,
+    BlockingClient as BlockingClient,
+    BlockingConsumer as BlockingConsumer,
+    BlockingFollowing as BlockingFollowing,
+    BlockingIteration as BlockingIteration,
+    BlockingJob as BlockingJob,
+    BlockingMailbox as BlockingMailbox,
+    BlockingProducer as BlockingProducer,
+    BlockingPusher as BlockingPusher,
+    BlockingService as BlockingService,
+    BlockingStream as BlockingStream,
+    BlockingTypedStream as BlockingTypedStream,
+    BlockingWorkQueue as BlockingWorkQueue,
+    connect_blocking as connect_blocking,
 )
 from rillnode.node.client.client import (
-    Client,
-    GroupInfo,
-    GroupMember,
-    SavedIndex,
-    TakenBack,
-    connect,
+    Client as Client,
+    ConsoleTicket as ConsoleTicket,
+    GroupInfo as GroupInfo,
+    GroupMember as GroupMember,
+    SavedIndex as SavedIndex,
+    TakenBack as TakenBack,
+    connect as connect,
 )
-from rillnode.node.client.consumer import Consumer
-from rillnode.node.client.documents import ConsoleTicket
-from rillnode.node.client.following import Followed, Following
-from rillnode.node.client.lookup import About
-from rillnode.node.client.mailbox import Mailbox
-from rillnode.node.client.messages import Answer
-from rillnode.node.client.producer import NamedProducer
-from rillnode.node.client.pusher import Pusher
-from rillnode.node.client.serving import Handler, Service
-from rillnode.node.client.stream import PartitionInfo, Stream, StreamInfo
-from rillnode.node.client.typed import BlockingTypedStream, TypedStream
-from rillnode.node.client.work import Job, QueueInfo, QueuePartition, QueueWorker, WorkQueue
-
-__all__ = [
-    "About",
-    "Answer",
-    "BlockingClient",
-    "BlockingConsumer",
-    "BlockingFollowing",
-    "BlockingIteration",
-    "BlockingJob",
-    "BlockingMailbox",
-    "BlockingProducer",
-    "BlockingPusher",
-    "BlockingService",
-    "BlockingStream",
-    "BlockingTypedStream",
-    "BlockingWorkQueue",
-    "Client",
-    "ConsoleTicket",
-    "Consumer",
-    "Followed",
-    "Following",
-    "GroupInfo",
-    "GroupMember",
-    "Handler",
-    "Job",
-    "Mailbox",
-    "NamedProducer",
-    "PartitionInfo",
-    "Pusher",
-    "QueueInfo",
-    "QueuePartition",
-    "QueueWorker",
-    "SavedIndex",
-    "Service",
-    "Stream",
-    "StreamInfo",
-    "TakenBack",
-    "TypedStream",
-    "WorkQueue",
-    "connect",
-    "connect_blocking",
-]
+from rillnode.node.client.consumer import Consumer as Consumer
+from rillnode.node.client.following import Followed as Followed, Following as Following
+from rillnode.node.client.lookup import About as About
+from rillnode.node.client.mailbox import Mailbox as Mailbox
+from rillnode.node.client.messages import Answer as Answer
+from rillnode.node.client.producer import NamedProducer as NamedProducer
+from rillnode.node.client.pusher import Pusher as Pusher
+from rillnode.node.client.serving import Handler as Handler, Service as Service
+from rillnode.node.client.stream import (
+    PartitionInfo as PartitionInfo,
+    Stream as Stream,
+    StreamInfo as StreamInfo,
+)
+from rillnode.node.client.typed import TypedStream as TypedStream
+from rillnode.node.client.work import (
+    Job as Job,
+    QueueInfo as QueueInfo,
+    QueuePartition as QueuePartition,
+    QueueWorker as QueueWorker,
+    WorkQueue as WorkQueue,
+)

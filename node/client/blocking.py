@@ -1,55 +1,112 @@
-"""A blocking face of the client, for notebooks and scripts: the same verbs, own loop."""
+"""A blocking face of the client, for notebooks and scripts: the same verbs, own loop.
+
+Verbs are made of the client's own, whose arguments, results and errors they have: `blocking` says
+so to type checkers, `help` and the reference as well.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from functools import wraps
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerStopped
-from rillnode.codecs.keyed import Headers, Key
+from rillnode.codecs.keyed import Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
-from rillnode.codecs.times import Time
 from rillnode.node.client.client import (
-    TAKE_BACK_ENTRIES,
     Client,
-    GroupInfo,
-    SavedIndex,
-    TakenBack,
     connect,
 )
-from rillnode.node.client.consumer import IN_FLIGHT, SAVE_SECONDS, Ack, Consumer, E, timed_out
-from rillnode.node.client.following import Followed, Following, FollowStart
-from rillnode.node.client.group import OnPartitions
+from rillnode.node.client.consumer import Consumer, E, timed_out
+from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
-from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
-from rillnode.node.client.messages import ANSWER_SECONDS, Answer
-from rillnode.node.client.producer import Data, NamedProducer
-from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
+from rillnode.node.client.mailbox import Mailbox
+from rillnode.node.client.messages import Answer
+from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.pusher import Pusher
-from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, STOP_SECONDS, Service
+from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Service
 from rillnode.node.client.session import OnDisconnect, OnReconnect
-from rillnode.node.client.stream import Start, Stream, StreamInfo
-from rillnode.node.client.typed import BlockingTypedStream
+from rillnode.node.client.stream import Start, Stream
+from rillnode.node.client.typed import TypedStream
 from rillnode.node.client.work import (
-    ATTEMPTS,
-    VISIBILITY_SECONDS,
     Job,
-    QueueInfo,
     WorkQueue,
 )
-from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
 
 Item = TypeVar("Item")
 T = TypeVar("T")
+
+
+S_co = TypeVar("S_co", covariant=True)
+P = ParamSpec("P")
+F = TypeVar("F")
+C = TypeVar("C", Job, Pusher, Service)
+
+
+class _Face(Generic[S_co]):
+    """A blocking face of something that lives on the loop of a thread."""
+
+    def __init__(self, behind: S_co, loop: LoopThread) -> None:
+        self._behind = behind
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._behind)
+
+
+class _Context(_Face[C]):
+    """A blocking face that is a context manager, as what is behind it is an asynchronous one."""
+
+    def __enter__(self) -> Self:
+        """It is open already."""
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """End it, as after the block of what is behind it."""
+        self._loop.run(self._behind.__aexit__(*raised))
+
+
+def blocking(
+    verb: Callable[Concatenate[S_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Face[S_co], P], T]:
+    """The same verb of a blocking face: it is run on the loop and waited for."""
+
+    @wraps(verb)
+    def run(face: _Face[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        loop, behind = _parts(face)
+        return loop.run(verb(behind, *args, **kwargs))
+
+    return run
+
+
+def opening(
+    verb: Callable[Concatenate[S_co, P], T], face_of: Callable[[T, LoopThread], F]
+) -> Callable[Concatenate[_Face[S_co], P], F]:
+    """The same verb of a blocking face, which returns a blocking face as well."""
+
+    @wraps(verb)
+    def run(face: _Face[S_co], /, *args: P.args, **kwargs: P.kwargs) -> F:
+        loop, behind = _parts(face)
+
+        async def opened() -> T:
+            return verb(behind, *args, **kwargs)
+
+        return face_of(loop.run(opened()), loop)
+
+    run.__annotations__ = {**run.__annotations__, "return": face_of}
+    return run
+
+
+def _parts(face: _Face[S_co]) -> tuple[LoopThread, S_co]:
+    return face._loop, face._behind  # pyright: ignore[reportPrivateUsage]
 
 
 class BlockingIteration(Generic[Item]):
@@ -114,7 +171,16 @@ class BlockingIteration(Generic[Item]):
             self._items.clear()
 
 
-class BlockingJob:
+def _each(source: AsyncIterator[Item]) -> Callable[[], Coroutine[Any, Any, tuple[Item]]]:
+    """What fetches items one by one."""
+
+    async def one() -> tuple[Item]:
+        return (await anext(source),)
+
+    return one
+
+
+class BlockingJob(_Context[Job]):
     """An entry to work on; see `Job` for what each verb does. A context manager.
 
     At the end of its `with` it is done, and given again where an exception leaves that.
@@ -125,52 +191,24 @@ class BlockingJob:
     """
 
     def __init__(self, job: Job, loop: LoopThread) -> None:
+        super().__init__(job, loop)
         self.entry = job.entry
         self.attempt = job.attempt
-        self._job = job
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return repr(self._job)
 
     @property
     def data(self) -> bytes:
         """The entry's bytes."""
-        return self._job.data
+        return self._behind.data
 
     @property
     def is_answered(self) -> bool:
         """Whether it is answered; see `Job.is_answered`."""
-        return self._job.is_answered
+        return self._behind.is_answered
 
-    def done(self) -> None:
-        """Say that it is done."""
-        self._loop.run(self._job.done())
-
-    def retry(self, after: float | None = None, *, reason: str = "") -> None:
-        """Have it given again."""
-        self._loop.run(self._job.retry(after, reason=reason))
-
-    def reject(self, reason: str = "") -> None:
-        """Make it a dead letter."""
-        self._loop.run(self._job.reject(reason))
-
-    def extend(self, seconds: float) -> None:
-        """Have so many seconds for it, from now on."""
-        self._loop.run(self._job.extend(seconds))
-
-    def __enter__(self) -> Self:
-        """It is there already."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Answer it, unless that was done within the block."""
-        self._loop.run(self._job.__aexit__(kind, error, trace))
+    done = blocking(Job.done)
+    retry = blocking(Job.retry)
+    reject = blocking(Job.reject)
+    extend = blocking(Job.extend)
 
 
 class BlockingWorkQueue(BlockingIteration[BlockingJob]):
@@ -210,10 +248,7 @@ class BlockingMailbox(BlockingIteration[Answer]):
     """
 
     def __init__(self, box: Mailbox, loop: LoopThread) -> None:
-        async def one() -> tuple[Answer]:
-            return (await anext(box),)
-
-        super().__init__(loop, one, box.aclose)
+        super().__init__(loop, _each(box), box.aclose)
         self.address = box.address
         self._box = box
 
@@ -310,15 +345,10 @@ class BlockingConsumer(Generic[E]):
         self._loop.run(self._consumer.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close."""
         try:
-            self._loop.run(self._consumer.__aexit__(kind, error, trace))
+            self._loop.run(self._consumer.__aexit__(*raised))
         finally:
             self._forget()
 
@@ -360,54 +390,18 @@ class BlockingConsumer(Generic[E]):
             self._turn.release()
 
 
-class BlockingPusher:
+class BlockingPusher(_Context[Pusher]):
     """Pushes entries and waits only while too many are unconfirmed; see `Pusher`."""
 
-    def __init__(self, pusher: Pusher, loop: LoopThread) -> None:
-        self._pusher = pusher
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return repr(self._pusher)
-
-    def push(
-        self,
-        data: Data,
-        *,
-        key: Key | None = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> None:
-        """Push one entry; waits while the window is full. Errors as of `Pusher.push`."""
-        pushing = self._pusher.push(data, key=key, headers=headers, partition=partition)
-        self._loop.run(pushing)
-
-    def flush(self) -> None:
-        """Wait until all that was pushed is confirmed; raises the first error."""
-        self._loop.run(self._pusher.flush())
-
-    def __enter__(self) -> Self:
-        """Nothing more to do."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Wait for all confirms and raise the first error; after one of the block, do neither."""
-        self._loop.run(self._pusher.__aexit__(kind, error, trace))
+    push = blocking(Pusher.push)
+    flush = blocking(Pusher.flush)
 
 
 class BlockingFollowing(BlockingIteration[Followed]):
     """Entries of all streams of a pattern; see `Following`."""
 
     def __init__(self, following: Following, loop: LoopThread) -> None:
-        async def one() -> tuple[Followed]:
-            return (await anext(following),)
-
-        super().__init__(loop, one, following.aclose)
+        super().__init__(loop, _each(following), following.aclose)
         self._following = following
 
     @property
@@ -421,32 +415,18 @@ class BlockingFollowing(BlockingIteration[Followed]):
         return self._following.position
 
 
-class BlockingService:
+class BlockingService(_Context[Service]):
     """An address that the client serves; see `Service`. A context manager."""
 
     def __init__(self, service: Service, loop: LoopThread) -> None:
+        super().__init__(service, loop)
         self.address = service.address
-        self._service = service
-        self._loop = loop
 
-    def __enter__(self) -> Self:
-        """Nothing more to do."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self.stop()
-
-    def wait(self) -> None:
-        """Wait until it has ended; raises as `Service.wait` does."""
-        self._loop.run(self._service.wait())
-
-    def stop(self, *, timeout_seconds: float = STOP_SECONDS) -> None:
-        """Take no more calls, answer those that are open, and give the address up."""
-        self._loop.run(self._service.stop(timeout_seconds=timeout_seconds))
+    wait = blocking(Service.wait)
+    stop = blocking(Service.stop)
 
 
-class BlockingProducer:
+class BlockingProducer(_Face[NamedProducer]):
     """A producer that has a name; see `NamedProducer`.
 
     Attributes:
@@ -455,161 +435,50 @@ class BlockingProducer:
     """
 
     def __init__(self, producer: NamedProducer, loop: LoopThread) -> None:
+        super().__init__(producer, loop)
         self.name = producer.name
         self.partition = producer.partition
-        self._producer = producer
-        self._loop = loop
 
     @property
     def last_sequence(self) -> int | None:
         """The highest number of what is stored; None: there is nothing."""
-        return self._producer.last_sequence
+        return self._behind.last_sequence
 
     @property
     def last_index(self) -> int | None:
         """The index that this has; None: it is not known."""
-        return self._producer.last_index
+        return self._behind.last_index
 
-    def push(
-        self,
-        data: Data,
-        *,
-        sequence: int | None = None,
-        key: Key | None = None,
-        headers: Headers | None = None,
-    ) -> int:
-        """Push one entry; return its index once it is durable; see `NamedProducer.push`."""
-        pushing = self._producer.push(data, sequence=sequence, key=key, headers=headers)
-        return self._loop.run(pushing)
+    push = blocking(NamedProducer.push)
 
 
-class BlockingStream:
-    """A stream; see `Stream` for what each verb does."""
+class BlockingStream(_Face[Stream]):
+    """A stream; see `Stream` for what each verb does.
+
+    `on_assigned` and `on_revoked` of a consumer are called in another thread, and must not block.
+    """
 
     def __init__(self, stream: Stream, loop: LoopThread) -> None:
+        super().__init__(stream, loop)
         self.name = stream.name
         self.partitions = stream.partitions
-        self._stream = stream
-        self._loop = loop
 
-    def __repr__(self) -> str:
-        return repr(self._stream)
+    push = blocking(Stream.push)
+    push_many = blocking(Stream.push_many)
+    pusher = opening(Stream.pusher, BlockingPusher)
+    pull = blocking(Stream.pull)
+    index_at = blocking(Stream.index_at)
+    work = opening(Stream.work, BlockingWorkQueue)
+    consumer = opening(Stream.consumer, BlockingConsumer[Entry])
 
-    def push(
-        self,
-        data: bytes,
-        *,
-        key: Key | None = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> int:
-        """Push one entry; return its index once it is durable. Arguments as of `Stream.push`."""
-        return self._loop.run(
-            self._stream.push(data, key=key, headers=headers, partition=partition)
-        )
-
-    def push_many(
-        self,
-        items: Iterable[bytes],
-        *,
-        keys: Iterable[Key | None] | None = None,
-        headers: Iterable[Headers | None] | None = None,
-        partition: int | None = None,
-    ) -> int:
-        """Push entries; return the index after the last, once all are durable.
-
-        Arguments as of `Stream.push_many`.
-        """
-        return self._loop.run(
-            self._stream.push_many(items, keys=keys, headers=headers, partition=partition)
-        )
+    def producer(self, name: str, *, partition: int = 0) -> BlockingProducer:
+        """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
+        producer = self._loop.run(self._behind.producer(name, partition=partition))
+        return BlockingProducer(producer, self._loop)
 
     def partition_of(self, key: Key | None) -> int:
         """The partition that entries with a key are pushed to; errors as of `Stream`."""
-        return self._stream.partition_of(key)
-
-    def producer(self, name: str, *, partition: int = 0) -> "BlockingProducer":
-        """Open a producer, whose numbers go on where it stopped; see `Stream.producer`."""
-        producer = self._loop.run(self._stream.producer(name, partition=partition))
-        return BlockingProducer(producer, self._loop)
-
-    def pull(
-        self,
-        index: int = 0,
-        limit: int = 100,
-        *,
-        start: Time | None = None,
-        until: int | Time | None = None,
-        where: str = "",
-        partition: int = 0,
-    ) -> list[Entry]:
-        """Read at most `limit` entries from `index` and `start` on; see `Stream.pull`."""
-        pull = self._stream.pull(
-            index, limit, start=start, until=until, where=where, partition=partition
-        )
-        return self._loop.run(pull)
-
-    def index_at(self, time: Time, *, partition: int = 0) -> int:
-        """Tell the index of the first entry that came at a time or later."""
-        return self._loop.run(self._stream.index_at(time, partition=partition))
-
-    def work(
-        self,
-        queue: str,
-        *,
-        attempts: int = ATTEMPTS,
-        visibility_seconds: float = VISIBILITY_SECONDS,
-        in_flight: int = WORK_IN_FLIGHT,
-        queue_in_flight: int | None = None,
-        by_key: bool = False,
-    ) -> BlockingWorkQueue:
-        """Be a worker of a queue; arguments and errors as of `Stream.work`."""
-
-        async def made() -> WorkQueue:
-            return self._stream.work(
-                queue,
-                attempts=attempts,
-                visibility_seconds=visibility_seconds,
-                in_flight=in_flight,
-                queue_in_flight=queue_in_flight,
-                by_key=by_key,
-            )
-
-        return BlockingWorkQueue(self._loop.run(made()), self._loop)
-
-    def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> BlockingPusher:
-        """Push with a bound on what is unconfirmed; see `Stream.pusher`."""
-        return BlockingPusher(self._stream.pusher(in_flight=in_flight), self._loop)
-
-    def consumer(
-        self,
-        name: str,
-        *,
-        start: Start = "start",
-        partitions: Sequence[int] | None = None,
-        group: bool = False,
-        ack: Ack = "next",
-        max_in_flight: int = IN_FLIGHT,
-        save_seconds: float = SAVE_SECONDS,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-    ) -> BlockingConsumer[Entry]:
-        """A consumer that goes on where `name` stopped; see `Stream.consumer`.
-
-        `on_assigned` and `on_revoked` are called in another thread, and must not block.
-        """
-        consumer = self._stream.consumer(
-            name,
-            start=start,
-            partitions=partitions,
-            group=group,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            ack=ack,
-            max_in_flight=max_in_flight,
-            save_seconds=save_seconds,
-        )
-        return BlockingConsumer(consumer, self._loop)
+        return self._behind.partition_of(key)
 
     def tail(
         self,
@@ -619,41 +488,46 @@ class BlockingStream:
         partitions: Sequence[int] | None = None,
     ) -> BlockingIteration[Entry]:
         """Follow for ever; see `Stream.tail`."""
-        batches = self._stream.batches(start=start, where=where, partitions=partitions)
+        batches = self._behind.batches(start=start, where=where, partitions=partitions)
         return BlockingIteration(self._loop, batches.__anext__, batches.aclose)
 
 
-class BlockingClient:
+class BlockingTypedStream(_Face[TypedStream[T]]):
+    """A stream of entries of one class; see `TypedStream` for what each verb does."""
+
+    def __init__(self, stream: TypedStream[T], loop: LoopThread) -> None:
+        super().__init__(stream, loop)
+        self.name = stream.name
+        self.partitions = stream.partitions
+
+    push = blocking(TypedStream[T].push)
+    push_many = blocking(TypedStream[T].push_many)
+    pull = blocking(TypedStream[T].pull)
+
+    def decode(self, entry: Entry) -> T:
+        """What an entry of the stream says."""
+        return self._behind.decode(entry)
+
+
+class BlockingClient(_Face[Client]):
     """A client; see `Client` for what each verb does. A context manager."""
-
-    def __init__(self, client: Client, loop: LoopThread) -> None:
-        self._client = client
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return repr(self._client)
 
     @property
     def connected(self) -> bool:
         """Whether there is a link to the node now."""
-        return self._client.connected
+        return self._behind.connected
 
     def __enter__(self) -> Self:
         """Nothing more to do."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
     def close(self) -> None:
         """Wait for what is unconfirmed, and end the link."""
-        self._loop.stop(self._client.close())
+        self._loop.stop(self._behind.close())
 
     @overload
     def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream: ...
@@ -668,104 +542,42 @@ class BlockingClient:
     ) -> BlockingStream | BlockingTypedStream[T]:
         """Open a stream, or create it."""
         if schema is not None:
-            typed = self._client.stream(name, partitions=partitions, schema=schema)
+            typed = self._behind.stream(name, partitions=partitions, schema=schema)
             return BlockingTypedStream(self._loop.run(typed), self._loop)
-        stream = self._loop.run(self._client.stream(name, partitions=partitions))
+        stream = self._loop.run(self._behind.stream(name, partitions=partitions))
         return BlockingStream(stream, self._loop)
 
     def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[BlockingStream]:
         """Open many streams, or create them."""
-        streams = self._loop.run(self._client.open_streams(names, partitions=partitions))
+        streams = self._loop.run(self._behind.open_streams(names, partitions=partitions))
         return [BlockingStream(stream, self._loop) for stream in streams]
 
-    def streams(self, prefix: str = "") -> list[StreamInfo]:
-        """All streams that this client may use."""
-        return self._loop.run(self._client.streams(prefix))
-
-    def describe(self, name: str) -> StreamInfo:
-        """Tell about one stream."""
-        return self._loop.run(self._client.describe(name))
-
-    def follow(self, pattern: str, *, start: FollowStart = "end") -> "BlockingFollowing":
-        """Follow all streams of a pattern; see `Client.follow`."""
-        return BlockingFollowing(self._client.follow(pattern, start=start), self._loop)
-
-    def trim(self, name: str, *, partition: int = 0, before: int) -> int:
-        """Drop entries below `before`."""
-        return self._loop.run(self._client.trim(name, partition=partition, before=before))
-
-    def remove(self, name: str) -> None:
-        """Remove a stream with everything in it, for ever."""
-        self._loop.run(self._client.remove(name))
-
-    def queues(self, stream: str = "") -> list[tuple[str, str]]:
-        """All work queues: stream and queue."""
-        return self._loop.run(self._client.queues(stream))
-
-    def queue(self, stream: str, queue: str) -> QueueInfo:
-        """Tell how a work queue stands."""
-        return self._loop.run(self._client.queue(stream, queue))
-
-    def take_back(
-        self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
-    ) -> TakenBack:
-        """Have dead letters given to workers again."""
-        return self._loop.run(self._client.take_back(stream, queue, entries_max=entries_max))
-
-    def indexes(self, stream: str = "") -> list[SavedIndex]:
-        """Saved positions."""
-        return self._loop.run(self._client.indexes(stream))
-
-    def get_index(self, client_id: str, stream: str, *, partition: int = 0) -> int | None:
-        """A consumer's saved position."""
-        return self._loop.run(self._client.get_index(client_id, stream, partition=partition))
-
-    def set_index(self, client_id: str, stream: str, index: int, *, partition: int = 0) -> int:
-        """Save a consumer's position."""
-        return self._loop.run(self._client.set_index(client_id, stream, index, partition=partition))
-
-    def groups(self, stream: str = "") -> list[GroupInfo]:
-        """Groups of consumers; see `Client.groups`."""
-        return self._loop.run(self._client.groups(stream))
-
-    def status(self) -> dict[str, Any]:
-        """The node's status document."""
-        return self._loop.run(self._client.status())
-
-    def send(
-        self, route: Route | str, payload: bytes, *, return_address: bytes | None = None
-    ) -> None:
-        """Send a message along a route; nothing tells whether it arrives."""
-        self._loop.run(self._client.send(route, payload, return_address=return_address))
-
-    def ask(
-        self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
-    ) -> Answer:
-        """Send a message along a route and wait for what comes back."""
-        return self._loop.run(self._client.ask(route, payload, timeout_seconds=timeout_seconds))
-
-    def about(self, route: Route | str) -> About:
-        """What is at the end of a route; see `Client.about`."""
-        return self._loop.run(self._client.about(route))
+    streams = blocking(Client.streams)
+    describe = blocking(Client.describe)
+    trim = blocking(Client.trim)
+    remove = blocking(Client.remove)
+    queues = blocking(Client.queues)
+    queue = blocking(Client.queue)
+    take_back = blocking(Client.take_back)
+    indexes = blocking(Client.indexes)
+    get_index = blocking(Client.get_index)
+    set_index = blocking(Client.set_index)
+    groups = blocking(Client.groups)
+    status = blocking(Client.status)
+    send = blocking(Client.send)
+    ask = blocking(Client.ask)
+    about = blocking(Client.about)
+    watch = blocking(Client.watch)
+    stop = blocking(Client.stop)
+    mailbox = opening(Client.mailbox, BlockingMailbox)
+    follow = opening(Client.follow, BlockingFollowing)
 
     def routes(
         self, pattern: str = "*", *, kind: str = "", at: Route | str = ""
     ) -> BlockingIteration[About]:
         """All that has a route; see `Client.routes`."""
-        found = self._client.routes(pattern, kind=kind, at=at)
-
-        async def one() -> tuple[About]:
-            return (await anext(found),)
-
-        return BlockingIteration(self._loop, one, found.aclose)
-
-    def watch(self, route: Route | str) -> About:
-        """Wait until what is at the end of a route has ended; see `Client.watch`."""
-        return self._loop.run(self._client.watch(route))
-
-    def stop(self, route: Route | str) -> None:
-        """Have what is at the end of a route stop; see `Client.stop`."""
-        self._loop.run(self._client.stop(route))
+        found = self._behind.routes(pattern, kind=kind, at=at)
+        return BlockingIteration(self._loop, _each(found), found.aclose)
 
     def serve(
         self,
@@ -786,7 +598,7 @@ class BlockingClient:
         def in_thread(message: Message) -> Awaitable[bytes | None]:
             return asyncio.to_thread(handler, message)
 
-        serving = self._client.serve(
+        serving = self._behind.serve(
             address,
             in_thread,
             at=at,
@@ -795,14 +607,6 @@ class BlockingClient:
             lease_seconds=lease_seconds,
         )
         return BlockingService(self._loop.run(serving), self._loop)
-
-    def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> BlockingMailbox:
-        """Have an address to which messages come unasked: an iterator of them."""
-
-        async def made() -> Mailbox:
-            return self._client.mailbox(messages_max=messages_max)
-
-        return BlockingMailbox(self._loop.run(made()), self._loop)
 
 
 def connect_blocking(

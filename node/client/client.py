@@ -22,12 +22,6 @@ from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
-from rillnode.node.client.documents import (
-    ConsoleTicket,
-    console_ticket,
-    make_checkpoint,
-    node_status,
-)
 from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
 from rillnode.node.client.messages import ANSWER_SECONDS, as_route
@@ -40,6 +34,7 @@ from rillnode.node.client.session import (
     OnDisconnect,
     OnReconnect,
     Session,
+    unexpected_answer,
 )
 from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.typed import EntryCodec, TypedStream
@@ -126,6 +121,26 @@ class GroupInfo:
     shared: bool
     generation: int
     members: list[GroupMember]
+
+
+class ConsoleTicket(msgspec.Struct, frozen=True):
+    """A ticket to a node's page, which makes who has it act there as who has asked for it.
+
+    Attributes:
+        ticket: what the page exchanges, once.
+        address: where the node serves the page, as `host:port`.
+        tls: whether over TLS.
+        seconds: for how long it is good.
+    """
+
+    ticket: str
+    address: str
+    tls: bool
+    seconds: float
+
+
+class _Checkpoint(msgspec.Struct):
+    path: str
 
 
 class Closing(Protocol):
@@ -226,9 +241,7 @@ class Client(Correspondent):
             text = f"a stream has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
             raise StreamError("stream.invalid", text)
         request = native.OpenRequest(self._session.next_id(), name, partitions)
-        response = await self._session.request(b"stream", request)
-        if not isinstance(response, native.StreamResponse):
-            raise _unexpected()
+        response = await self._session.request(b"stream", request, native.StreamResponse)
         return response.stream
 
     async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
@@ -257,9 +270,7 @@ class Client(Correspondent):
         left: list[str] = list(names)
         while left:
             request = native.OpenManyRequest(self._session.next_id(), left, partitions)
-            response = await self._session.request(b"stream", request)
-            if not isinstance(response, native.OpenManyResponse):
-                raise _unexpected()
+            response = await self._session.request(b"stream", request, native.OpenManyResponse)
             opened: list[native.StreamInfo] = list(response.streams)
             elsewhere: list[str] = []
             for failure in response.failures:
@@ -270,7 +281,7 @@ class Client(Correspondent):
             opened += await asyncio.gather(*(self._open(one, partitions) for one in elsewhere))
             known: set[str] = {info.name for info in opened}
             if known.isdisjoint(left):
-                raise _unexpected()
+                raise unexpected_answer()
             found += opened
             left = [name for name in left if name not in known]
         return found
@@ -295,9 +306,7 @@ class Client(Correspondent):
         after = ""
         while True:
             request = native.ListRequest(self._session.next_id(), prefix, after)
-            response = await self._session.request(b"stream", request)
-            if not isinstance(response, native.ListResponse):
-                raise _unexpected()
+            response = await self._session.request(b"stream", request, native.ListResponse)
             yield [StreamInfo.of(info) for info in response.streams]
             after = response.next_after
             if not after:
@@ -328,9 +337,7 @@ class Client(Correspondent):
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
         """Drop a partition's entries below `before`; return the first index still kept."""
         request = native.TrimRequest(self._session.next_id(), name, partition, before)
-        response = await self._session.request(b"stream", request)
-        if not isinstance(response, native.PositionResponse):
-            raise _unexpected()
+        response = await self._session.request(b"stream", request, native.PositionResponse)
         return response.index
 
     async def remove(self, name: str) -> None:
@@ -343,9 +350,7 @@ class Client(Correspondent):
             RequestError: `stream.unknown`, it is not there or this client may not administer it.
         """
         request = native.RemoveRequest(self._session.next_id(), name)
-        response = await self._session.request(b"stream", request)
-        if not isinstance(response, native.DoneResponse):
-            raise _unexpected()
+        await self._session.request(b"stream", request, native.DoneResponse)
 
     async def queues(self, stream: str = "") -> list[tuple[str, str]]:
         """All work queues that this client may pull the streams of: stream and queue."""
@@ -355,9 +360,7 @@ class Client(Correspondent):
             request = native.ListQueuesRequest(
                 self._session.next_id(), stream, last.stream, last.queue
             )
-            response = await self._session.request(b"queues", request)
-            if not isinstance(response, native.QueuesResponse):
-                raise _unexpected()
+            response = await self._session.request(b"queues", request, native.QueuesResponse)
             found += [(one.stream, one.queue) for one in response.queues]
             last = response.last
         return found
@@ -369,10 +372,7 @@ class Client(Correspondent):
             RequestError: `queue.unknown`, nobody has worked on it; `stream.unknown`.
         """
         request = native.DescribeQueueRequest(self._session.next_id())
-        response = await self._session.request(queue_address(stream, queue), request)
-        if not isinstance(response, native.DocumentResponse):
-            raise _unexpected()
-        return msgspec.json.decode(response.document, type=QueueInfo)
+        return await self._document(queue_address(stream, queue), request, QueueInfo)
 
     async def take_back(
         self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
@@ -394,9 +394,9 @@ class Client(Correspondent):
         left = entries_max
         while left > 0:
             request = native.TakeBackRequest(self._session.next_id(), min(left, TAKE_BACK_ENTRIES))
-            response = await self._session.request(queue_address(stream, queue), request)
-            if not isinstance(response, native.TakenBackResponse):
-                raise _unexpected()
+            response = await self._session.request(
+                queue_address(stream, queue), request, native.TakenBackResponse
+            )
             taken, gone = taken + response.taken, gone + response.gone
             left -= response.taken + response.gone
             if not response.left:
@@ -430,9 +430,9 @@ class Client(Correspondent):
             request = native.ListIndexesRequest(
                 self._session.next_id(), stream, last.stream, last.partition, last.client_id
             )
-            response = await self._session.request(b"stream_index", request)
-            if not isinstance(response, native.ListIndexesResponse):
-                raise _unexpected()
+            response = await self._session.request(
+                b"stream_index", request, native.ListIndexesResponse
+            )
             found += [
                 SavedIndex(
                     item.stream,
@@ -455,9 +455,7 @@ class Client(Correspondent):
             StreamUnknown: `stream.unknown`.
         """
         request = native.ListGroupsRequest(self._session.next_id(), stream)
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.ListGroupsResponse):
-            raise _unexpected()
+        response = await self._session.request(b"stream_index", request, native.ListGroupsResponse)
         return [
             GroupInfo(
                 group.stream,
@@ -474,7 +472,8 @@ class Client(Correspondent):
 
     async def status(self) -> dict[str, Any]:
         """The node's status document."""
-        return await node_status(self._session)
+        request = native.StatusRequest(self._session.next_id())
+        return await self._document(b"node", request, dict[str, Any])
 
     async def console_ticket(self) -> ConsoleTicket:
         """A ticket to an admin session on the node's page, as `rillnode console` makes a link of.
@@ -485,11 +484,24 @@ class Client(Correspondent):
             RequestError: `console.off`, the node's page has no sessions; `console.anonymous`, this
                 client has proved no identity; `address.unknown`, no grant of `admin` names it.
         """
-        return await console_ticket(self._session)
+        request = native.ConsoleRequest(self._session.next_id())
+        return await self._document(b"node", request, ConsoleTicket)
 
     async def checkpoint(self) -> str:
-        """Have the node copy its store; return the copy's path there. Who asked removes it."""
-        return await make_checkpoint(self._session)
+        """Have the node copy its store; return the copy's path there. Who asked removes it.
+
+        Raises:
+            RequestError: `backup.unsupported`, its store cannot; or the disk is full.
+        """
+        request = native.CheckpointRequest(self._session.next_id())
+        return (await self._document(b"backup", request, _Checkpoint)).path
+
+    async def _document(self, address: bytes, request: native.Request, kind: type[T]) -> T:
+        response = await self._session.request(address, request, native.DocumentResponse)
+        try:
+            return msgspec.json.decode(response.document, type=kind)
+        except msgspec.MsgspecError:
+            raise unexpected_answer() from None
 
     async def run_sink(self, name: str, *, run: bool) -> None:
         """Let a sink's job run, or pause after its batch.
@@ -499,14 +511,12 @@ class Client(Correspondent):
         """
         request = native.SinkControlRequest(self._session.next_id(), run)
         try:
-            response = await self._session.request(f"spark_sink/{name}".encode(), request)
+            await self._session.request(f"spark_sink/{name}".encode(), request, native.DoneResponse)
         except RequestError as error:
             if error.code != "address.unknown":
                 raise
             text = f"the node has no sink {name!r}, or it is not yours to run"
             raise RequestError("sink.unknown", text) from None
-        if not isinstance(response, native.DoneResponse):
-            raise _unexpected()
 
     async def serve(
         self,
@@ -630,10 +640,20 @@ class Client(Correspondent):
     async def _saved_index(
         self, request: native.LoadIndexRequest | native.SaveIndexRequest
     ) -> int | None:
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.SavedIndexResponse):
-            raise _unexpected()
+        response = await self._session.request(b"stream_index", request, native.SavedIndexResponse)
         return response.index
+
+
+async def move_index(client: Client, stream: str, name: str, partition: int, index: int) -> None:
+    """Move a consumer's position.
+
+    Raises:
+        RequestError: `index.kept`, it stands further on already; or it was refused.
+    """
+    kept = await client.set_index(name, stream, index, partition=partition)
+    if kept != index:
+        text = f"the position stays at {kept}: it never goes back to {index}"
+        raise RequestError("index.kept", text)
 
 
 def noise_connect(
@@ -757,7 +777,3 @@ def _found(context: str | None) -> Context:
         )
         raise ConfigError("client.nowhere", text)
     return found.context
-
-
-def _unexpected() -> RequestError:
-    return RequestError("client.answer", "the node gave another kind of answer")

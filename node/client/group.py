@@ -128,7 +128,9 @@ class Membership:
         if self._session.connected:  # else the node knows soon enough
             request = native.LeaveGroupRequest(self._session.next_id(), self.token)
             with suppress(RillnodeError):
-                await self._session.request(self.address, request, seconds=ANSWER_SECONDS)
+                await self._session.request(
+                    self.address, request, native.DoneResponse, seconds=ANSWER_SECONDS
+                )
         if not self._joined.done():
             self._joined.cancel()
 
@@ -356,7 +358,7 @@ class Sharing(Reading):
             request = native.ReleaseGroupRequest(request_id, token, held)
             # Where that fails the node takes it, after a while.
             with suppress(RillnodeError):
-                await self._session.request(self._membership.address, request)
+                await self._session.request(self._membership.address, request, native.DoneResponse)
         finally:
             self._giving.discard(partition)
 
@@ -381,7 +383,10 @@ class Sharing(Reading):
             request = native.BeatGroupRequest(self._session.next_id(), self._membership.token)
             try:
                 await self._session.request(
-                    self._membership.address, request, seconds=ANSWER_SECONDS
+                    self._membership.address,
+                    request,
+                    native.DoneResponse,
+                    seconds=ANSWER_SECONDS,
                 )
             except RillnodeError as error:
                 if error.code == "group.member":
@@ -415,7 +420,7 @@ class Sharing(Reading):
     async def _save_since(self, generation: int, partition: int, index: int) -> None:
         token, request_id = self._membership.token, self._session.next_id()
         request = native.SaveGroupRequest(request_id, token, partition, generation, index)
-        await self._session.request(self._membership.address, request)
+        await self._session.request(self._membership.address, request, native.SavedIndexResponse)
 
     async def _claim_anew(self) -> None:
         """Join anew, and wait until it is known what the member has."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Final, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,9 @@ _SLACK_SECONDS: Final = 10.0
 
 _ID: Final = 0
 """Of every request: its answer comes to an address that is for it alone."""
+
+
+R = TypeVar("R")
 
 
 class About(Struct, frozen=True, kw_only=True):
@@ -91,7 +94,8 @@ class About(Struct, frozen=True, kw_only=True):
 
 async def about(messages: Messages, route: Route, seconds: float) -> About:
     """What is at the end of a route."""
-    return _told(route, await _ask(messages, route, native.AboutRequest(_ID), seconds))
+    by_desk, request = _by_desk(route), native.AboutRequest(_ID)
+    return _told(route, await _ask(messages, by_desk, request, native.RouteResponse, seconds))
 
 
 async def watch(messages: Messages, route: Route) -> About:
@@ -120,7 +124,7 @@ class _Watch:
         self._answer: asyncio.Future[WireMessage] = asyncio.get_running_loop().create_future()
         self._address = b""
 
-    async def outcome(self) -> native.Response:
+    async def outcome(self) -> native.RouteResponse:
         """What the node tells when it has ended, or the time is over.
 
         Raises:
@@ -141,7 +145,7 @@ class _Watch:
             raise ActorError("message.timeout", text) from None
         finally:
             self._messages.detach(self._address)
-        return _decoded(wire)
+        return _decoded(wire, native.RouteResponse)
 
     def _received(self, wire: WireMessage) -> None:
         if not self._answer.done():
@@ -159,9 +163,8 @@ class _Watch:
 
 async def stop(messages: Messages, route: Route, seconds: float) -> None:
     """Have what is at the end of a route stop."""
-    response = await _ask(messages, route, native.StopRequest(_ID), seconds)
-    if not isinstance(response, native.DoneResponse):
-        raise _unexpected()
+    request = native.StopRequest(_ID)
+    await _ask(messages, _by_desk(route), request, native.DoneResponse, seconds)
 
 
 async def pages(
@@ -181,18 +184,15 @@ async def page(
 ) -> tuple[list[About], bytes]:
     """One page of what there is at a node, and where the next begins; empty: there is none."""
     request = native.ListRoutesRequest(_ID, pattern, kind, after)
-    response = await _request(messages, (*at, DESK), request, seconds)
-    if not isinstance(response, native.RoutesResponse):
-        raise _unexpected()
+    response = await _ask(messages, (*at, DESK), request, native.RoutesResponse, seconds)
     return [About.of(at, info) for info in response.routes], response.next_after
 
 
-async def _ask(messages: Messages, route: Route, request: Any, seconds: float) -> Any:
-    return await _request(messages, _by_desk(route), request, seconds)
-
-
-async def _request(messages: Messages, route: Route, request: Any, seconds: float) -> Any:
-    return _decoded(await messages.ask(route, native.encode(request), seconds=seconds))
+async def _ask(
+    messages: Messages, route: Route, request: native.Request, kind: type[R], seconds: float
+) -> R:
+    wire = await messages.ask(route, native.encode(request), seconds=seconds)
+    return _decoded(wire, kind)
 
 
 def _by_desk(route: Route) -> Route:
@@ -202,13 +202,15 @@ def _by_desk(route: Route) -> Route:
     return (*route[:-1], DESK, route[-1])
 
 
-def _decoded(wire: WireMessage) -> native.Response:
+def _decoded(wire: WireMessage, kind: type[R]) -> R:
     try:
         response = native.decode_response(wire.payload)
     except CodecError:
         raise _unexpected() from None
     if isinstance(response, native.Failure):
         raise native.failure_of(response)
+    if not isinstance(response, kind):
+        raise _unexpected()
     return response
 
 
@@ -219,9 +221,7 @@ def _text(route: Route) -> str:
     )
 
 
-def _told(route: Route, response: object) -> About:
-    if not isinstance(response, native.RouteResponse):
-        raise _unexpected()
+def _told(route: Route, response: native.RouteResponse) -> About:
     return About.of(route[:-1], response.route)
 
 

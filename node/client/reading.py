@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import RequestError, RillnodeError, StreamRemoved
+from rillnode.codecs.errors import RillnodeError, StreamRemoved
 from rillnode.node.client.consumer import Ledger, Saving, behind
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
@@ -136,9 +136,7 @@ class Reading(Opened):
         request = native.LoadIndexRequest(
             self._session.next_id(), self._name, self._stream, partition
         )
-        response = await self._session.request(b"stream_index", request)
-        if not isinstance(response, native.SavedIndexResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
+        response = await self._session.request(b"stream_index", request, native.SavedIndexResponse)
         return response.index
 
     async def _find_ends(self) -> native.StreamInfo:

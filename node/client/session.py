@@ -11,11 +11,11 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import (
     Route,
@@ -67,6 +67,9 @@ _OF_PARTITION: Final = (
     native.SettleRequest,
 )
 """Requests that go to a partition's address: where one is sent elsewhere, all are."""
+
+
+R = TypeVar("R")
 
 
 class Subscriber(Protocol):
@@ -234,12 +237,17 @@ class Session:
             self._send(frame)
 
     async def request(
-        self, address: bytes, request: native.Request, *, seconds: float = REQUEST_SECONDS
-    ) -> native.Response:
-        """Send a request and wait for its answer.
+        self,
+        address: bytes,
+        request: native.Request,
+        kind: type[R],
+        *,
+        seconds: float = REQUEST_SECONDS,
+    ) -> R:
+        """Send a request and wait for its answer, which is of that kind.
 
         Raises:
-            RequestError: the node refused it.
+            RequestError: the node refused it; `client.answer`, its answer is of another kind.
             TransportError: no answer in time, or the session ended.
         """
         loop = asyncio.get_running_loop()
@@ -264,11 +272,14 @@ class Session:
         self.ask(address, request, on_response)
         timer = loop.call_later(seconds, expire)
         try:
-            return await future
+            response = await future
         finally:
             timer.cancel()
             for session in (self, *self._others.values()):
                 session.unanswered += session._forget(request.request_id) is not None
+        if not isinstance(response, kind):
+            raise unexpected_answer()
+        return response
 
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
         """Start a subscription; it goes on over lost links until `unsubscribe`.
@@ -569,6 +580,11 @@ class Session:
         self.messages.fail(error)
         for subscriber in subscribers.values():
             subscriber.failed(error)
+
+
+def unexpected_answer() -> RequestError:
+    """What is raised where a node answers something that was not asked."""
+    return RequestError("client.answer", "the node gave another kind of answer")
 
 
 class _Other(Session):

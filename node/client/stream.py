@@ -28,12 +28,16 @@ from rillnode.node.client.consumer import (
 )
 from rillnode.node.client.group import OnPartitions, Sharing, Single
 from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
-from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT
-from rillnode.node.client.pusher import Pusher
+from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT, Pusher
 from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
-from rillnode.node.client.work import ATTEMPTS, VISIBILITY_SECONDS, WorkQueue, work_queue
-from rillnode.node.client.work import IN_FLIGHT as WORK_IN_FLIGHT
+from rillnode.node.client.work import (
+    ATTEMPTS,
+    IN_FLIGHT as WORK_IN_FLIGHT,
+    VISIBILITY_SECONDS,
+    WorkQueue,
+    work_queue,
+)
 from rillnode.node.iteration import Iteration
 
 Start = int | Literal["start", "end"] | Time
@@ -298,9 +302,7 @@ class Stream:
             request = native.ReadRequest(
                 self._session.next_id(), index, limit - len(found), READ_BYTES
             )
-            response = await self._session.request(address, request)
-            if not isinstance(response, native.BlocksResponse):
-                raise RequestError("client.answer", "the node gave another kind of answer")
+            response = await self._session.request(address, request, native.BlocksResponse)
             index = max(index, response.first_index)
             for item in response.blocks:
                 block = Block(item.first_index, item.value)
@@ -322,9 +324,7 @@ class Stream:
             request = native.SearchRequest(
                 self._session.next_id(), index, until, limit - len(found), where
             )
-            response = await self._session.request(address, request)
-            if not isinstance(response, native.FoundResponse):
-                raise RequestError("client.answer", "the node gave another kind of answer")
+            response = await self._session.request(address, request, native.FoundResponse)
             for block in native.blocks_of(response):
                 found += entries_of(block, partition=partition)
             index, until = response.reached, min(until, response.next_index)
@@ -349,9 +349,9 @@ class Stream:
             RequestError: `client.time`, a datetime without a zone or a timedelta below zero.
         """
         request = native.LocateRequest(self._session.next_id(), *milliseconds_of(time))
-        response = await self._session.request(self._address(partition), request)
-        if not isinstance(response, native.PositionResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
+        response = await self._session.request(
+            self._address(partition), request, native.PositionResponse
+        )
         return response.index
 
     def batches(
@@ -591,9 +591,7 @@ async def open_producer(
         RequestError: as `Stream.producer`.
     """
     request = native.OpenProducerRequest(session.next_id(), name)
-    response = await session.request(address, request)
-    if not isinstance(response, native.ProducerResponse):
-        raise RequestError("client.answer", "the node gave another kind of answer")
+    response = await session.request(address, request, native.ProducerResponse)
     return NamedProducer(session, address, partition, name, response)
 
 
@@ -604,9 +602,7 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
         RequestError: `stream.unknown`.
     """
     request = native.DescribeRequest(session.next_id(), name)
-    response = await session.request(b"stream", request)
-    if not isinstance(response, native.StreamResponse):
-        raise RequestError("client.answer", "the node gave another kind of answer")
+    response = await session.request(b"stream", request, native.StreamResponse)
     return response.stream
 
 
@@ -706,4 +702,4 @@ class _Consuming(Reading):
         request = native.SaveIndexRequest(
             self._session.next_id(), self._name, self._stream, partition, index
         )
-        await self._session.request(b"stream_index", request)
+        await self._session.request(b"stream_index", request, native.SavedIndexResponse)

@@ -9,7 +9,6 @@ import msgspec
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConfigError, StreamError
 from rillnode.codecs.keyed import Headers, Key
-from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.stream import Stream
 
 T = TypeVar("T")
@@ -152,50 +151,6 @@ class TypedStream(Generic[T]):
             StreamError: `stream.schema`, it does not fit.
         """
         return self._codec.decode(entry.data)
-
-
-class BlockingTypedStream(Generic[T]):
-    """A stream of entries of one class; see `TypedStream` for what each verb does."""
-
-    def __init__(self, stream: TypedStream[T], loop: LoopThread) -> None:
-        self.name = stream.name
-        self.partitions = stream.partitions
-        self._stream = stream
-        self._loop = loop
-
-    def push(
-        self,
-        value: T,
-        *,
-        key: Key | None = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> int:
-        """Push one entry; return its index once it is durable."""
-        return self._loop.run(
-            self._stream.push(value, key=key, headers=headers, partition=partition)
-        )
-
-    def push_many(
-        self,
-        values: Iterable[T],
-        *,
-        keys: Iterable[Key | None] | None = None,
-        headers: Iterable[Headers | None] | None = None,
-        partition: int | None = None,
-    ) -> int:
-        """Push entries; return the index after the last, once all are durable."""
-        return self._loop.run(
-            self._stream.push_many(values, keys=keys, headers=headers, partition=partition)
-        )
-
-    def pull(self, index: int = 0, limit: int = 100, *, partition: int = 0) -> list[tuple[int, T]]:
-        """Read at most `limit` entries from `index` on."""
-        return self._loop.run(self._stream.pull(index, limit, partition=partition))
-
-    def decode(self, entry: Entry) -> T:
-        """What an entry of the stream says."""
-        return self._stream.decode(entry)
 
 
 def _said(error: BaseException) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from msgspec import inspect as types
-from msgspec import structs
+from msgspec import inspect as types, structs
 
 from rillnode.node.config.file_type import table_type, whole_type
 from rillnode.node.config.loading import Loaded

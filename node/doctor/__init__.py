@@ -5,8 +5,7 @@ from functools import partial
 
 from rillnode.node.config import Config
 from rillnode.node.doctor import files, machine, software
-from rillnode.node.doctor.finding import Finding as Finding
-from rillnode.node.doctor.finding import State as State
+from rillnode.node.doctor.finding import Finding as Finding, State as State
 from rillnode.node.installed import DOCTOR, installed, load
 
 Look = Callable[[], Iterator[Finding]]

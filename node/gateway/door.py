@@ -22,17 +22,16 @@ from rillnode.codecs.gateway.forms import encode_entries, read_position
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.times import parse_time
 from rillnode.codecs.where import Where
-from rillnode.node.cli.entries import InputReader, iso_time
-from rillnode.node.cli.push import key_in
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.stream import Stream
+from rillnode.node.entry_lines import InputReader, iso_time, key_in
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import Refusal, number
-from rillnode.node.http.api import Api, answer
+from rillnode.node.http.answers import Refusal, json_answer, number
+from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
@@ -191,7 +190,7 @@ class Door:
             if any(stored := _indexes(placed)):
                 error.context["indexes"] = stored
             raise
-        return answer({"indexes": _indexes(placed)})
+        return json_answer({"indexes": _indexes(placed)})
 
     async def _batches(self, request: web.Request, media: str) -> AsyncIterator[list[Event]]:
         """What a body holds, as it comes."""
@@ -246,9 +245,9 @@ class Door:
         """Some entries, from the position on, which moves on."""
         session, index = self._core.session(asked.asker.principal), asked.position[partition]
         request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES)
-        response = await session.request(stream_address(asked.name, partition), request)
-        if not isinstance(response, native.BlocksResponse):
-            raise RequestError("client.answer", "the node gave another kind of answer")
+        response = await session.request(
+            stream_address(asked.name, partition), request, native.BlocksResponse
+        )
         index, found = max(index, response.first_index), list[Entry]()
         for item in response.blocks:
             block, until = Block(item.first_index, item.value), index + limit - len(found)
@@ -298,7 +297,7 @@ class Door:
         for one in asked.position:
             if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
                 position[one] = index
-        return answer({"position": asked._replace(position=position).text})
+        return json_answer({"position": asked._replace(position=position).text})
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
@@ -309,7 +308,7 @@ class Door:
         client = self._client(asked.asker.principal)
         for one, index in position.items():
             position[one] = await client.set_index(client_id, asked.name, index, partition=one)
-        return answer({"position": asked._replace(position=position).text})
+        return json_answer({"position": asked._replace(position=position).text})
 
     async def ticket(self, request: web.Request) -> web.Response:
         """POST /tickets."""
@@ -318,7 +317,7 @@ class Door:
         name = body.get("stream", "")
         self._check(asker, "pull", name)
         await self._client(NODE_PRINCIPAL).describe(name)
-        return answer(self._new_ticket(asker, name), 201)
+        return json_answer(self._new_ticket(asker, name), 201)
 
     def _new_ticket(self, asker: Asker, name: str) -> dict[str, str]:
         ticket, expires_at = self._keys.ticket(asker, name)

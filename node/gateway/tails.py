@@ -19,9 +19,9 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
 from rillnode.codecs.where import Where
-from rillnode.node.cli.entries import line_formatter
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower
+from rillnode.node.entry_lines import line_formatter
 from rillnode.node.gateway.keys import Asker
 
 BEAT_SECONDS: Final = 15.0

@@ -1,12 +1,12 @@
 """Makes the answers of the `http` listener alike."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from rillnode.node.cli.failures import step_of
+from rillnode.node.next_steps import step_of
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -28,14 +28,13 @@ class Refusal(Exception):
         self.code = code
 
 
-def json_answer(document: Any, status: int = 200) -> web.Response:
+def json_answer(
+    document: object, status: int = 200, kind: str = "json", **headers: str
+) -> web.Response:
     """A document as JSON."""
-    return web.Response(
-        body=msgspec.json.encode(document),
-        status=status,
-        content_type="application/json",
-        headers=HEADERS,
-    )
+    body, media = msgspec.json.encode(document), f"application/{kind}"
+    headers = {**HEADERS, **headers}
+    return web.Response(body=body, status=status, content_type=media, headers=headers)
 
 
 def refused(refusal: Refusal) -> web.Response:

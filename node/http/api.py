@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
-from rillnode.node.cli.failures import step_of
-from rillnode.node.http.answers import HEADERS, Refusal, refusal_of
+from rillnode.node.http.answers import HEADERS, Refusal, json_answer, refusal_of
 from rillnode.node.http.requests import cors_headers
+from rillnode.node.next_steps import step_of
 
 STATUSES: Final = {
     code: status
@@ -40,12 +39,6 @@ _UNREAD: Final = frozenset({"http.broken", "http.slow", "http.too_large"})
 
 Routes = Mapping[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]]
 """What is done, by method and path; HEAD is done as GET."""
-
-
-def answer(document: object, status: int = 200, kind: str = "json", **more: str) -> web.Response:
-    """A document as JSON."""
-    body, media = msgspec.json.encode(document), f"application/{kind}"
-    return web.Response(body=body, status=status, content_type=media, headers={**HEADERS, **more})
 
 
 def status_of(error: RillnodeError, statuses: Mapping[str, int] = STATUSES) -> int:
@@ -121,7 +114,7 @@ class Api:
     def refused(self, error: RillnodeError | Refusal, headers: Mapping[str, str]) -> web.Response:
         """Why a request was not done."""
         document = self.problem(error)
-        found = answer(document, document["status"], "problem+json", **headers)
+        found = json_answer(document, document["status"], "problem+json", **headers)
         if found.status == 401:
             found.headers["WWW-Authenticate"] = "Bearer"
         if found.status in (429, 503):

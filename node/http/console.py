@@ -25,15 +25,14 @@ from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.node.cli.failures import step_of
-from rillnode.node.cli.index import move
-from rillnode.node.client.client import TAKE_BACK_ENTRIES, Client
+from rillnode.node.client.client import TAKE_BACK_ENTRIES, Client, move_index
 from rillnode.node.client.session import Session
 from rillnode.node.http.answers import NUMBER_MAX, Refusal, json_answer
 from rillnode.node.http.api import status_of
 from rillnode.node.http.gate import names_loopback
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.http.requests import decoded, json_body
+from rillnode.node.next_steps import step_of
 
 logger = logging.getLogger("rillnode.node.http.console")
 
@@ -155,7 +154,7 @@ async def carry_out(client: Client, command: Command) -> dict[str, Any]:
             await client.remove(name)
             return {}
         case SetIndex(stream=name, consumer=consumer, partition=partition, index=index):
-            await move(client, name, consumer, partition, index)
+            await move_index(client, name, consumer, partition, index)
             return {"index": index}
         case RunSink(sink=sink, run=run):
             await client.run_sink(sink, run=run)

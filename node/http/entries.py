@@ -6,6 +6,7 @@ import msgspec
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.keyed import told
+from rillnode.node.entry_lines import json_text
 
 PREVIEW_BYTES: Final = 4_096
 """As much of an entry is shown. Own choice: 100 rows of it are 400 kB of text."""
@@ -39,9 +40,7 @@ def entry_line(entry: Entry) -> bytes:
     form, text = _decoded(entry, whole=True)
     data: dict[str, Any]
     if form == "json":
-        data = {"json": msgspec.Raw(entry.data)}
-        if b"\n" in entry.data or b"\r" in entry.data:
-            data = {"json": msgspec.Raw(msgspec.json.format(entry.data, indent=-1))}
+        data = {"json": msgspec.Raw(json_text(entry.data) or b"")}
     else:
         data = {"base64": entry.data} if text is None else {"text": text}
     line = {
@@ -66,7 +65,7 @@ def _decoded(entry: Entry, *, whole: bool = False) -> tuple[str, str | None]:
         return "binary", None
     if text and not _mostly_printable(text):
         return "binary", None
-    return ("json" if _is_json(entry.data) else "text"), text
+    return ("text" if json_text(entry.data) is None else "json"), text
 
 
 def _mostly_printable(text: str) -> bool:
@@ -75,13 +74,3 @@ def _mostly_printable(text: str) -> bool:
     # Nearly all is, and is told whole; going through it letter by letter takes 100 times as long.
     odd = 0 if shown.isprintable() else len(shown) - sum(map(str.isprintable, shown))
     return odd * 10 <= len(text)
-
-
-def _is_json(data: bytes) -> bool:
-    if data[:1] not in (b"{", b"["):
-        return False
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return True

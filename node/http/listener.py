@@ -19,10 +19,9 @@ from rillnode.node.http.gate import Gate
 from rillnode.node.http.health import add_health
 from rillnode.node.http.history import PERIOD_SECONDS, History
 from rillnode.node.http.page import Page
-from rillnode.node.http.probe import probed
 from rillnode.node.http.recent import RecentWarnings
 from rillnode.node.http.requests import json_body
-from rillnode.node.http.routes import Routes
+from rillnode.node.http.routes import Routes, probed
 from rillnode.node.http.streams import LISTED_MAX, Streams, view_of
 from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
 from rillnode.node.observation import Observation

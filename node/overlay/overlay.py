@@ -28,8 +28,7 @@ from rillnode.actors.overlay.context import (
 )
 from rillnode.actors.overlay.member import MemberActor, Shares
 from rillnode.actors.overlay.stream_keys import parse_overlay_address
-from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
-from rillnode.actors.overlay.tracker import TrackerActor
+from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS, TrackerActor
 from rillnode.actors.ports import Clock, Dialling
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity, parse_identities

@@ -13,8 +13,7 @@ from hashlib import shake_256
 from random import Random
 from typing import Any, Final, Protocol
 
-from rillnode.node.simulated.world import Pipe as Way
-from rillnode.node.simulated.world import Watch
+from rillnode.node.simulated.world import Pipe as Way, Watch
 from rillnode.node.simulation.loop import Life, ProcessLoop, Scheduler
 from rillnode.node.simulation.pipes import Pipe, Sign, StreamTransport
 from rillnode.node.simulation.scenario import NetworkTable

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, Transaction
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from rillnode.actors.spark.sink_job import TYPED_TABLES

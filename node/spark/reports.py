@@ -7,8 +7,7 @@ Entries are kept as they came, so that a question says how it reads them: with `
 import json
 
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import Column, DataFrame, SparkSession, functions as f
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError

@@ -14,8 +14,7 @@ from rillnode.node.spark.delta_sink import DeltaSink
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.java import java_home
 from rillnode.node.spark.landing import Landing
-from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS
-from rillnode.node.spark.silver import Silver
+from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
 from rillnode.node.spark.typed.work import Engine, do, in_process
 from rillnode.node.spark.worker_python import worker_python
 

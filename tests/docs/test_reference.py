@@ -11,7 +11,7 @@ import manual
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.node.cli.command import build_parser
-from rillnode.node.cli.failures import NEXT_STEPS, next_step, step_of
+from rillnode.node.next_steps import NEXT_STEPS, next_step, step_of
 
 pytestmark = pytest.mark.check
 

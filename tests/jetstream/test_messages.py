@@ -5,8 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.jetstream.messages import (
     LINE_BYTES_MAX,

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from thespian.actors import Actor as StockActor
-from thespian.actors import ActorExitRequest
+from thespian.actors import Actor as StockActor, ActorExitRequest
 
 from rillnode import Actor, ActorError, ActorReply, Context, Message
 

@@ -38,8 +38,7 @@ from rillnode.actors.log import Lookup, Operation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
 from rillnode.codecs.group_address import GROUP_PREFIX
-from rillnode.codecs.routing import stream as ockam
-from rillnode.codecs.routing import stream_admin
+from rillnode.codecs.routing import stream as ockam, stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
 
 Request = native.Request | ockam.Request | stream_admin.AdminRequest

@@ -21,8 +21,7 @@ from rillnode.actors.log import Append, SaveIndex, Trim
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.log.memory_tables import MemoryTables
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.noise import link as noise
-from rillnode.codecs.noise import xx as noise_xx
+from rillnode.codecs.noise import link as noise, xx as noise_xx
 from rillnode.codecs.noise.cipher import CipherState
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.stream import PullRequest

@@ -20,9 +20,12 @@ from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.links import dialling
 from rillnode.actors.core.links.dialling import PeerActor
-from rillnode.actors.core.streams import reading, service
-from rillnode.actors.core.streams import retention as retention_actor
-from rillnode.actors.core.streams import stream as stream_actor
+from rillnode.actors.core.streams import (
+    reading,
+    retention as retention_actor,
+    service,
+    stream as stream_actor,
+)
 from rillnode.actors.core.streams.answers import unknown_stream
 from rillnode.actors.core.streams.appending import Appends
 from rillnode.actors.core.streams.asked import Pushes

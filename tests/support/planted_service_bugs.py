@@ -23,8 +23,7 @@ from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.log import Append, Read, RemoveStream, SavedIndexKey, Trim, log_id
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.log.memory_tables import MemoryTables
-from rillnode.codecs.noise import link as noise
-from rillnode.codecs.noise import xx as noise_xx
+from rillnode.codecs.noise import link as noise, xx as noise_xx
 from rillnode.codecs.routing.routes import WireMessage
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.transports.groups import LinkGroup

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import Column, SparkSession, functions as f
 
 from rillnode.node.spark.schema_upgrade import conform
 

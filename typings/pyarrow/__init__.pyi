@@ -2,8 +2,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
 
 from _typeshed import ReadableBuffer
-from numpy import bool_ as np_bool
-from numpy import generic
+from numpy import bool_ as np_bool, generic
 from numpy.typing import NDArray
 from pyarrow import types as types
 

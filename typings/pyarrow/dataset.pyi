@@ -1,8 +1,7 @@
 from collections.abc import Sequence
 
 from pyarrow import Schema
-from pyarrow.compute import Expression
-from pyarrow.compute import field as field
+from pyarrow.compute import Expression, field as field
 
 class Dataset:
     @property

@@ -3,8 +3,10 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from thespian.system.messages.status import Thespian_ActorStatus as Thespian_ActorStatus
-from thespian.system.messages.status import Thespian_StatusReq as Thespian_StatusReq
+from thespian.system.messages.status import (
+    Thespian_ActorStatus as Thespian_ActorStatus,
+    Thespian_StatusReq as Thespian_StatusReq,
+)
 
 ThespianGeneration: tuple[int, int]
 

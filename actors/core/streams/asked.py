@@ -103,12 +103,16 @@ class NativeAppend(Struct, frozen=True):
         return [(self.return_route, payload)]
 
 
-class Opening(Struct, frozen=True):
-    """A native client's opening of a producer's name."""
+class NativeAsk(Struct, frozen=True):
+    """A native client's request, and where its answer goes."""
 
     origin: Origin
     return_route: Route
     request_id: int
+
+
+class Opening(NativeAsk, frozen=True):
+    """The opening of a producer's name."""
 
     def answer(self, operation: OpenProducer) -> bytes:
         """Where its numbers go on."""
@@ -121,12 +125,8 @@ class Opening(Struct, frozen=True):
         return native.encode(response)
 
 
-class NativeRead(Struct, frozen=True):
-    """A native client's read of whole blocks."""
-
-    origin: Origin
-    return_route: Route
-    request_id: int
+class NativeRead(NativeAsk, frozen=True):
+    """A read of whole blocks."""
 
     def answer(self, operation: Read) -> bytes:
         """The blocks, copied once."""
@@ -163,12 +163,8 @@ class NativeSearch(Struct, frozen=True):
         return native.found(request.request_id, ends, look.reached, look.blocks)
 
 
-class NativeLocate(Struct, frozen=True):
-    """A native client's question where a time lies."""
-
-    origin: Origin
-    return_route: Route
-    request_id: int
+class NativeLocate(NativeAsk, frozen=True):
+    """A question where a time lies."""
 
     def answer(self, operation: Locate) -> bytes:
         """The index."""

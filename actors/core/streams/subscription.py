@@ -10,19 +10,17 @@ from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.rights import RightsChanged
+from rillnode.actors.core.streams.answering import Answering
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES, only, search
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Read
 from rillnode.actors.log.rocks.layout import INDEX_MAX
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
-from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
-from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.where import Where
 
@@ -47,7 +45,7 @@ class _Retry:
 Message = Grown | Delivery | Removed | RightsChanged | _Retry
 
 
-class SubscriptionActor(Worker):
+class SubscriptionActor(Answering):
     """A subscription, at a random address; it ends with its link, with its stream, or on request.
 
     It ends at its first failure, too, as where it stood is not known then; its subscriber is told
@@ -56,7 +54,9 @@ class SubscriptionActor(Worker):
 
     mailbox_messages_max = 1_024
     spare: ClassVar = {Removed: 1}
-    on_failure = "stop"
+    prefix = b"SUB_"
+    called = "subscription"
+    anew = "follow anew"
     batches: ClassVar = {"_advance": "deliver"}
 
     def __init__(
@@ -69,12 +69,9 @@ class SubscriptionActor(Worker):
         request: native.SubscribeRequest | native.FollowRequest,
         where: Where | None = None,
     ) -> None:
-        self._context = context
+        super().__init__(context, origin, return_route, request.request_id)
         self._name = name
         self._log = log
-        self._origin = origin
-        self._return_route = return_route
-        self._id = request.request_id
         self._where = where
         self._next = self._told = request.index
         self._credit = 0
@@ -82,14 +79,10 @@ class SubscriptionActor(Worker):
         self._grown_to = request.index + 1
         self._news = False
         self._reading = False
-        self._ended = False
-        self._made_at = 0.0
-        self._own_address = b"SUB_" + context.entropy(8).hex().encode()
 
     def started(self) -> None:
         """Take an address and read what is there, if the right has not ended since it was asked."""
-        self._made_at = self.system.timing.monotonic()
-        self._context.router.register(self._own_address, self.address)
+        super().started()
         self._context.subscribers.add(self._log, "rillnode", 1)
         self._context.access.rights.watch(self._name, self.address)
         try:
@@ -112,6 +105,8 @@ class SubscriptionActor(Worker):
                 self._advance()
             case Delivery():
                 self._requests(message)
+                if not self._ended:
+                    self._advance()
             case _Retry():
                 self._reading = False
                 self._advance()
@@ -125,29 +120,17 @@ class SubscriptionActor(Worker):
 
     def stopped(self) -> None:
         """Give the address back, and follow no more; tell the subscriber if nobody has."""
-        if not (self._ended or self._origin.ended):
-            self._tell("actor.stopped", "The node has ended this subscription: follow anew")
-        self._context.router.unregister(self._own_address)
+        super().stopped()
         self._context.access.rights.unwatch(self._name, self.address)
         self._context.subscribers.add(self._log, "rillnode", -1)
         self._context.followers.remove(self._log, self.address, (self._origin, self._id))
-        self._origin.detach(self.address)
 
     def described(self, address: bytes) -> Described:
         """The subscription, which its subscriber and administrators may end."""
-        return Described(
-            "subscription",
-            name=f"{self._name}/{self._log & _PARTITION} from {self._next}",
-            owner=self._origin.principal,
-            origin=self._origin,
-            made_at=self._made_at,
-            open_to="owner",
-            stop=self._stop,
-        )
+        return self._described(f"{self._name}/{self._log & _PARTITION} from {self._next}")
 
     def _stop(self) -> None:
-        if not self._ended:
-            self._end("subscription.stopped", "This subscription was stopped at its address")
+        self._end("subscription.stopped", "This subscription was stopped at its address")
 
     def _may_go_on(self) -> bool:
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)
@@ -155,38 +138,6 @@ class SubscriptionActor(Worker):
     def _revoke(self) -> None:
         text = "The right to follow this stream has ended: ask for a grant, and follow anew"
         self._end("subscription.revoked", text)
-
-    def _end(self, code: str, text: str) -> None:
-        """Tell the subscriber why nothing follows, and exit; what still comes is passed over."""
-        self._tell(code, text)
-        self._leave()
-
-    def _tell(self, code: str, text: str) -> None:
-        answer = (self._return_route, native.encode(native.Failure(self._id, code, text)))
-        self._context.router.reply(self._origin, self._own_address, [answer])
-
-    def _leave(self) -> None:
-        self._ended = True
-        self.system.exit(self.address)
-
-    def _requests(self, delivery: Delivery) -> None:
-        if delivery.origin is not self._origin:
-            self._context.router.undeliverable("refused", delivery)
-            return
-        for wire in delivery.messages:
-            try:
-                request = decode_request(wire.payload, speaks_native=True)
-            except CodecError:
-                continue
-            match request:
-                case native.CreditRequest(credit_bytes=credit):
-                    self._grant(credit)
-                case native.UnsubscribeRequest():
-                    self._leave()
-                    return
-                case _:
-                    pass
-        self._advance()
 
     def _grant(self, credit: int) -> None:
         self._credit = min(self._credit + credit, SUBSCRIPTION_CREDIT_BYTES_MAX)
@@ -261,9 +212,6 @@ class SubscriptionActor(Worker):
         if self._next < self._grown_to:
             self._reading = True
             self.wake_after(0.0, _Retry())
-
-    def _reply(self, payload: bytes) -> None:
-        self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])
 
 
 def _size(block: Block) -> int:

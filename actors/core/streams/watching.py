@@ -7,18 +7,17 @@ from typing import Any, ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.patterns import literal_prefix, matcher
+from rillnode.actors.core.streams.answering import Answering
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext
 from rillnode.actors.core.streams.describe import stream_info
 from rillnode.actors.core.streams.watches import Gone, Known, StreamWatch
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import NO_ENTRIES, ListStreams, LogExtent, StreamRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, RequestError, StoreError
+from rillnode.codecs.errors import RequestError, StoreError
 from rillnode.codecs.limits import FOLLOWED_MAX, NAME_BYTES_MAX
-from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route
 
 logger = logging.getLogger("rillnode.actors.core.streams.watching")
@@ -35,7 +34,7 @@ class _List:
 Message = Known | Gone | Delivery | _List
 
 
-class StreamWatchActor(Worker):
+class StreamWatchActor(Answering):
     """A link's watch for streams of a pattern; it ends with the link, or on request.
 
     It lists them first, and then tells of each that is made, or has more partitions, as long as its
@@ -43,7 +42,9 @@ class StreamWatchActor(Worker):
     """
 
     spare: ClassVar = {Known: STREAM_CHANGES_MAX, Gone: STREAM_CHANGES_MAX}
-    on_failure = "stop"
+    prefix = b"WS_"
+    called = "watch"
+    anew = "watch anew"
 
     def __init__(
         self,
@@ -52,22 +53,15 @@ class StreamWatchActor(Worker):
         return_route: Route,
         request: native.WatchStreamsRequest,
     ) -> None:
-        self._context = context
-        self._origin = origin
-        self._return_route = return_route
-        self._id = request.request_id
+        super().__init__(context, origin, return_route, request.request_id)
         self._pattern = request.pattern
         self._matches = matcher(request.pattern)
         self._told: dict[str, tuple[int, int]] = {}
         self._partitions = 0
-        self._ended = False
-        self._made_at = 0.0
-        self._own_address = b"WS_" + context.entropy(8).hex().encode()
 
     def started(self) -> None:
         """Take an address, hear of what comes from now on, and list what there is."""
-        self._made_at = self.system.timing.monotonic()
-        self._context.router.register(self._own_address, self.address)
+        super().started()
         self._context.watches.add(StreamWatch(self.address, self._matches, self._told))
         self.send(self.address, _List())
 
@@ -94,24 +88,13 @@ class StreamWatchActor(Worker):
 
     def stopped(self) -> None:
         """Give the address back; tell the watcher if nobody has."""
-        if not (self._ended or self._origin.ended):
-            self._refuse("actor.stopped", "The node has ended this watch: watch anew")
-        self._context.router.unregister(self._own_address)
+        super().stopped()
         self._context.watches.remove(self.address)
         self._context.watches.links.drop(self._origin.account)
-        self._origin.detach(self.address)
 
     def described(self, address: bytes) -> Described:
         """The watch, which its link and administrators may end."""
-        return Described(
-            "subscription",
-            name=f"streams of {self._pattern}",
-            owner=self._origin.principal,
-            origin=self._origin,
-            made_at=self._made_at,
-            open_to="owner",
-            stop=self._stop,
-        )
+        return self._described(f"streams of {self._pattern}")
 
     def _stop(self) -> None:
         self._end("subscription.stopped", "This watch was stopped at its address")
@@ -156,37 +139,8 @@ class StreamWatchActor(Worker):
             )
             self._end("follow.limit", text)
         elif streams or listed:
-            self._answer(native.WatchStreamsResponse(self._id, list(streams), listed))
-
-    def _answer(self, response: native.Response) -> None:
-        answer = (self._return_route, native.encode(response))
-        self._context.router.reply(self._origin, self._own_address, [answer])
-
-    def _refuse(self, code: str, text: str) -> None:
-        self._answer(native.Failure(self._id, code, text))
-
-    def _end(self, code: str, text: str) -> None:
-        """Tell the watcher why nothing follows, and exit."""
-        if not self._ended:
-            self._refuse(code, text)
-            self._leave()
-
-    def _leave(self) -> None:
-        self._ended = True
-        self.system.exit(self.address)
-
-    def _requests(self, delivery: Delivery) -> None:
-        if delivery.origin is not self._origin:
-            self._context.router.undeliverable("refused", delivery)
-            return
-        for wire in delivery.messages:
-            try:
-                request = decode_request(wire.payload, speaks_native=True)
-            except CodecError:
-                continue
-            if isinstance(request, native.UnsubscribeRequest):
-                self._leave()
-                return
+            response = native.WatchStreamsResponse(self._id, list(streams), listed)
+            self._reply(native.encode(response))
 
 
 def check_pattern(pattern: str) -> None:

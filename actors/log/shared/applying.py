@@ -14,8 +14,7 @@ store of one node a view has, among its records:
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final, NamedTuple, Protocol, Self
 from zlib import crc32
 

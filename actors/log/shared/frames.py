@@ -14,13 +14,15 @@ Numbers are big-endian. A frame without operations changes nothing; who has appl
 applied all that was stored before he wrote it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from struct import Struct
-from typing import Final, assert_never
+from typing import Any, Final, Union, get_type_hints
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import astuple
 
 from rillnode.actors.log import (
     Append,
@@ -30,14 +32,11 @@ from rillnode.actors.log import (
     PutRecords,
     PutStream,
     RemoveStream,
-    Retention,
-    SavedIndexKey,
     SaveIndex,
     StreamRecord,
     Trim,
     WriteOperation,
 )
-from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import StoreError
 
 FRAME_VERSION: Final = 1
@@ -120,82 +119,52 @@ class FrameError(Exception):
     """A frame that nobody can read; every reader passes it over alike."""
 
 
-class _Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    log: int
-    kind: int
-    flags: int
-    received_at: int
-    count: int
-    body: bytes
-    keys: Sequence[tuple[bytes, int]] = ()
-    timed: int | None = 0
-    records: Sequence[tuple[str, bytes | None]] = ()
-    seen: int | None = None
-    follows: Sequence[tuple[str, int]] = ()
-    producer: bytes = b""
-    epoch: int = 0
-    sequence: int = 0
-
-
-class _Trim(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    log: int
-    before: int
-    retention: Retention
-    now_ms: int
-    hold: int | None
-
-
-class _PutStream(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    record: StreamRecord
-
-
-class _RemoveStream(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    name: str
-
-
-class _SaveIndex(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    key: SavedIndexKey
-    index: int
-    seen: Sequence[tuple[str, int]] = ()
-
-
-class _PutRecords(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    records: Sequence[tuple[str, bytes | None]]
-    seen: Sequence[tuple[str, int]] = ()
-
-
-class _PutListing(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    name: str
-    record: StreamRecord | None
-    generation: int
-
-
-class _BeginLog(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    log: int
-    index: int
-    position: int
-
-
-class _OpenProducer(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    log: int
-    producer: bytes
-    received_at: int
-
-
-_Packed = (
-    _Append
-    | _Trim
-    | _PutStream
-    | _RemoveStream
-    | _SaveIndex
-    | _PutRecords
-    | _PutListing
-    | _BeginLog
-    | _OpenProducer
+_LAYOUT: Final[Sequence[tuple[type[Operation], int, int]]] = (
+    (Append, 14, 6),
+    (Trim, 5, 5),
+    (PutStream, 1, 1),
+    (RemoveStream, 1, 1),
+    (SaveIndex, 3, 2),
+    (PutRecords, 2, 1),
+    (PutListing, 3, 3),
+    (BeginLog, 3, 3),
+    (OpenProducer, 3, 3),
 )
+"""Operations by their kinds, which are 1 and so on, how many fields of each are written, the first
+of its own in their order, and how many of these must be there to be read."""
+
+_OF_SUBMITTER: Final = (None,) * len(fields(Operation))
+"""What every operation begins with; it is not written."""
+
+
+class _Kind:
+    """A kind of operation, and the array that it is written as."""
+
+    def __init__(self, number: int, operation: type[Any], count: int, required: int) -> None:
+        own = fields(operation)[len(_OF_SUBMITTER) :][:count]
+        types = {**get_type_hints(operation), "body": bytes}
+        rows: list[Any] = [
+            (one.name, types[one.name], *(() if place < required else (one.default,)))
+            for place, one in enumerate(own)
+        ]
+        self.number = number
+        self.operation = operation
+        self.packed: Any = msgspec.defstruct(
+            operation.__name__, rows, frozen=True, array_like=True, tag=number
+        )
+        names = [one.name for one in own]
+        self.values: Callable[[Any], Sequence[Any]] = (
+            attrgetter(*names) if count > 1 else lambda one: (getattr(one, names[0]),)
+        )
+
+
+_KINDS: Final = {row[0]: _Kind(number, *row) for number, row in enumerate(_LAYOUT, 1)}
+_OPERATIONS: Final = {one.packed: one.operation for one in _KINDS.values()}
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[_Packed])
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    list[Union[tuple(_OPERATIONS)]]  # type: ignore[misc] # noqa: UP007
+)
 
 
 def encode_frame(contents: Contents) -> bytes:
@@ -264,79 +233,13 @@ def _read_header(data: bytes) -> tuple[Session, int, int]:
     return Session(writer, epoch, number, since), mark, digest
 
 
-def _pack(operation: SharedOperation) -> _Packed:
-    match operation:
-        case Append() as one:
-            return _Append(
-                one.log,
-                one.kind,
-                one.flags,
-                one.received_at,
-                one.count,
-                one.body if isinstance(one.body, bytes) else bytes(one.body),
-                one.keys,
-                one.timed,
-                one.records,
-                one.seen,
-                one.follows,
-                one.producer,
-                one.epoch,
-                one.sequence,
-            )
-        case Trim() as one:
-            return _Trim(one.log, one.before, one.retention, one.now_ms, one.hold)
-        case PutStream(record=record):
-            return _PutStream(record)
-        case RemoveStream(name=name):
-            return _RemoveStream(name)
-        case SaveIndex(key=key, index=index, seen=seen):
-            return _SaveIndex(key, index, seen)
-        case PutRecord(key=name, value=value):
-            return _PutRecords([(name, value)])
-        case PutRecords(records=records, seen=seen):
-            return _PutRecords(records, seen)
-        case PutListing(name=name, record=record, generation=generation):
-            return _PutListing(name, record, generation)
-        case BeginLog(log=log, index=index, position=position):
-            return _BeginLog(log, index, position)
-        case OpenProducer(log=log, producer=producer, received_at=received_at):
-            return _OpenProducer(log, producer, received_at)
-        case _:
-            assert_never(operation)
+def _pack(operation: SharedOperation) -> object:
+    if isinstance(operation, PutRecord):
+        operation = PutRecords(records=[(operation.key, operation.value)])
+    kind = _KINDS[type(operation)]
+    return (kind.number, *kind.values(operation))
 
 
-def _unpack(packed: _Packed) -> SharedOperation:
-    match packed:
-        case _Append() as one:
-            return Append(
-                log=one.log,
-                kind=EntryKind(one.kind),
-                flags=one.flags,
-                received_at=one.received_at,
-                count=one.count,
-                body=one.body,
-                keys=one.keys,
-                timed=one.timed,
-                records=one.records,
-                seen=one.seen,
-                follows=one.follows,
-                producer=one.producer,
-                epoch=one.epoch,
-                sequence=one.sequence,
-            )
-        case _Trim(log, before, retention, now_ms, hold):
-            return Trim(log=log, before=before, retention=retention, now_ms=now_ms, hold=hold)
-        case _PutStream(record):
-            return PutStream(record=record)
-        case _RemoveStream(name):
-            return RemoveStream(name=name)
-        case _SaveIndex(key, index, seen):
-            return SaveIndex(key=key, index=index, seen=seen)
-        case _PutRecords(records, seen):
-            return PutRecords(records=records, seen=seen)
-        case _PutListing(name, record, generation):
-            return PutListing(name=name, record=record, generation=generation)
-        case _BeginLog(log, index, position):
-            return BeginLog(log=log, index=index, position=position)
-        case _OpenProducer(log, producer, received_at):
-            return OpenProducer(log=log, producer=producer, received_at=received_at)
+def _unpack(packed: Any) -> SharedOperation:
+    operation: SharedOperation = _OPERATIONS[type(packed)](*_OF_SUBMITTER, *astuple(packed))
+    return operation

@@ -15,9 +15,7 @@ from rillnode.actors.log.completion import closed_error
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.shared.following import Following, lost_frames
 from rillnode.actors.log.shared.frames import SharedOperation, checksum_of
-from rillnode.actors.log.shared.owner import Owner
-from rillnode.actors.log.shared.owner import SharedOptions as SharedOptions
-from rillnode.actors.log.shared.owner import View as View
+from rillnode.actors.log.shared.owner import Owner, SharedOptions as SharedOptions, View as View
 from rillnode.actors.log.shared.port import LogLost, unreachable
 from rillnode.actors.log.shared.writing import Writing
 from rillnode.codecs.errors import StoreError

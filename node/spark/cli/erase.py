@@ -54,7 +54,6 @@ def add(verbs: Commands) -> None:
     parser = add_verb(
         verbs, "erasures", erasures,
         summary="list erasures, and what still holds the erased bytes and until when",
-        usage="NAME [options]",
         text="It reads the tables, and asks the node about its streams if it can be reached.",
         examples=["rillnode table erasures readings"],
     )  # fmt: skip

@@ -71,7 +71,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "new", new,
         summary="write a declarative pipeline over streams, for `spark-pipelines run`",
-        usage="DIR [options]",
         text="DIR gets a specification and a module with a streaming table and a materialized\n"
         "view, which run as they are: change them as you like. They read with your\n"
         "key, which must be granted `pull`, and keep their own position.",

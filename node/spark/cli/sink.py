@@ -31,7 +31,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show a sink, why its job last ended, and the job's report",
-        usage="NAME [options]",
         examples=["rillnode sink show bronze"],
     )  # fmt: skip
     _add_name(parser)
@@ -39,7 +38,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "pause", pause,
         summary="let a sink's job end after its batch and not start again",
-        usage="NAME [options]",
         text="The node keeps back what the sink has not committed, up to its hold_bytes_max.",
         examples=["rillnode sink pause bronze"],
     )  # fmt: skip
@@ -48,7 +46,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "resume", resume,
         summary="start the job of a sink that was paused or gave up",
-        usage="NAME [options]",
         examples=["rillnode sink resume bronze"],
     )  # fmt: skip
     _add_name(parser)
@@ -56,7 +53,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "compact", compact,
         summary="merge the small files of a sink's tables now",
-        usage="[NAME] [options]",
         text="The job does so by itself after every 200 commits. It may run meanwhile.",
         examples=["rillnode sink compact bronze -c edge/node.toml"],
     )  # fmt: skip
@@ -65,7 +61,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "verify", verify,
         summary="check the log and the files of a sink's tables",
-        usage="[NAME] [options]",
         text="It needs neither the node nor Java, and changes nothing. Each fault is reported\n"
         "with its file and a remedy.",
         examples=["rillnode sink verify bronze -c edge/node.toml"],
@@ -154,8 +149,7 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.config import SparkSink, views_of
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.process import derived_config
-    from rillnode.node.spark.verify import is_made
-    from rillnode.node.spark.verify import verify as verify_table
+    from rillnode.node.spark.verify import is_made, verify as verify_table
 
     derived = derived_config(sink) if isinstance(sink, SparkSink) else None
     gold = derived.tables[1:] if derived is not None else ()

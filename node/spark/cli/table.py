@@ -36,7 +36,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "show", show,
         summary="show a table's schema, its past schemas, its files and its rejects",
-        usage="NAME [options]",
         text="It reads the table itself, and needs no node.",
         examples=["rillnode table show readings -c edge/node.toml"],
     )  # fmt: skip
@@ -46,7 +45,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "infer", infer,
         summary="print a [[table]] that fits the entries a sink has landed",
-        usage="NAME [options]",
         text="NAME is a stream or a pattern of streams, or a configured table. The newest files\n"
         "of bronze are sampled. Nothing is changed: check the columns, and put the output into\n"
         "node.toml.",
@@ -61,7 +59,6 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "retry", retry,
         summary="land the rejects of a table again, after its schema was corrected",
-        usage="NAME [options]",
         text="The sink's job may run meanwhile. Each entry is in the table or in the rejects,\n"
         "once, even if the verb is killed.",
         examples=["rillnode table retry readings"],

@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Self, TypeVar
 
 from rillnode.codecs import native
-from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import noise_connect, noise_follow
 from rillnode.node.client.loop_thread import LoopThread
@@ -60,14 +59,11 @@ class BlockingSession:
             TransportError: no answer in time, or the link is lost.
         """
 
-        async def work(session: Session) -> native.Response:
+        async def work(session: Session) -> T:
             made = request(session.next_id())
-            return await session.request(address, made, seconds=REQUEST_SECONDS)
+            return await session.request(address, made, answer, seconds=REQUEST_SECONDS)
 
-        response = self.run(work)
-        if not isinstance(response, answer):
-            raise RequestError("client.answer", "the node gave another kind of answer")
-        return response
+        return self.run(work)
 
     def run(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
         """Do something with the session on its loop, and wait for the result."""

@@ -19,14 +19,12 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema, index_name_by_id
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table import Transaction as TableTransaction
+from pyiceberg.table import FileScanTask, Table, Transaction as TableTransaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.field_metadata import field_ids as numbers_of
-from rillnode.node.spark.field_metadata import renamed, with_metadata
+from rillnode.node.spark.field_metadata import field_ids as numbers_of, renamed, with_metadata
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.parquet import TableFile, filesystem, write_files
 from rillnode.node.spark.schema_upgrade import conform

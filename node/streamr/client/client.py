@@ -29,8 +29,7 @@ from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.message import Message
 from rillnode.node.streamr.client.publisher import OnRefused, Publisher
 from rillnode.node.streamr.client.reader import Reader, ReaderTools
-from rillnode.node.streamr.client.resends import From, Last, Resend
-from rillnode.node.streamr.client.resends import resend as _resend
+from rillnode.node.streamr.client.resends import From, Last, Resend, resend as _resend
 from rillnode.node.streamr.client.rest import Rest
 from rillnode.node.streamr.client.streams import Operation, Permission, StreamInfo, Streams
 from rillnode.node.streamr.client.subscription import Subscription

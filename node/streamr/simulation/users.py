@@ -25,8 +25,7 @@ from rillnode.node.simulated.programs import (
     check_pulled,
 )
 from rillnode.node.simulated.world import Machine
-from rillnode.node.streamr.client import Client as Streamr
-from rillnode.node.streamr.client import From, Last, Range, Resend, connect
+from rillnode.node.streamr.client import Client as Streamr, From, Last, Range, Resend, connect
 from rillnode.node.streamr.simulation.deeds import StreamrDeeds
 from rillnode.node.streamr.simulation.following import Following, check_resent
 from rillnode.node.streamr.simulation.messages import STREAMR_PORT, StreamrMessages, text_of

@@ -25,8 +25,7 @@ from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     OPENS_MAX,
 )
-from rillnode.node.client import Client, connect, connect_blocking
-from rillnode.node.client import stream as client_stream
+from rillnode.node.client import Client, connect, connect_blocking, stream as client_stream
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node

@@ -34,9 +34,9 @@ from rillnode.codecs.routing.stream_admin import (
     Limits,
     Retain,
     Trim,
+    decode_response as decode_admin,
+    encode_request as encode_admin,
 )
-from rillnode.codecs.routing.stream_admin import decode_response as decode_admin
-from rillnode.codecs.routing.stream_admin import encode_request as encode_admin
 from rillnode.node.config import Config, GrantTable, QuotaTable, StreamTable
 from rillnode.node.runtime import Node
 

@@ -5,8 +5,7 @@ from enum import IntEnum
 from types import GenericAlias
 from typing import Annotated, Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from rillnode.codecs.bare import (

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, check_config, load_config, parse_config

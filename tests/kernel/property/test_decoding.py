@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pipeline_samples import TIME, make_block
 from rillnode.codecs.entries import EntryKind

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dialling_support import Bench, FakeLink, with_bench
 from rillnode.actors.core.links.dialling import StopPeer

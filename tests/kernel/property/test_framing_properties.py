@@ -2,8 +2,7 @@
 
 from contextlib import suppress
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from link_support import CLIENT, NODE, SUITES, noise_pair
 from rillnode.codecs.errors import CodecError, HandshakeError

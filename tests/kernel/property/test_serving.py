@@ -4,8 +4,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core_support import Core, with_core
 from hub_support import HubPeer

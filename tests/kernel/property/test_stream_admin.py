@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.stream import Status

@@ -17,8 +17,7 @@ from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
 from nextgraph_broker import INNER, TOPIC_A, identity, pin
-from nextgraph_support import BROKER as PEER_KEY
-from nextgraph_support import CONVERGENCE_KEY, INFO, make_commit
+from nextgraph_support import BROKER as PEER_KEY, CONVERGENCE_KEY, INFO, make_commit
 from rillnode.actors.nextgraph.context import Registration as RegistrationMode
 from rillnode.actors.nextgraph.names import PREFIX, topic_stream
 from rillnode.codecs.keys import Identity

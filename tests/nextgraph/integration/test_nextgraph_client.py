@@ -39,8 +39,7 @@ from rillnode.codecs.nextgraph.responses import (
 )
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import ForwardedPeer
-from rillnode.node.nextgraph.client import client as client_module
-from rillnode.node.nextgraph.client import feed as feed_module
+from rillnode.node.nextgraph.client import client as client_module, feed as feed_module
 from rillnode.node.nextgraph.client.wire import Wire
 from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node

@@ -16,8 +16,7 @@ from nodes import node_config
 from rillnode import nextgraph
 from rillnode.actors.log import PutRecord, PutRecords, WriteOperation
 from rillnode.actors.log.shared.store import SharedLogStore
-from rillnode.actors.nextgraph import publication
-from rillnode.actors.nextgraph import topic as topic_module
+from rillnode.actors.nextgraph import publication, topic as topic_module
 from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.actors.nextgraph.records import name_of
 from rillnode.codecs.entries import Entry

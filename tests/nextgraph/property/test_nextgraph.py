@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nextgraph_support import (
     BROKER,

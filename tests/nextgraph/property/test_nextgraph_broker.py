@@ -1,7 +1,6 @@
 """NextGraph's broker: whatever a client says is answered, or ends its connection and no other."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nextgraph_broker import (
     INNER,

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import (

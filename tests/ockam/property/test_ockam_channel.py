@@ -3,8 +3,7 @@
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from rillnode.codecs.errors import CodecError, HandshakeError

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import GREETING_PAUSE_SECONDS

@@ -1,7 +1,6 @@
 """Any payloads to any worker of the stream core: no actor fails, and good requests are served."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core_support import Core, Request, encode, with_core
 from rillnode.codecs import native

@@ -9,8 +9,7 @@ from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.ockam import discovery, hub, stream_item
 from rillnode.codecs.ockam.channel import ChannelInitiator, ChannelResponder
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
-from rillnode.codecs.routing import cbor_message, stream, stream_admin
-from rillnode.codecs.routing import routes as routing
+from rillnode.codecs.routing import cbor_message, routes as routing, stream, stream_admin
 from rillnode.codecs.routing.dialects import EitherDialect
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
 from rillnode.codecs.routing.wire import wire_codec

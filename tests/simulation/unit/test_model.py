@@ -7,8 +7,7 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.node.simulation.graph import is_connected, random_regular
 from rillnode.node.simulation.model import (

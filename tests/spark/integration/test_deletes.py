@@ -24,8 +24,7 @@ from every_kind_of_row import OLD_TABLES, TABLES
 from nodes import node_config
 from rillnode.node.config import Location
 from rillnode.node.runtime import Node
-from rillnode.node.spark import derived as deriving
-from rillnode.node.spark import parts
+from rillnode.node.spark import derived as deriving, parts
 from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.gold_tables import CHAINS

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 
@@ -20,6 +20,8 @@ from rillnode.node.spark import process
 from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.process import Keys
 from rillnode.node.spark.sinks import Sinks
+
+T = TypeVar("T")
 
 SINK: Final = "bronze"
 STREAM: Final = "landed"
@@ -121,20 +123,25 @@ class Sink(Round):
                 commit = native.SinkCommitRequest(
                     session.next_id(), [native.SinkPosition(end.stream, 0, end.next_index)]
                 )
-                await self.ask("commit", self._request(session, commit))
+                await self.ask("commit", self._request(session, commit, native.DoneResponse))
                 self.saved(end.next_index)
             await self.once(
-                "report", self._request(session, native.SinkReportRequest(session.next_id(), b"{}"))
+                "report",
+                self._request(
+                    session,
+                    native.SinkReportRequest(session.next_id(), b"{}"),
+                    native.DoneResponse,
+                ),
             )
         finally:
             await self.ask("close", session.close())
 
-    async def _request(self, session: Session, request: native.Request) -> native.Response:
-        return await session.request(f"spark_sink/{SINK}".encode(), request)
+    async def _request(self, session: Session, request: native.Request, kind: type[T]) -> T:
+        return await session.request(f"spark_sink/{SINK}".encode(), request, kind)
 
     async def _ends(self, session: Session) -> list[native.SinkEnd]:
-        response = await self._request(session, native.SinkEndsRequest(session.next_id()))
-        assert isinstance(response, native.SinkEndsResponse)
+        request = native.SinkEndsRequest(session.next_id())
+        response = await self._request(session, request, native.SinkEndsResponse)
         return list(response.ends)
 
     async def _read(self, session: Session, end: native.SinkEnd) -> list[bytes]:
@@ -144,8 +151,7 @@ class Sink(Round):
             request = native.SinkReadRequest(
                 session.next_id(), end.stream, 0, index, end.next_index, 65_536, end.created_at
             )
-            response = await self._request(session, request)
-            assert isinstance(response, native.BlocksResponse)
+            response = await self._request(session, request, native.BlocksResponse)
             for block in native.blocks_of(response):
                 found += (bytes(entry.data) for entry in entries_of(block, first=index))
                 index = block.next_index

@@ -3,8 +3,7 @@
 import json
 from contextlib import suppress
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.codecs.errors import CodecError

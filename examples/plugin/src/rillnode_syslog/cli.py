@@ -5,7 +5,6 @@ import socket
 import time
 
 from rillnode.codecs.errors import TransportError
-from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.config import parse_address
@@ -17,14 +16,13 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         verbs, "send", send,
         summary="send a message over TCP",
-        usage="ADDRESS TEXT [options]",
         examples=['rillnode syslog send 127.0.0.1:5514 "is anybody there?"'],
     )  # fmt: skip
     parser.add_argument("address", metavar="ADDRESS", help="host:port of the node's [syslog]")
     parser.add_argument("text", metavar="TEXT", help="what is said")
 
 
-def send(args: argparse.Namespace, terminal: Terminal) -> int:
+def send(args: argparse.Namespace, terminal: Terminal) -> None:
     """Send one message."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = f"<14>1 {now} {socket.gethostname()} rillnode - - - {args.text}".encode()
@@ -34,4 +32,3 @@ def send(args: argparse.Namespace, terminal: Terminal) -> int:
     except OSError as error:
         raise TransportError("link.failed", f"{args.address}: {error}") from error
     terminal.message("sent")
-    return Exit.OK

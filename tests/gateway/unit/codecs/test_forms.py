@@ -1,8 +1,7 @@
 """Positions as text, and entries as CBOR."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError

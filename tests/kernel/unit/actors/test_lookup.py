@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from actor_support import run
 from core_support import Core, Peer, with_core

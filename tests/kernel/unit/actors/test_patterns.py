@@ -3,8 +3,7 @@
 import re
 from fnmatch import translate
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.core.patterns import is_exact, matcher
 

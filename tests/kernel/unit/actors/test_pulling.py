@@ -3,8 +3,7 @@
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import Core, Peer, with_core
 from rillnode.actors.core.delivery import Origin

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from core_support import Core, Peer, Request, encode, with_core
-from core_support import decode as decode_any
+from core_support import Core, Peer, Request, decode as decode_any, encode, with_core
 from rillnode.actors.core.delivery import Delivery
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError

@@ -3,8 +3,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import Core, Peer, decode, encode, with_core
 from rillnode.actors.core.access import Grant, Verb

@@ -1,8 +1,7 @@
 """Streams that clients create: what patterns of names give them, and how they grow."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import Core, with_core
 from rillnode.actors.core.access import Grant

@@ -2,8 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.entries import (
     FLAG_HEADERS,

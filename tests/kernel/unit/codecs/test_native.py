@@ -1,8 +1,7 @@
 """rillnode's own payload protocols."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body

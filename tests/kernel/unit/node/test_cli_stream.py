@@ -10,8 +10,8 @@ import pytest
 from fake_client import RECEIVED_TEXT, FakeClient, FakeStream, Screen
 from rillnode.codecs.keys import Identity
 from rillnode.node.cli import main, push
-from rillnode.node.cli.entries import duration
 from rillnode.node.client import GroupInfo, GroupMember
+from rillnode.node.entry_lines import duration
 from rillnode.node.keys.files import write_key
 
 

@@ -7,8 +7,7 @@ from itertools import permutations
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from far_end import FarEnd
 from iteration_support import read_impatiently

@@ -9,8 +9,7 @@ import pytest
 from far_end import FarEnd, with_session
 from link_support import until
 from rillnode.codecs import native
-from rillnode.codecs.entries import HEADER_BYTES, encode_block, items_of
-from rillnode.codecs.entries import EntryKind as Kind
+from rillnode.codecs.entries import HEADER_BYTES, EntryKind as Kind, encode_block, items_of
 from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, BLOCK_ENTRIES_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import TOGETHER_MIN

@@ -120,7 +120,7 @@ def test_a_request_is_answered_by_the_node_that_was_named() -> None:
     async def test(session: Session, first: FarNode, others: dict[str, FarNode]) -> None:
         for _ in range(2):
             request = native.LoadIndexRequest(session.next_id(), "c", "s", 0)
-            answer = await session.request(b"stream_index", request)
+            answer = await session.request(b"stream_index", request, native.PositionResponse)
             assert answer == native.PositionResponse(request.request_id, 0)
         # Of a service's other requests nothing is known: each is asked of the first node.
         assert numbers(first, native.LoadIndexRequest) == [1, 2]
@@ -239,6 +239,6 @@ def test_a_client_that_is_closed_waits_for_what_is_asked_elsewhere_and_no_longer
             await pushed
         request = native.StatusRequest(9)
         with pytest.raises(TransportError, match="closed"):
-            await session.request(b"node", request)
+            await session.request(b"node", request, native.DocumentResponse)
 
     asyncio.run(main())

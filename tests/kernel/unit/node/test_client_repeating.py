@@ -24,7 +24,7 @@ async def pause() -> None:
 def test_what_was_not_handled_is_asked_again(code: str) -> None:
     async def test(session: Session, far: FarEnd) -> None:
         for request in (native.StatusRequest(1), native.TrimRequest(2, "s", 0, 9)):
-            asking = asyncio.ensure_future(session.request(b"node", request))
+            asking = asyncio.ensure_future(session.request(b"node", request, native.DoneResponse))
             for _ in range(10):
                 await until(lambda: far.requests)
                 assert far.requests == [request]
@@ -41,7 +41,9 @@ def test_what_was_not_handled_is_asked_again(code: str) -> None:
 def test_a_node_is_asked_again_when_it_has_said_it_may_be() -> None:
     async def test(session: Session, far: FarEnd) -> None:
         loop = asyncio.get_running_loop()
-        asking = asyncio.ensure_future(session.request(b"node", native.StatusRequest(1)))
+        asking = asyncio.ensure_future(
+            session.request(b"node", native.StatusRequest(1), native.DoneResponse)
+        )
         await until(lambda: far.ids())
         far.refuse(1, milliseconds=300)
         refused = loop.time()
@@ -55,7 +57,9 @@ def test_a_node_is_asked_again_when_it_has_said_it_may_be() -> None:
 
 def test_a_read_is_repeated_a_few_times_when_its_actor_fails_and_nothing_else_is() -> None:
     async def test(session: Session, far: FarEnd) -> None:
-        reading = asyncio.ensure_future(session.request(STREAM, native.ReadRequest(1, 0, 1, 1_000)))
+        reading = asyncio.ensure_future(
+            session.request(STREAM, native.ReadRequest(1, 0, 1, 1_000), native.DoneResponse)
+        )
         for _ in range(1 + READ_FAILURES_MAX):
             await until(lambda: far.ids())
             far.refuse(1, code="actor.failed")
@@ -67,7 +71,7 @@ def test_a_read_is_repeated_a_few_times_when_its_actor_fails_and_nothing_else_is
             native.TrimRequest(3, "s", 0, 9),
             native.RemoveRequest(4, "s"),
         ):
-            asking = asyncio.ensure_future(session.request(STREAM, request))
+            asking = asyncio.ensure_future(session.request(STREAM, request, native.DoneResponse))
             await until(lambda: far.ids())
             far.refuse(request.request_id, code="actor.failed")
             with pytest.raises(RequestError):
@@ -80,7 +84,9 @@ def test_a_read_is_repeated_a_few_times_when_its_actor_fails_and_nothing_else_is
 
 def test_other_refusals_are_told_at_once_and_keep_what_they_say() -> None:
     async def test(session: Session, far: FarEnd) -> None:
-        reading = asyncio.ensure_future(session.request(STREAM, native.ReadRequest(1, 0, 1, 1_000)))
+        reading = asyncio.ensure_future(
+            session.request(STREAM, native.ReadRequest(1, 0, 1, 1_000), native.DoneResponse)
+        )
         await until(lambda: far.ids())
         far.refuse(1, code="store.full", milliseconds=1_500)
         with pytest.raises(RequestError) as caught:
@@ -93,7 +99,7 @@ def test_other_refusals_are_told_at_once_and_keep_what_they_say() -> None:
 
 def test_who_waits_no_longer_learns_why_it_was_refused() -> None:
     async def test(session: Session, far: FarEnd) -> None:
-        asking = session.request(b"node", native.StatusRequest(1), seconds=0.1)
+        asking = session.request(b"node", native.StatusRequest(1), native.DoneResponse, seconds=0.1)
         task = asyncio.ensure_future(asking)
         await until(lambda: far.ids())
         far.refuse(1, milliseconds=200)
@@ -151,7 +157,9 @@ def test_appends_to_other_streams_and_other_requests_do_not_wait() -> None:
         far.ids()
         other = await push(Producer(session, b"ST_S_1_s"), b"b")
         reading = asyncio.ensure_future(
-            session.request(STREAM, native.ReadRequest(session.next_id(), 0, 1, 1))
+            session.request(
+                STREAM, native.ReadRequest(session.next_id(), 0, 1, 1), native.DoneResponse
+            )
         )
         await until(lambda: len(far.requests) == 2)
         assert far.ids() == [2, 3]
@@ -213,7 +221,7 @@ def test_a_new_link_gets_all_at_once_in_order() -> None:
         producer = Producer(session, STREAM)
         futures = await push(producer, b"a")
         asking = asyncio.ensure_future(
-            session.request(b"node", native.StatusRequest(session.next_id()))
+            session.request(b"node", native.StatusRequest(session.next_id()), native.DoneResponse)
         )
         await until(lambda: len(far.requests) == 2)
         far.refuse(1, 2, milliseconds=50)

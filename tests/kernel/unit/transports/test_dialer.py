@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from link_support import CLIENT, NODE, ManualClock, Recorder
-from link_support import until as until_soon
+from link_support import CLIENT, NODE, ManualClock, Recorder, until as until_soon
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.framing import U16Framing

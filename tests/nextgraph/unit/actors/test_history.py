@@ -1,7 +1,6 @@
 """A topic's history: heads, what is missing, and the order in which it is sent."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.nextgraph.history import History, commit_key, parse_commit_key
 

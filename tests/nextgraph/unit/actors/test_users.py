@@ -26,8 +26,7 @@ from rillnode.codecs.nextgraph.admin import (
 from rillnode.codecs.nextgraph.bootstrap import Invitation
 from rillnode.codecs.nextgraph.commits import commit_timestamp
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
-from rillnode.codecs.nextgraph.start import AuthResult
-from rillnode.codecs.nextgraph.start import Registration as Wish
+from rillnode.codecs.nextgraph.start import AuthResult, Registration as Wish
 
 NONE = ProtocolCode.NO_ERROR
 

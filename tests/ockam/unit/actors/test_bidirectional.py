@@ -4,8 +4,7 @@ import asyncio
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidirectional_support import (
     FRIEND,
@@ -44,8 +43,11 @@ from rillnode.codecs.routing.stream import (
     PushRequest,
     encode_request,
 )
-from rillnode.codecs.routing.stream_admin import AdminRequest, Delete
-from rillnode.codecs.routing.stream_admin import encode_request as encode_admin
+from rillnode.codecs.routing.stream_admin import (
+    AdminRequest,
+    Delete,
+    encode_request as encode_admin,
+)
 
 
 class Mute(Worker):

@@ -4,8 +4,7 @@ import logging
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from channel_support import (

@@ -1,8 +1,7 @@
 """The discovery service's payloads, of both generations."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.api import ApiRequest

@@ -1,8 +1,7 @@
 """Payloads of the hub's plain services."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NAME_BYTES_MAX

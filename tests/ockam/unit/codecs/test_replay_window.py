@@ -1,7 +1,6 @@
 """The window of numbers seen, against a plain set."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.ockam.channel_cipher import ReplayWindow

@@ -1,8 +1,7 @@
 """Items of bi-directional streams, in the forms of both languages."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry, encode_entry

@@ -1,8 +1,7 @@
 """The trace context at the end of a wire message: what is written is read, and nothing else is."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.routing.routes import decode_message, encode_message, local
 from rillnode.codecs.routing.trace_context import ADDED_BYTES, context_of, with_context

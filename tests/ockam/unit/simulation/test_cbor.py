@@ -1,8 +1,7 @@
 """CBOR messages of simulated Ockam nodes: the same bytes as the codec's, made apart from it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import Address, WireMessage

@@ -1,8 +1,7 @@
 """Entries as other nodes see them, and other nodes' messages as entries."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.rendering import CHAIN, Renderer, is_carried, item_of

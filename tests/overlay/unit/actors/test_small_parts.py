@@ -1,7 +1,6 @@
 """Addresses of stream partitions, the intake of messages, and when a node has settled."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from rillnode.actors.overlay.dialect import (

@@ -3,8 +3,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pipeline_samples import make_block, streamr_text
 from rillnode.codecs.entries import Block, EntryKind

@@ -20,8 +20,6 @@ from rillnode.node.spark.delta import commit_unless_changed
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.erasing import (
     Lake as Tables,
-)
-from rillnode.node.spark.erasing import (
     Sweeps,
     counts,
     find,

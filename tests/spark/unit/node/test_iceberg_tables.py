@@ -17,8 +17,7 @@ from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
 from rillnode.node.spark import parts
-from rillnode.node.spark.erasing import Lake as Tables
-from rillnode.node.spark.erasing import find, sweep_all
+from rillnode.node.spark.erasing import Lake as Tables, find, sweep_all
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.field_metadata import field_ids
 from rillnode.node.spark.job_config import CatalogConfig

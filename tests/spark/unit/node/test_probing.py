@@ -1,8 +1,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fake_sink import FakeSink
 from rillnode.node.spark.offsets import Key

@@ -19,8 +19,7 @@ from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import parquet, python_job
 from rillnode.node.spark.job_config import PythonJobConfig, save_job_config
 from rillnode.node.spark.landing import leave_overtaken
-from rillnode.node.spark.python_job import Landing as PythonLanding
-from rillnode.node.spark.python_job import main
+from rillnode.node.spark.python_job import Landing as PythonLanding, main
 from table_readers import plain_rows
 
 CREATED = 1_600_000_000_000

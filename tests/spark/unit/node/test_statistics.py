@@ -14,8 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from every_kind_of_row import OLD_TABLES, TABLES
 from pipeline_samples import Query, rows
-from rillnode.node.spark import delta
-from rillnode.node.spark import upsert as upserting
+from rillnode.node.spark import delta, upsert as upserting
 from rillnode.node.spark.delta import commit_unless_changed, upgrade_statistics
 from rillnode.node.spark.delta_log import Position, TableLog, saved_position
 from rillnode.node.spark.gold_tables import GOLD

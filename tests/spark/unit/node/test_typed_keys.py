@@ -15,8 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.typed import keys
-from rillnode.node.spark.typed import tables as running
+from rillnode.node.spark.typed import keys, tables as running
 from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.query import TypedQuery

@@ -14,8 +14,7 @@ from deltalake import DeltaTable
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.typed import pairs
-from rillnode.node.spark.typed import query as query_module
+from rillnode.node.spark.typed import pairs, query as query_module
 from rillnode.node.spark.typed.delta_store import DeltaStore
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
 from rillnode.node.spark.typed.schemas import SchemaSource

@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.core.access import ANONYMOUS, EVERYBODY, Access, Grant
 from rillnode.actors.log import StreamRecord

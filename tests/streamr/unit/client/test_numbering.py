@@ -3,8 +3,7 @@
 import os
 from itertools import count
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.streamr.stream_message import MessageRef
 from rillnode.node.streamr.client.numbering import CHAIN_ID_LENGTH, Numbering, random_chain_id

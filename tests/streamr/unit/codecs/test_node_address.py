@@ -1,8 +1,7 @@
 """Addresses of overlay nodes."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address

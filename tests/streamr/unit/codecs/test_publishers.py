@@ -2,8 +2,7 @@
 
 from bisect import bisect_left
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.streamr.sort_keys import published_keys, publisher_in, publishers_after
 from rillnode.codecs.streamr.stream_message import MessageId

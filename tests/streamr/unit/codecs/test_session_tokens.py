@@ -3,8 +3,7 @@
 import base64
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_TOKEN_CHARS_MAX

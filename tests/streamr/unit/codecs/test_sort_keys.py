@@ -1,7 +1,6 @@
 """Keys sort as the messages that they lead to, whatever is in publishers' ids."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.sort_keys import bounds, published_keys, pushed_keys

@@ -3,8 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.times import iso_time, read_time

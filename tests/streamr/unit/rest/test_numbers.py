@@ -2,8 +2,7 @@
 
 from itertools import count, pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.node.streamr.rest.numbers import Numbers
 

@@ -4,8 +4,7 @@ from collections import Counter
 from math import ceil, floor
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.core.groups.state import (
     NOTHING,

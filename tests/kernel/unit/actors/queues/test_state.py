@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rillnode.actors.core.queues import state as module

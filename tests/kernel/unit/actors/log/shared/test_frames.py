@@ -193,3 +193,17 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
 def test_a_name_that_is_no_text_cannot_be_written(operation: SharedOperation) -> None:
     with pytest.raises(UnicodeEncodeError):
         encode_frame(Contents(SESSION, operations=[operation]))
+
+
+def test_what_is_written_of_an_operation_keeps_its_place() -> None:
+    """The order is that of the classes' fields, which must not be put in another one."""
+    operation = Append(
+        log=1 << 32, kind=EntryKind.BYTES, flags=2, received_at=3, count=4, body=b"5",
+        keys=[(b"6", 7)], timed=8, records=[("9", b"10")], seen=11, follows=[("12", 13)],
+        producer=b"14", epoch=15, sequence=16,
+    )  # fmt: skip
+    frame = encode_frame(Contents(Session(b"w" * 8, 1, 1), operations=[operation]))
+    assert msgspec.msgpack.decode(frame[HEADER_BYTES:]) == [
+        [1, 1 << 32, int(EntryKind.BYTES), 2, 3, 4, b"5", [[b"6", 7]], 8, [["9", b"10"]], 11,
+         [["12", 13]], b"14", 15, 16]
+    ]  # fmt: skip

@@ -10,13 +10,12 @@ from itertools import pairwise
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
-from rillnode.node.cli.entries import (
+from rillnode.node.entry_lines import (
     InputFormat,
     InputReader,
     input_chunks,

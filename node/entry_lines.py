@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
 
 import msgspec
 
@@ -146,6 +146,26 @@ class InputReader:
     def _error(self, line: int, text: str) -> RillnodeError:
         where = "input" if self._form == "raw" else f"line {line} of the input"
         return RillnodeError("input.format", f"{where}: {text}")
+
+
+def key_in(path: str, reader: InputReader, data: bytes) -> str | bytes:
+    """The key that a field of a JSON object holds, by the names that lead to it.
+
+    Args:
+        path: the names, with dots between them.
+        reader: where the object comes from.
+        data: the object.
+
+    Raises:
+        RillnodeError: `input.key`, there is no such field.
+    """
+    value: object = msgspec.json.decode(data)
+    for part in path.split("."):
+        inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        if part not in inner:
+            raise RillnodeError("input.key", f"line {reader.line} of the input: no field {path}")
+        value = inner[part]
+    return value if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _json_line(entry: "Entry") -> bytes:
