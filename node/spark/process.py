@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -41,9 +41,6 @@ from rillnode.node.spark.job_config import (
 )
 from rillnode.node.spark.jobs import FAILURE_PREFIX
 
-if TYPE_CHECKING:
-    from rillnode.node.spark.sinks import Sinks
-
 COMMANDS: Final[dict[type, Sequence[str]]] = {
     JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
     PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.python_job"),
@@ -61,7 +58,11 @@ SESSION_POLL_SECONDS: Final = 0.02
 
 
 def launcher(
-    config: Config, identity: str, address: str, sinks: "Sinks", threads: Threads
+    config: Config,
+    identity: str,
+    address: str,
+    key_path: Callable[[str], Path],
+    threads: Threads,
 ) -> JobLauncher:
     """What starts the jobs of a node's sinks.
 
@@ -69,7 +70,7 @@ def launcher(
         config: the node's configuration.
         identity: the node's Ed25519 identity, hex.
         address: `host:port` of its Noise listener.
-        sinks: where the key file of each sink's job is known.
+        key_path: where the job of a sink finds its key.
         threads: make the one that waits for a job's end.
     """
     tables = {table.name: table for table in sinks_of(config).all}
@@ -79,7 +80,7 @@ def launcher(
     def launch(
         sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /
     ) -> JobProcess:
-        table, key_file, work_dir = tables[sink], sinks.key_path(sink), directory / sink
+        table, key_file, work_dir = tables[sink], key_path(sink), directory / sink
         job = job_config(config, table, identity, address, key_file, work_dir)
         name = application_of(config, sink)
         log = directory / f"{name}.log"

@@ -60,7 +60,8 @@ class Sinks(PlugIn):
 
         core, host = self._core, self.host
         address = bound["noise"].address
-        launch = launcher(host.config, host.identity.public_hex, address, self, host.threads)
+        identity = host.identity.public_hex
+        launch = launcher(host.config, identity, address, self.key_path, host.threads)
         context, actor = core.streams, core.actor(SparkSinkActor)
         ports = SinkPorts(launch, self._issue_key, context.access, core.holds, core.indexes)
         for name, table in self._tables.items():

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -58,17 +59,21 @@ class Job:
             self._loop.call_soon(self._on_exit, code)
 
 
-_JOB: Final = "contract_job"
-"""Attribute of a node's sinks: the last job of its sink, which ends with them."""
+_JOBS: Final = WeakValueDictionary[Path, Job]()
+"""The last job of each sink, by where it finds its key, as long as the sink has it."""
 
 
 def launcher(
-    config: Config, identity: str, address: str, sinks: Sinks, threads: Threads
+    config: Config,
+    identity: str,
+    address: str,
+    key_path: Callable[[str], Path],
+    threads: Threads,
 ) -> Callable[[str, dict[str, str], Callable[[int], None]], Job]:
     """What starts such jobs, in the place of `rillnode.node.spark.process.launcher`."""
 
     def launch(sink: str, environment: dict[str, str], on_exit: Callable[[int], None], /) -> Job:
-        job = vars(sinks)[_JOB] = Job(on_exit)
+        job = _JOBS[key_path(sink)] = Job(on_exit)
         return job
 
     return launch
@@ -84,13 +89,16 @@ class Sink(Round):
             if await self.once("push", stream.push(data)) is not None:
                 self.confirmed.append(data)
             await self._land()
-            self._job.kill()
+            if (job := self._job) is not None:
+                job.kill()
             await asyncio.sleep(STARTED_SECONDS)
             for run in (False, True):
                 await self.once("control", client.run_sink(SINK, run=run))
             await asyncio.sleep(STARTED_SECONDS)
         if self.strict:
-            assert self._job.runs, "the job is not started again"
+            job = self._job
+            assert job is not None
+            assert job.runs, "the job is not started again"
 
     @property
     def _sinks(self) -> Sinks:
@@ -99,9 +107,8 @@ class Sink(Round):
         return sinks
 
     @property
-    def _job(self) -> Job:
-        job: Job = vars(self._sinks)[_JOB]
-        return job
+    def _job(self) -> Job | None:
+        return _JOBS.get(self._sinks.key_path(SINK))
 
     async def _session(self) -> Session:
         """Connect with the key that the job was given last."""
