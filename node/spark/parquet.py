@@ -257,7 +257,7 @@ class _OpenFile:
         if below:
             self._name = f"{below}/{self._name}"
         self._path = f"{root}/{self._name}"
-        self._root, self._depth = root, len(below.split("/")) if below else 0
+        self._depth = len(below.split("/")) if below else 0
         system.create_dir(self._path.rpartition("/")[0], recursive=True)
         self._stream = system.open_output_stream(self._path)
         self._schema = schema
