@@ -39,7 +39,8 @@ from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
 from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.pairs import Pairs, stores_of
+from rillnode.node.spark.typed.formats import stores_of
+from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.tables import of_stream
 
 SWEEP_SECONDS: Final = 20.0

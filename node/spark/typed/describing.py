@@ -14,9 +14,9 @@ from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import said_by
+from rillnode.node.spark.typed.formats import stores_of
 from rillnode.node.spark.typed.infer import infer_columns
 from rillnode.node.spark.typed.judging import counts_of, totals, unexpected_minutes
-from rillnode.node.spark.typed.pairs import stores_of
 
 REASONS_MAX: Final = 20
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")

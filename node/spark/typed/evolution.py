@@ -26,7 +26,7 @@ from rillnode.node.spark.typed.store import OpenTable, SchemaVersion, TableStore
 from rillnode.node.spark.typed.times import partition_fields
 
 
-def present_columns(table: "OpenTable | None", name: str) -> Columns:
+def present_columns(table: OpenTable | None, name: str) -> Columns:
     """The columns that a table has now; none where there is no table yet.
 
     Raises:

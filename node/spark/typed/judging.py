@@ -148,7 +148,7 @@ def summed(parts: Sequence[Unexpected]) -> Unexpected:
     return {name: dict(minutes) for name, minutes in counted.items()}
 
 
-def totals(table: "OpenTable | None", names: Sequence[str]) -> dict[str, int]:
+def totals(table: OpenTable | None, names: Sequence[str]) -> dict[str, int]:
     """How many rows have not met each of some expectations since the table was made."""
     if table is None:
         return dict.fromkeys(names, 0)

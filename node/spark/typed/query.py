@@ -21,6 +21,7 @@ from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Plan
 from rillnode.node.spark.typed.evolution import TableSchema, usable
+from rillnode.node.spark.typed.formats import stores_of
 from rillnode.node.spark.typed.judging import (
     Unexpected,
     counted,
@@ -29,7 +30,7 @@ from rillnode.node.spark.typed.judging import (
     summed,
     totals,
 )
-from rillnode.node.spark.typed.pairs import Pairs, stores_of
+from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.schemas import load_schema
 from rillnode.node.spark.typed.store import OpenTable
 from rillnode.node.spark.typed.work import (
@@ -179,7 +180,7 @@ class TypedQuery:
         return {one.name for one in self.config.expect if one.action == "warn"}
 
     def _totals(
-        self, table: "OpenTable | None", unexpected: Unexpected, counts: Mapping[str, int]
+        self, table: OpenTable | None, unexpected: Unexpected, counts: Mapping[str, int]
     ) -> tuple[list[Transaction], list[Transaction]]:
         """The totals before and after some rows, of those that change."""
         before = totals(table, list(unexpected))
@@ -187,7 +188,7 @@ class TypedQuery:
         was, now = counted(table, counts)
         return [*positions(before), *was], [*positions(after), *now]
 
-    def _saved(self, table: "OpenTable | None", source: str) -> Position:
+    def _saved(self, table: OpenTable | None, source: str) -> Position:
         """How far the table has come in bronze.
 
         Raises:
@@ -313,7 +314,7 @@ class TypedQuery:
             self._rejects.remove([file["name"] for file in one.rejects])
 
 
-def _sizes(table: "OpenTable | None") -> dict[str, int]:
+def _sizes(table: OpenTable | None) -> dict[str, int]:
     """A table's files and bytes, and when it was committed to last, in ms since 1970."""
     if table is None:
         return {}
@@ -326,5 +327,5 @@ def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
     return sum((Counter(one.counts) for one in outcomes), Counter[str]())
 
 
-def _count(table: "OpenTable | None") -> int:
+def _count(table: OpenTable | None) -> int:
     return 0 if table is None else table.count()
