@@ -34,6 +34,9 @@ USES: Final = {"overlay": {"streamr"}}
 
 ENGINE: Final = "actors/engine/"
 
+KNOT_MAX: Final = 3
+"""How many modules may import each other in circles of types."""
+
 Graph = dict[str, set[str]]
 
 
@@ -86,6 +89,25 @@ def is_within(path: str, package: str) -> bool:
     return package.endswith("/__init__.py") and path.startswith(package.removesuffix("__init__.py"))
 
 
+def knots(graph: Graph) -> Iterator[list[str]]:
+    """The files that import each other in circles; where circles meet, those of all of them."""
+    reached: Graph = {}
+    for path in graph:
+        found: set[str] = set()
+        waiting = [path]
+        while waiting:
+            more = graph[waiting.pop()] - found
+            found |= more
+            waiting += more
+        reached[path] = found
+    told: set[str] = set()
+    for path in sorted(graph):
+        if path in reached[path] and path not in told:
+            knot = sorted(other for other in reached[path] if path in reached[other])
+            told.update(knot)
+            yield knot
+
+
 def broken(sources: dict[str, str]) -> Iterator[str]:
     """Every rule that is broken, in a line."""
     every, at_run = graphs(sources)
@@ -117,6 +139,9 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
             ).prepare()
         except CycleError as error:
             yield f"a circle of imports {name}: {' -> '.join(error.args[1])}"
+    for knot in knots(every):
+        if len(knot) > KNOT_MAX:
+            yield f"a knot of types, {len(knot)} modules: {', '.join(knot)}"
 
 
 def sources() -> dict[str, str]:
@@ -142,6 +167,7 @@ def test_the_house_keeps_its_rooms() -> None:
         ("actors/core/a_streamr.py", ""),
         ("codecs/c.py", "from rillnode.codecs.d import D"),
         ("actors/engine/a.py", "if TYPE_CHECKING:\n    from rillnode.actors.engine.b import B"),
+        ("codecs/h.py", "if TYPE_CHECKING:\n    from rillnode.codecs.e import E"),
     ],
 )
 def test_a_broken_rule_is_found(path: str, source: str) -> None:
@@ -153,5 +179,9 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         "node/streamr/simulation/b.py": "",
         "codecs/d.py": "from rillnode.codecs.c import C",
         "actors/engine/b.py": "from rillnode.actors.engine.a import A",
+        "codecs/e.py": "from rillnode.codecs.f import F",
+        "codecs/f.py": "from rillnode.codecs.g import G",
+        "codecs/g.py": "from rillnode.codecs.h import H\nfrom rillnode.codecs.i import I",
+        "codecs/i.py": "if TYPE_CHECKING:\n    from rillnode.codecs.g import G",
     }
     assert list(broken({**others, path: source}))
