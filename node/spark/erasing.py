@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze import read_file, streams_in
+from rillnode.node.spark.bronze_files import read_file, streams_in
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,

@@ -38,7 +38,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.bronze import read_file, read_rest, share_files
+from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta_log import (

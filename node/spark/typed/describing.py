@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.bronze import read_file
+from rillnode.node.spark.bronze_files import read_file
 from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.typed.columns import Columns, written_columns

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.bronze import share_files
+from rillnode.node.spark.bronze_files import share_files
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, mark, saved_position
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.job_config import TypedConfig

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.bronze import read_file, read_rest
+from rillnode.node.spark.bronze_files import read_file, read_rest
 from rillnode.node.spark.parquet import (
     ROW_GROUP_BYTES,
     TableFile,

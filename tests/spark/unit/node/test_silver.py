@@ -14,7 +14,7 @@ from pipeline_samples import make_block, rows
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze import read_file, share_files
+from rillnode.node.spark.bronze_files import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
 from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact

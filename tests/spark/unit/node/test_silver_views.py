@@ -12,7 +12,7 @@ from pipeline_samples import Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze import read_file
+from rillnode.node.spark.bronze_files import read_file
 from rillnode.node.spark.decoding import decode_rows
 from rillnode.node.spark.delta import add_actions, open_to_write
 from rillnode.node.spark.delta_log import TableLog, saved_position
