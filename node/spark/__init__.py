@@ -1,1 +1,1 @@
-"""The Spark side: a source over a node's streams, a Delta sink and the job that joins them."""
+"""The Spark plug-in: streams in tables, with Spark or without, and streams as Spark reads them."""

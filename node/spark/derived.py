@@ -43,6 +43,8 @@ LAG_SECONDS: Final = 20.0
 LAG_ROWS_MAX: Final = 10_000
 """Rows of one minute; beyond, those furthest behind. Own choice: a node may have 100,000 streams,
 each with consumers of its own."""
+STOP_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.05
 
 
 class LagNotes:
@@ -95,10 +97,6 @@ class LagNotes:
             for minute, of_minute in noted.items():
                 if self._noted[minute] is of_minute:
                     del self._noted[minute]
-
-
-STOP_SECONDS: Final = 20.0
-_POLL_SECONDS: Final = 0.05
 
 
 @contextmanager

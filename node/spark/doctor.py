@@ -1,4 +1,4 @@
-"""Java, where Spark needs it."""
+"""Finds out for `rillnode doctor` whether there is a Java, where Spark needs one."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,8 @@
-"""Explains what has ended a job or a query, in one line and an exit code."""
+"""Explains what has ended a job or a query, in one line and an exit code.
+
+Where its tables cannot be written that is the reason, whatever the error says. A job looks whether
+they can before it begins, too.
+"""
 
 import re
 import sys
@@ -15,6 +19,26 @@ from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.verify import damaged_versions
 
+FAILURES: Final = (RillnodeError, DeltaError, pa.ArrowException, OSError)
+"""What may go wrong outside, as the libraries of tables raise it; `session.py` has Spark's."""
+_OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
+_JAVA_ENDED: Final = (
+    "the Java virtual machine has ended: it was killed, or it ran out of memory, which it says in "
+    "the job's log. Nothing is lost, the job goes on where its tables end. If it happens again, "
+    "change driver_memory: below what the machine has, above what the log says was too little "
+    "[job.java]"
+)
+_LATE_WORKER: Final = "Python worker failed to connect back"
+_BUSY: Final = (
+    "the machine is so busy that a Python process of Spark took longer to start than the ten "
+    "seconds that Spark waits for it. Nothing is lost, the job goes on where its tables end "
+    "[job.busy]"
+)
+_EXIT_CODES: Final = {
+    "ConfigError": CONFIGURATION_CODE,
+    "TransportError": PASSING_CODE,
+    "HandshakeError": PASSING_CODE,
+}
 _OF_A_LOG: Final = "Kernel error"
 """How errors of delta-rs begin that are about a table's log; they do not say which table's."""
 _PROBE: Final = "_reachable"
@@ -64,28 +88,6 @@ def _write(location: str) -> None:
     finally:
         with suppress(OSError):  # another job may look, too
             system.delete_file(path)
-
-
-FAILURES: Final = (RillnodeError, DeltaError, pa.ArrowException, OSError)
-"""What may go wrong outside, as the libraries of tables raise it; `session.py` has Spark's."""
-_OUR_ERROR: Final = re.compile(r"^rillnode\.codecs\.errors\.(\w+): (.*)$", re.MULTILINE)
-_JAVA_ENDED: Final = (
-    "the Java virtual machine has ended: it was killed, or it ran out of memory, which it says in "
-    "the job's log. Nothing is lost, the job goes on where its tables end. If it happens again, "
-    "change driver_memory: below what the machine has, above what the log says was too little "
-    "[job.java]"
-)
-_LATE_WORKER: Final = "Python worker failed to connect back"
-_BUSY: Final = (
-    "the machine is so busy that a Python process of Spark took longer to start than the ten "
-    "seconds that Spark waits for it. Nothing is lost, the job goes on where its tables end "
-    "[job.busy]"
-)
-_EXIT_CODES: Final = {
-    "ConfigError": CONFIGURATION_CODE,
-    "TransportError": PASSING_CODE,
-    "HandshakeError": PASSING_CODE,
-}
 
 
 def explain(error: BaseException) -> tuple[str, int]:

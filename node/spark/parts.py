@@ -17,6 +17,8 @@ LOOK_SECONDS: Final = 5.0
 """Time between two looks."""
 VERSIONS_MAX: Final = 20
 """Versions whose log one look reads: a request each, where the table lies in an object store."""
+BACKOFF_SECONDS: Final = (5.0, 15.0, 60.0)
+"""Time between attempts of a table that fails; the last for all further ones."""
 
 
 class _Version(NamedTuple):
@@ -88,9 +90,6 @@ class Behind:
         found["rows_behind"] = sum(version.rows for version in waiting)
         found["seconds_behind"] = max(0, now_ms - first_ms) // 1_000
         return found
-
-
-BACKOFF_SECONDS: Final = (5.0, 15.0, 60.0)
 
 
 class Part:

@@ -1,4 +1,4 @@
-"""Questions to a bronze table, answered by Spark.
+"""Questions to a bronze table, answered by Spark, and bars of the answers for a terminal.
 
 Entries are kept as they came, so that a question says how it reads them: with `json_text` and
 `json_number`, which give null for what is no JSON or has no such field, and never fail.

@@ -1,6 +1,7 @@
-"""Schemas only ever grow: an old table gets the new columns, an old file's rows have nulls there.
+"""Changes the schemas of tables and of files, and gives rows the columns of a schema.
 
-What a column means never changes, so that neither names nor types of what is there do.
+Schemas only ever grow: an old table gets the new columns, an old file's rows have nulls there. What
+a column means never changes, so that neither names nor types of what is there do.
 """
 
 import json

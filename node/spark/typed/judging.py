@@ -1,8 +1,8 @@
-"""Counts and rejects rows of a typed table that are not as people expect them.
+"""Counts rows of a typed table that came late or are not as people expect them, and rejects some.
 
 An expectation is met as a CHECK is: where its predicate is null it is met. A predicate that fails
-for a row is not. The counts go with the rows in one transaction: in
-all as positions, which Delta keeps, and per minute in what the transaction says beside.
+for a row is not. The counts go with the rows in one transaction: in all as positions, which Delta
+keeps, and those of expectations also per minute, in what the transaction says beside.
 """
 
 from collections import Counter
@@ -30,6 +30,17 @@ SUPERSEDED: Final = "rows_superseded"
 """Entries that came after a later one of their key, and changed nothing."""
 COUNTS: Final = (LATE, SUPERSEDED, EXPIRED)
 
+MINUTES_MAX: Final = 60
+"""Minutes that `unexpected_minutes` looks for."""
+COMMITS_MAX: Final = 1_000
+METADATA: Final = "unexpected"
+"""As what a transaction says how many rows of each minute were not as expected."""
+_TOTAL: Final = "rillnode.unexpected."
+"""As what a table's transactions number, by expectation, all rows that did not meet it."""
+
+Unexpected = dict[str, dict[str, int]]
+"""How many rows did not meet an expectation, by its name and by minute."""
+
 
 def transaction_of(count: str, number: int) -> Transaction:
     """A count as a transaction leaves it."""
@@ -55,18 +66,6 @@ def counted(
         [transaction_of(name, before[name]) for name in changed],
         [transaction_of(name, before[name] + more[name]) for name in changed],
     )
-
-
-MINUTES_MAX: Final = 60
-"""Minutes that `unexpected_minutes` looks for."""
-COMMITS_MAX: Final = 1_000
-METADATA: Final = "unexpected"
-"""As what a transaction says how many rows of each minute were not as expected."""
-_TOTAL: Final = "rillnode.unexpected."
-"""As what a table's transactions number, by expectation, all rows that did not meet it."""
-
-Unexpected = dict[str, dict[str, int]]
-"""How many rows did not meet an expectation, by its name and by minute."""
 
 
 class Judged(NamedTuple):

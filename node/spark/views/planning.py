@@ -1,4 +1,4 @@
-"""Plans a view over empty tables: whether its SQL can be, its columns, and what its slots need.
+"""Says what a view is, and plans it over empty tables: whether its SQL can be, and what it needs.
 
 A slot is calculated from all rows of the source that fall into it. Where a column of the slot is
 `date_trunc(unit, column)`, these rows lie in a range of that column, and files outside of it need
@@ -30,8 +30,6 @@ from rillnode.node.spark.views import SILVER
 
 if TYPE_CHECKING:
     from rillnode.node.spark.table_config import TypedTable
-
-__all__ = ["BEFORE", "MEMORY", "REPEATS", "View", "gold_views"]
 
 REPEATS: Final = "repeats"
 """In SQL, the Streamr entries of bronze that silver has left out, because they had come before."""
@@ -99,7 +97,7 @@ def check_view(name: str, sql: str, slot: tuple[str, ...], table: "TypedTable | 
         table: the typed table that it is made of; None for silver.
 
     Raises:
-        ConfigError: it cannot be, as `planning.plan` says.
+        ConfigError: it cannot be, as `plan` says.
     """
     view = View(name=name, sql=sql, slot=slot, dir="")
     if table is None:
