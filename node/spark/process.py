@@ -27,6 +27,7 @@ from rillnode.actors.ports import JobLauncher, JobProcess
 from rillnode.actors.spark.sink_job import no_start
 from rillnode.node.config import Config
 from rillnode.node.spark.config import application_of, sinks_of
+from rillnode.node.spark.configuring import application_config, job_config
 from rillnode.node.spark.job_config import (
     AnyJobConfig,
     ApplicationConfig,
@@ -35,8 +36,6 @@ from rillnode.node.spark.job_config import (
     ExportConfig,
     JobConfig,
     PythonJobConfig,
-    application_config,
-    job_config,
     save_job_config,
 )
 from rillnode.node.spark.jobs import FAILURE_PREFIX

@@ -45,7 +45,7 @@ def choose_table(config: "Config", name: str, stream: str) -> "tuple[TypedTable,
     table = tables[name]
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.job_config import typed_config
+    from rillnode.node.spark.configuring import typed_config
     from rillnode.node.spark.typed.tables import of_stream
 
     typed = typed_config(table, sink)

@@ -267,7 +267,7 @@ def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConf
 
     sink = choose_spark_sink(loaded, name)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.job_config import derived_config
+    from rillnode.node.spark.configuring import derived_config
 
     config = derived_config(loaded, sink)
     if config is None:

@@ -106,6 +106,8 @@ class OpenTable(Numbered, Protocol):
 
         Raises:
             Conflict: another writer was first, and nothing was done.
+            ConfigError: `table.schema`, a file has other columns than the table.
+            StoreError: `table.pair`, a file is gone.
         """
         ...
 
@@ -124,11 +126,19 @@ class TableStore(Protocol):
     name: str
 
     def open(self) -> OpenTable | None:
-        """The table as of now; None before it is made."""
+        """The table as of now; None before it is made.
+
+        Raises:
+            ConfigError: `table.schema`, columns that files are written for are not there any more.
+        """
         ...
 
     def place(self) -> Place:
-        """Where files for the table are written."""
+        """Where files for the table are written.
+
+        Raises:
+            StoreError: `table.busy`, it was removed.
+        """
         ...
 
     def uris(self, files: Sequence[str]) -> list[str]:
@@ -151,7 +161,7 @@ class TableStore(Protocol):
         """Make the table, or let it have these columns; what it has besides stays.
 
         Raises:
-            ConfigError: it cannot have them.
+            ConfigError: `table.schema` or `table.layout`, it cannot, or is a table of another kind.
             StoreError: `table.busy`, somebody else commits all the time.
         """
         ...

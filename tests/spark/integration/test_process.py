@@ -10,7 +10,8 @@ from rillnode.actors.core.threads import SYSTEM_THREADS, SystemThreads
 from rillnode.node.config import Config, Location
 from rillnode.node.spark import process
 from rillnode.node.spark.config import SparkSink
-from rillnode.node.spark.job_config import JobConfig, application_config, job_config, read_config
+from rillnode.node.spark.configuring import application_config, job_config
+from rillnode.node.spark.job_config import JobConfig, read_config
 from rillnode.node.spark.process import (
     Application,
     SparkJob,

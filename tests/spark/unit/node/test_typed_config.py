@@ -12,13 +12,12 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config, parse_config
 from rillnode.node.spark import installed
 from rillnode.node.spark.config import SinkTables
+from rillnode.node.spark.configuring import job_config, typed_config
 from rillnode.node.spark.job_config import (
     CatalogConfig,
     JobConfig,
-    job_config,
     read_config,
     save_job_config,
-    typed_config,
 )
 from rillnode.node.spark.sinks import typed_names
 from rillnode.node.spark.table_config import TypedTable, tables_of

@@ -7,7 +7,8 @@ import pytest
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
 from rillnode.node.spark.config import SinkTables
-from rillnode.node.spark.job_config import JobConfig, job_config, read_config, save_job_config
+from rillnode.node.spark.configuring import job_config
+from rillnode.node.spark.job_config import JobConfig, read_config, save_job_config
 from rillnode.node.spark.sinks import typed_names
 
 SINK = """
