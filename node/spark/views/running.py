@@ -1,4 +1,4 @@
-"""Runs the queries of views in a thread of a job, one after the other.
+"""Makes views, and tables of functions, step by step in a thread of a job, one after the other.
 
 One that fails holds up no other: it is told of, and tried again after growing pauses.
 """
