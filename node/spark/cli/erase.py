@@ -227,9 +227,9 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
+    from rillnode.node.spark.configuring import derived_config, typed_configs
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.configuring import derived_config, typed_configs
 
     lake = Lake(
         bronze=absolute(sink.table_dir),

@@ -9,8 +9,8 @@ from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Config, Location
 from rillnode.node.spark import parts
 from rillnode.node.spark.config import SparkSink
-from rillnode.node.spark.derived import Derived, own_tables
 from rillnode.node.spark.configuring import derived_config, job_config
+from rillnode.node.spark.derived import Derived, own_tables
 from rillnode.node.spark.job_config import (
     DerivedConfig,
     JobConfig,
