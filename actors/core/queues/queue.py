@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 import msgspec
 
@@ -29,9 +29,18 @@ from rillnode.actors.core.queues.names import (
     listed_record,
     state_record,
 )
+from rillnode.actors.core.queues.said import (
+    Doing,
+    Gone,
+    Said,
+    answer_unsettled,
+    joins,
+    settle,
+    settles,
+    work_refusal,
+)
 from rillnode.actors.core.queues.state import (
     OPEN_MAX,
-    Outcome,
     Place,
     QueueState,
     Settings,
@@ -72,20 +81,11 @@ from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, Stor
 from rillnode.codecs.limits import (
     BLOCK_BYTES_MAX,
     CONNECTIONS_MAX,
-    NAME_BYTES_MAX,
-    QUEUE_NAME_BYTES_MAX,
-    WORK_ATTEMPTS_MAX,
-    WORK_IN_FLIGHT_MAX,
-    WORK_SECONDS_MAX,
-    WORK_SECONDS_MIN,
-    WORK_SETTLEMENTS_MAX,
 )
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
 
 logger = logging.getLogger("rillnode.actors.core.queues.queue")
-
-TOKEN_BYTES: Final = 16
 
 GRACE_SECONDS: Final = 2.0
 """How long a worker's jobs wait for it to come back when its link is lost."""
@@ -144,9 +144,6 @@ AGAIN_SECONDS_MAX: Final = 0.01
 TAKEN_BACK_BYTES: Final = 1_048_576
 """Of the stream of dead letters, looked at for one request."""
 
-_OUTCOMES: Final = frozenset(Outcome)
-_AHEAD: Final = frozenset({Outcome.DONE, Outcome.EXTEND, Outcome.RELEASE})
-
 _REVOKED: Final = RequestError(
     "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
 )
@@ -182,25 +179,6 @@ class _Member:
         return self.request.visibility_milliseconds
 
 
-@dataclass(slots=True, eq=False)
-class _Said:
-    """One request, from its arrival until what it says is durable, and that is told."""
-
-    origin: Origin
-    wire: WireMessage
-    request: Any
-    answer: native.Response | RillnodeError | None = None
-    is_told: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Gone:
-    """A worker does not come back: what it has is given to others."""
-
-    token: bytes
-    reason: str
-
-
 @dataclass(slots=True)
 class _Letters:
     """Dead letters that are found for who asks to have them given again."""
@@ -215,7 +193,7 @@ class _Letters:
 class _Owed:
     """What a round has done: told, and sent, once a record that has it is durable."""
 
-    doing: "Sequence[_Said | _Gone]"
+    doing: Doing
     jobs: "_Jobs"
 
 
@@ -266,8 +244,8 @@ class QueueActor(Worker):
         self._version = 0
         self._lasts = True
         self._members: dict[bytes, _Member] = {}
-        self._said: list[_Said | _Gone] = []
-        self._doing: Sequence[_Said | _Gone] = ()
+        self._said: list[Said | Gone] = []
+        self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
         self._writes = 0
@@ -277,7 +255,7 @@ class QueueActor(Worker):
         self._known_workers: list[set[int]] = [set()]
         self._doubtful: list[int] = []
         self._awaited: set[bytes] = set()
-        self._early: list[_Said] = []
+        self._early: list[Said] = []
         self._taking: Delivery | None = None
         self._is_running = False
         self._more = False
@@ -373,7 +351,11 @@ class QueueActor(Worker):
             return
         match request:
             case native.WorkRequest():
-                refusal = self._refusal(origin, request)
+                refusal = (
+                    work_refusal(self._stream, self._queue, request)
+                    if self._may_pull(origin.principal)
+                    else self._unknown(origin)
+                )
                 if refusal is not None:
                     self._answer(origin, wire.return_route, failed(request.request_id, refusal))
                     return
@@ -391,33 +373,7 @@ class QueueActor(Worker):
             case _:
                 self._answer(origin, wire.return_route, invalid_request(request))
                 return
-        self._said.append(_Said(origin, wire, request))
-
-    def _refusal(self, origin: Origin, request: native.WorkRequest) -> RequestError | None:
-        """Why somebody cannot be a worker, whatever the queue is like."""
-        if not self._may_pull(origin.principal):
-            return self._unknown(origin)
-        if (
-            not 0 < len(self._queue.encode()) <= QUEUE_NAME_BYTES_MAX
-            or len(f"{self._stream}{DEAD_SUFFIX}".encode()) > NAME_BYTES_MAX
-        ):
-            text = (
-                f"A queue has a name of 1 to {QUEUE_NAME_BYTES_MAX} bytes, and its stream one that "
-                f"leaves room for {DEAD_SUFFIX!r} within {NAME_BYTES_MAX}"
-            )
-            return RequestError("queue.name", text)
-        if len(request.worker) != TOKEN_BYTES:
-            return RequestError("queue.limit", f"A worker's token has {TOKEN_BYTES} bytes")
-        if not 0 < request.in_flight <= WORK_IN_FLIGHT_MAX:
-            text = f"A worker has 1 to {WORK_IN_FLIGHT_MAX:,} jobs in flight"
-            return RequestError("queue.limit", text)
-        if not 0 < request.attempts <= WORK_ATTEMPTS_MAX:
-            return RequestError("queue.limit", f"A queue makes 1 to {WORK_ATTEMPTS_MAX:,} attempts")
-        low, high = round(1_000 * WORK_SECONDS_MIN), round(1_000 * WORK_SECONDS_MAX)
-        if not low <= request.visibility_milliseconds <= high:
-            text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
-            return RequestError("queue.limit", text)
-        return None
+        self._said.append(Said(origin, wire, request))
 
     def _unknown(self, origin: Origin) -> RequestError:
         return not_granted("address.unknown", origin.principal, "pull", self._stream)
@@ -454,13 +410,13 @@ class QueueActor(Worker):
         self._members.pop(member.token, None)
         self._unwatch(member.origin)
         self._await_no_more(member.token)
-        self._said.append(_Gone(member.token, reason))
+        self._said.append(Gone(member.token, reason))
 
     def _answer_all(self, error: RequestError) -> None:
         """Tell whoever waits for an answer that there is none."""
         owed = [said for one in (*self._writing, *self._owed) for said in one.doing]
         for said in (*owed, *self._doing, *self._said, *self._early):
-            if isinstance(said, _Said) and not said.is_told:
+            if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
         self._doing, self._said, self._early = (), [], []
         self._owed, self._writing = [], []
@@ -505,7 +461,7 @@ class QueueActor(Worker):
         finally:
             self._is_running = False
 
-    def _fail(self, doing: Sequence[_Said | _Gone], error: RillnodeError) -> None:
+    def _fail(self, doing: Doing, error: RillnodeError) -> None:
         """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
         self._state, self._more = None, False
         logger.warning(
@@ -513,7 +469,7 @@ class QueueActor(Worker):
             extra={"stream": self._stream, "queue": self._queue, "code": error.code},
         )
         for said in doing:
-            if isinstance(said, _Said) and not said.is_told:
+            if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
                 member = self._members.get(getattr(said.request, "worker", b""))
                 if member is not None and member.request is said.request:
@@ -526,7 +482,7 @@ class QueueActor(Worker):
             for member in tuple(self._members.values()):
                 self._dismiss(member, error)
 
-    async def _round(self, doing: Sequence[_Said | _Gone]) -> None:
+    async def _round(self, doing: Doing) -> None:
         """Do what was said, give what can be given, and write it down; then tell."""
         if self._goes_ahead(doing):
             await self._round_ahead(doing)
@@ -538,12 +494,12 @@ class QueueActor(Worker):
                 await self._load(doing)
             state = self._state
             assert state is not None
-            self._follow(bool(self._members) or any(map(_joins, doing)))
+            self._follow(bool(self._members) or any(map(joins, doing)))
             self._doing = doing = self._in_time(state, doing)
             letters = {
                 id(said): await self._look_for_letters(state, said.request)
                 for said in doing
-                if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
+                if isinstance(said, Said) and isinstance(said.request, native.TakeBackRequest)
             }
             ends = await self._ends_of_logs(doing)
             now = self._look_at_time(state)
@@ -576,7 +532,7 @@ class QueueActor(Worker):
 
     # Ahead of the record -----------------------------------------------------------------------
 
-    def _goes_ahead(self, doing: Sequence[_Said | _Gone]) -> bool:
+    def _goes_ahead(self, doing: Doing) -> bool:
         """Whether a round need not wait until those before it are durable, nor until it is itself.
 
         Where only this node writes the record, whatever is settled is told once that is durable;
@@ -591,10 +547,10 @@ class QueueActor(Worker):
             and not state.settings.by_key
             and not self._awaited
             and not (state.dying and self.system.timing.monotonic() >= self._bury_at)
-            and all(map(_settles, doing))
+            and all(map(settles, doing))
         )
 
-    async def _round_ahead(self, doing: Sequence[_Said | _Gone]) -> None:
+    async def _round_ahead(self, doing: Doing) -> None:
         state = self._state
         assert state is not None
         now = self._look_at_time(state)
@@ -675,20 +631,18 @@ class QueueActor(Worker):
                 self._written = Signal()
             await self._written
 
-    def _in_time(
-        self, state: QueueState, doing: Sequence[_Said | _Gone]
-    ) -> Sequence[_Said | _Gone]:
+    def _in_time(self, state: QueueState, doing: Doing) -> Doing:
         """What can be done now: workers that are awaited say what they have before all else."""
         if not self._awaited:
             return doing
-        joining = [said for said in doing if isinstance(said, _Said) and _joins(said)]
+        joining = [said for said in doing if isinstance(said, Said) and joins(said)]
         awaited = self._awaited - {said.request.worker for said in joining}
-        now: list[_Said | _Gone] = [*joining]
+        now: list[Said | Gone] = [*joining]
         for said in doing:
             if said in joining:
                 continue
             if (
-                isinstance(said, _Said)
+                isinstance(said, Said)
                 and isinstance(request := said.request, native.SettleRequest)
                 and request.worker in awaited
                 and (number := state.worker_of(request.worker)) is not None
@@ -706,9 +660,9 @@ class QueueActor(Worker):
             self._said += [said for said in self._early if said.request.worker == token]
             self._early = [said for said in self._early if said.request.worker != token]
 
-    async def _ends_of_logs(self, doing: Sequence[_Said | _Gone]) -> Sequence[int]:
+    async def _ends_of_logs(self, doing: Doing) -> Sequence[int]:
         """Where partitions end, if workers say that they have entries that the record lacks."""
-        if not (self._awaited and any(map(_joins, doing))):
+        if not (self._awaited and any(map(joins, doing))):
             return ()
         reads = [Read(log=log, index=0, entries_max=1, bytes_max=1) for log in self._logs]
         await read(self._context.store, *reads)
@@ -728,7 +682,7 @@ class QueueActor(Worker):
             ):
                 state.adopt(number, place, now, request.visibility_milliseconds)
 
-    async def _load(self, doing: Sequence[_Said | _Gone]) -> None:
+    async def _load(self, doing: Doing) -> None:
         """Read the record, and where workers stand in it."""
         context = self._context
         find = FindStream(name=self._stream)
@@ -775,14 +729,14 @@ class QueueActor(Worker):
         self._sent_ahead = []
         self._state, self._seen_at = state, self.system.timing.monotonic()
 
-    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> bytes:
+    async def _begin_queue(self, doing: Doing) -> bytes:
         """Have a queue of this name, for who works on it first; return its record.
 
         Raises:
             RequestError: `queue.unknown`.
             StoreError: it is not written.
         """
-        if not (self._members or any(map(_joins, doing))):
+        if not (self._members or any(map(joins, doing))):
             raise _NONE
         assert self._record is not None
         listed = listed_record(self._stream, self._queue)
@@ -844,12 +798,12 @@ class QueueActor(Worker):
     def _do(
         self,
         state: QueueState,
-        said: _Said | _Gone,
+        said: Said | Gone,
         letters: dict[int, _Letters | RequestError],
         ends: Sequence[int],
         now: int,
     ) -> None:
-        if isinstance(said, _Gone):
+        if isinstance(said, Gone):
             number = state.worker_of(said.token)
             if number is not None and said.token not in self._members:
                 state.lose(number, now, said.reason)
@@ -858,7 +812,14 @@ class QueueActor(Worker):
             case native.WorkRequest() as request:
                 said.answer = self._join(state, said, request, ends, now)
             case native.SettleRequest() as request:
-                said.answer = self._settle(state, request, now)
+                said.answer = answer_unsettled(state, request)
+                if said.answer is None:
+                    said.answer = settle(state, request, now)
+                    if request.begun is not None:
+                        member = self._members.pop(request.worker, None)
+                        if member is not None:
+                            self._unwatch(member.origin)
+                        self._more = True
             case native.TakeBackRequest() as request:
                 said.answer = _take_back(state, request, letters[id(said)])
             case _:
@@ -867,7 +828,7 @@ class QueueActor(Worker):
     def _join(
         self,
         state: QueueState,
-        said: _Said,
+        said: Said,
         request: native.WorkRequest,
         ends: Sequence[int],
         now: int,
@@ -903,54 +864,6 @@ class QueueActor(Worker):
         ]
         self._more = True
         return native.JobsResponse(request.request_id, [], gone)
-
-    def _settle(
-        self, state: QueueState, request: native.SettleRequest, now: int
-    ) -> native.Response | RequestError:
-        number = state.worker_of(request.worker)
-        if number is None:
-            return native.SettledResponse(request.request_id, _all(request))
-        if not request.number:
-            return RequestError("queue.limit", "Settlements are numbered from 1")
-        count = sum(item.count for item in request.items)
-        if count > WORK_SETTLEMENTS_MAX:
-            text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
-            return RequestError("queue.limit", text)
-        late = state.settled(number, request.number, count)
-        if late is not None:
-            return native.SettledResponse(request.request_id, list(late))
-        limit = round(1_000 * WORK_SECONDS_MAX)
-        for item in request.items:  # all, before any of them is carried out
-            if item.outcome not in _OUTCOMES:
-                return RequestError("queue.limit", f"There is no outcome {item.outcome}")
-            if (item.milliseconds or 0) > limit:
-                text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
-                return RequestError("queue.limit", text)
-        refused: list[int] = []
-        at = 0
-        for item in request.items:
-            outcome, first = Outcome(item.outcome), (item.partition, item.index)
-            pause, reason = item.milliseconds, item.reason
-            if outcome is Outcome.DONE:
-                late = state.settle_done(number, first, item.count, item.attempt)
-                refused += [at + one for one in late]
-                at += item.count
-                continue
-            for place in ((item.partition, item.index + one) for one in range(item.count)):
-                if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
-                    refused.append(at)
-                at += 1
-        state.note_settled(number, request.number, refused, now)
-        if request.begun is not None:
-            begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
-            state.return_all(number, now, but=begun)
-            member = self._members.pop(request.worker, None)
-            if member is not None:
-                self._unwatch(member.origin)
-            state.lose(number, now, "its worker has left")
-            state.leave(number, now)
-            self._more = True
-        return native.SettledResponse(request.request_id, refused)
 
     # Giving ----------------------------------------------------------------------------------
 
@@ -1280,12 +1193,12 @@ class QueueActor(Worker):
     async def _tell(
         self,
         state: QueueState,
-        doing: Sequence[_Said | _Gone],
+        doing: Doing,
         jobs: _Jobs,
     ) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
-            if not isinstance(said, _Said):
+            if not isinstance(said, Said):
                 continue
             if isinstance(said.request, native.DescribeQueueRequest):
                 document = await self._document(state)
@@ -1320,7 +1233,7 @@ class QueueActor(Worker):
         answers.append((member.return_route, payload))
         self._context.router.reply(member.origin, self._own_address, answers)
 
-    def _reply(self, said: _Said, answer: native.Response | RillnodeError) -> None:
+    def _reply(self, said: Said, answer: native.Response | RillnodeError) -> None:
         if isinstance(answer, RillnodeError):
             payload = failed(said.request.request_id, answer)
         else:
@@ -1507,20 +1420,6 @@ class QueueActor(Worker):
         self._timer = self.wake_after(seconds, _Due())
 
 
-def _joins(said: _Said | _Gone) -> bool:
-    return isinstance(said, _Said) and isinstance(said.request, native.WorkRequest)
-
-
-def _settles(said: _Said | _Gone) -> bool:
-    """Whether it settles jobs, makes no dead letters, and that is all."""
-    return (
-        isinstance(said, _Said)
-        and isinstance(said.request, native.SettleRequest)
-        and said.request.begun is None
-        and all(item.outcome in _AHEAD for item in said.request.items)
-    )
-
-
 def _principal_of(member: _Member | None) -> str:
     return "" if member is None or member.origin is None else member.origin.principal
 
@@ -1531,11 +1430,6 @@ def _entry_at(operation: Read, place: Place) -> Entry | None:
         return None
     found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
     return found[0] if found else None
-
-
-def _all(request: native.SettleRequest) -> list[int]:
-    """The numbers of all jobs that a request settles."""
-    return list(range(sum(item.count for item in request.items)))
 
 
 def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:
