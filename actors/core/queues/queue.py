@@ -24,11 +24,13 @@ from typing import ClassVar, Final, assert_never
 import msgspec
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.queues.context import Due, QueueContext
 from rillnode.actors.core.queues.names import (
     Gauge,
     listed_record,
     state_record,
 )
+from rillnode.actors.core.queues.partitions import Partitions
 from rillnode.actors.core.queues.said import (
     Doing,
     Gone,
@@ -69,14 +71,12 @@ from rillnode.actors.log import (
     SavedIndexKey,
     StreamRecord,
     log_id,
-    logs_of,
     version_of,
 )
 from rillnode.actors.log.waiting import read, write
-from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, block_of, decode_header, entries_of
+from rillnode.codecs.entries import Entry, EntryKind, block_of, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
     BLOCK_BYTES_MAX,
@@ -98,10 +98,6 @@ WHOLE_MAX: Final = 64
 
 GIVEN_BYTES: Final = 1_048_576
 """Data given to one worker in one round; a first job that is larger goes alone."""
-
-READ_BYTES: Final = 262_144
-AHEAD_MAX: Final = 16
-"""Of so many partitions so much is read before it is looked at."""
 
 ENTRY_BYTES: Final = 22
 RUN_BYTES: Final = 64
@@ -207,15 +203,10 @@ class _SentAhead:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """Time to look what has become due."""
-
-
 _Jobs = dict[_Member, list[tuple[int, list[Entry]]]]
 """What each worker is given: attempts, and entries of one kind that follow each other."""
 
-Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
+Message = Delivery | Grown | Removed | LinkLost | RightsChanged | Due
 
 
 class QueueActor(Worker):
@@ -235,11 +226,8 @@ class QueueActor(Worker):
 
     def __init__(self, context: StreamContext, own_address: bytes, stream: str, queue: str) -> None:
         self._context = context
-        self._own_address = own_address
-        self._stream = stream
-        self._queue = queue
-        self._record: StreamRecord | None = None
-        self._logs: list[int] = []
+        self._queue = QueueContext(context, self, own_address, stream, queue)
+        self._partitions = Partitions(self._queue)
         self._state: QueueState | None = None
         self._version = 0
         self._lasts = True
@@ -258,17 +246,10 @@ class QueueActor(Worker):
         self._early: list[Said] = []
         self._taking: Delivery | None = None
         self._is_running = False
-        self._more = False
         self._ended = False
-        self._ahead: list[deque[Entry]] = []
-        self._ends: list[int] = []
-        self._turn = 0
         self._bury_at = 0.0
         self._dead_log = 0
-        self._timer: TimerHandle | None = None
-        self._timer_at = 0.0
         self._last_ms = 0
-        self._is_following = False
         self._seen_at = 0.0
         self._held = ""
         self._oldest_at = 0
@@ -277,7 +258,7 @@ class QueueActor(Worker):
 
     def started(self) -> None:
         """Watch the right that workers go on by."""
-        self._context.access.rights.watch(self._stream, self.address)
+        self._context.access.rights.watch(self._queue.stream, self.address)
 
     def handle(self, message: Message, sender: Cell | None) -> None:
         """Take what workers say, and news of the stream; a round follows."""
@@ -292,7 +273,7 @@ class QueueActor(Worker):
                     self._hear(message.origin, wire)
                 self._taking = None
             case Grown():
-                self._more = True
+                self._queue.more = True
             case Removed():
                 self._remove()
                 return
@@ -300,11 +281,11 @@ class QueueActor(Worker):
                 self._lost(origin)
             case RightsChanged():
                 self._revise()
-            case _Due():
-                self._timer = None
+            case Due():
+                self._queue.woken()
                 self._look()
-                self._more = True
-                past = self.system.timing.monotonic() - self._seen_at
+                self._queue.more = True
+                past = self._queue.monotonic() - self._seen_at
                 if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
                     self._state = None  # others may have left something
             case _:
@@ -317,11 +298,11 @@ class QueueActor(Worker):
         self._answer_all(_STOPPED)
         for member in tuple(self._members.values()):
             self._dismiss(member, _STOPPED)
-        self._follow(False)
-        context.access.rights.unwatch(self._stream, self.address)
-        if context.router.table.get(self._own_address) is self.address:
-            context.router.unregister(self._own_address)
-        context.queues.gauges.pop(self._own_address, None)
+        self._partitions.follow(False)
+        context.access.rights.unwatch(self._queue.stream, self.address)
+        if context.router.table.get(self._queue.own_address) is self.address:
+            context.router.unregister(self._queue.own_address)
+        context.queues.gauges.pop(self._queue.own_address, None)
 
     def may_passivate(self) -> bool:
         """Whether nobody works on it."""
@@ -337,7 +318,7 @@ class QueueActor(Worker):
 
     def batch_of(self) -> tuple[str, int | None]:
         """The stream."""
-        return self._stream, None
+        return self._queue.stream, None
 
     # What is said ----------------------------------------------------------------------------
 
@@ -347,21 +328,23 @@ class QueueActor(Worker):
         except CodecError as error:
             logger.info("bad_request", extra={"code": error.code})
             if not is_error(error):
-                self._answer(origin, wire.return_route, invalid_request(error))
+                self._queue.answer(origin, wire.return_route, invalid_request(error))
             return
         match request:
             case native.WorkRequest():
                 refusal = (
-                    work_refusal(self._stream, self._queue, request)
+                    work_refusal(self._queue.stream, self._queue.name, request)
                     if self._may_pull(origin.principal)
                     else self._unknown(origin)
                 )
                 if refusal is not None:
-                    self._answer(origin, wire.return_route, failed(request.request_id, refusal))
+                    self._queue.answer(
+                        origin, wire.return_route, failed(request.request_id, refusal)
+                    )
                     return
             case native.SettleRequest() | native.DescribeQueueRequest() | native.TakeBackRequest():
                 if not self._may_pull(origin.principal):
-                    self._answer(
+                    self._queue.answer(
                         origin, wire.return_route, failed(request.request_id, self._unknown(origin))
                     )
                     return
@@ -371,32 +354,32 @@ class QueueActor(Worker):
                         self._drop(member, "its worker has left")
                 return
             case _:
-                self._answer(origin, wire.return_route, invalid_request(request))
+                self._queue.answer(origin, wire.return_route, invalid_request(request))
                 return
         self._said.append(Said(origin, wire, request))
 
     def _unknown(self, origin: Origin) -> RequestError:
-        return not_granted("address.unknown", origin.principal, "pull", self._stream)
+        return not_granted("address.unknown", origin.principal, "pull", self._queue.stream)
 
     def _may_pull(self, principal: str) -> bool:
-        return self._context.access.allows(principal, "pull", self._stream)
+        return self._context.access.allows(principal, "pull", self._queue.stream)
 
     def _lost(self, origin: Origin) -> None:
-        now = self.system.timing.monotonic()
+        now = self._queue.monotonic()
         for member in self._members.values():
             if member.origin is origin:
                 member.origin, member.due = None, now + GRACE_SECONDS
-                self._wake_in(GRACE_SECONDS)
+                self._queue.wake_in(GRACE_SECONDS)
 
     def _look(self) -> None:
         """See which workers do not come back."""
-        now = self.system.timing.monotonic()
+        now = self._queue.monotonic()
         for member in tuple(self._members.values()):
             if member.origin is None:
                 if member.due <= now:
                     self._drop(member, "its worker was lost")
                 else:
-                    self._wake_in(member.due - now)
+                    self._queue.wake_in(member.due - now)
 
     def _revise(self) -> None:
         for member in tuple(self._members.values()):
@@ -424,21 +407,21 @@ class QueueActor(Worker):
     def _remove(self) -> None:
         """The stream is no more."""
         self._ended = True
-        record = self._record
+        record = self._partitions.record
         self._answer_all(_REMOVED)
         for member in tuple(self._members.values()):
             self._dismiss(member, _REMOVED)
         if record is not None:
             # Also what a round has written that was under way.
             submit = self._context.store.submit
-            submit(PutRecord(key=state_record(log_id(record.id, 0), self._queue)))
-            submit(PutRecord(key=listed_record(self._stream, self._queue)))
+            submit(PutRecord(key=state_record(log_id(record.id, 0), self._queue.name)))
+            submit(PutRecord(key=listed_record(self._queue.stream, self._queue.name)))
         self.system.exit(self.address)
 
     # Rounds ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if not self._is_running and (self._said or (self._more and self._members)):
+        if not self._is_running and (self._said or (self._queue.more and self._members)):
             self._is_running = True
             self.begin(self._run(), self._run_ended)
 
@@ -447,11 +430,11 @@ class QueueActor(Worker):
 
     async def _run(self) -> None:
         try:
-            while not self._ended and (self._said or (self._more and self._members)):
+            while not self._ended and (self._said or (self._queue.more and self._members)):
                 turns_end = Signal()
                 if self.system.at_turns_end(turns_end.set):
                     await turns_end  # what others have said by then is done in the same round
-                self._more = False
+                self._queue.more = False
                 self._doing, self._said = self._said, []
                 try:
                     await self._round(self._doing)
@@ -463,10 +446,10 @@ class QueueActor(Worker):
 
     def _fail(self, doing: Doing, error: RillnodeError) -> None:
         """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
-        self._state, self._more = None, False
+        self._state, self._queue.more = None, False
         logger.warning(
             "queue_not_served",
-            extra={"stream": self._stream, "queue": self._queue, "code": error.code},
+            extra={"stream": self._queue.stream, "queue": self._queue.name, "code": error.code},
         )
         for said in doing:
             if isinstance(said, Said) and not said.is_told:
@@ -477,7 +460,7 @@ class QueueActor(Worker):
                     del self._members[member.token]
                     self._unwatch(member.origin)
         if error.retryable:
-            self._wake_in(RETRY_SECONDS)
+            self._queue.wake_in(RETRY_SECONDS)
         else:
             for member in tuple(self._members.values()):
                 self._dismiss(member, error)
@@ -494,19 +477,21 @@ class QueueActor(Worker):
                 await self._load(doing)
             state = self._state
             assert state is not None
-            self._follow(bool(self._members) or any(map(joins, doing)))
+            self._partitions.follow(bool(self._members) or any(map(joins, doing)))
             self._doing = doing = self._in_time(state, doing)
             letters = {
                 id(said): await self._look_for_letters(state, said.request)
                 for said in doing
                 if isinstance(said, Said) and isinstance(said.request, native.TakeBackRequest)
             }
-            ends = await self._ends_of_logs(doing)
+            ends: Sequence[int] = ()
+            if self._awaited and any(map(joins, doing)):
+                ends = await self._partitions.find_ends()
             now = self._look_at_time(state)
             for said in doing:
                 self._do(state, said, letters, ends, now)
             jobs, _ = await self._choose(state)
-            buries = bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
+            buries = bool(state.dying) and self._queue.monotonic() >= self._bury_at
             error = await self._write(state)
             if self._ended:
                 return
@@ -523,7 +508,7 @@ class QueueActor(Worker):
         raise error
 
     def _look_at_time(self, state: QueueState) -> int:
-        now = self._context.clock.now_ms()
+        now = self._queue.now_ms()
         if now < self._last_ms:
             state.look_at_clock(now)
         self._last_ms = now
@@ -546,7 +531,7 @@ class QueueActor(Worker):
             and self._lasts
             and not state.settings.by_key
             and not self._awaited
-            and not (state.dying and self.system.timing.monotonic() >= self._bury_at)
+            and not (state.dying and self._queue.monotonic() >= self._bury_at)
             and all(map(settles, doing))
         )
 
@@ -567,7 +552,7 @@ class QueueActor(Worker):
                 sent = _SentAhead(member, first.partition, first.index, len(run))
                 self._sent_ahead.append(sent)
             self._send(member, runs)
-        self._more |= bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
+        self._queue.more |= bool(state.dying) and self._queue.monotonic() >= self._bury_at
         if doing or state.changed:
             self._owed.append(_Owed(doing, later))
             self._write_soon()
@@ -586,7 +571,7 @@ class QueueActor(Worker):
         self._writing += owed
         stamp = int.from_bytes(self._context.entropy(8), "big")
         value = state.encode(stamp)
-        known_at = [state.next_index(at) for at in range(len(self._logs))]
+        known_at = [state.next_index(at) for at in range(len(self._partitions.logs))]
         self._known_workers.append(set(state.given))
         error: RillnodeError | None = None
         try:
@@ -609,7 +594,7 @@ class QueueActor(Worker):
             self._fail([*doing, *(said for one in late for said in one.doing)], error)
             return
         if self._state is state:
-            self._version, self._seen_at = version_of(value), self.system.timing.monotonic()
+            self._version, self._seen_at = version_of(value), self._queue.monotonic()
             self._known_workers, self._known_at = self._known_workers[1:], known_at
         self._write_soon()
         jobs: _Jobs = {}
@@ -660,19 +645,11 @@ class QueueActor(Worker):
             self._said += [said for said in self._early if said.request.worker == token]
             self._early = [said for said in self._early if said.request.worker != token]
 
-    async def _ends_of_logs(self, doing: Doing) -> Sequence[int]:
-        """Where partitions end, if workers say that they have entries that the record lacks."""
-        if not (self._awaited and any(map(joins, doing))):
-            return ()
-        reads = [Read(log=log, index=0, entries_max=1, bytes_max=1) for log in self._logs]
-        await read(self._context.store, *reads)
-        return [one.extent.next_index for one in reads]
-
     def _adopt(
         self, state: QueueState, number: int, request: native.WorkRequest, ends: Sequence[int]
     ) -> None:
         """Take a worker's word for what it was sent ahead of the record that there is."""
-        now = self._context.clock.now_ms()
+        now = self._queue.now_ms()
         for one in sorted(request.holds, key=lambda one: (one.partition, one.index)):
             place = one.partition, one.index
             if (
@@ -685,21 +662,12 @@ class QueueActor(Worker):
     async def _load(self, doing: Doing) -> None:
         """Read the record, and where workers stand in it."""
         context = self._context
-        find = FindStream(name=self._stream)
+        find = FindStream(name=self._queue.stream)
         await read(context.store, find)
         record = find.record
         if record is None:
             raise unknown_stream()
-        if self._record is None or self._record.id != record.id:
-            self._record = record
-            self._logs = logs_of(record.id, record.partitions)
-            self._ends = [0] * record.partitions
-        self._record = record
-        if len(self._logs) != record.partitions:
-            self._follow(False)
-            self._logs = logs_of(record.id, record.partitions)
-            self._ends = [0] * record.partitions
-        self._ahead = [deque() for _ in self._logs]
+        self._partitions.open(record)
         stored = GetRecord(key=self._state_key())
         await read(context.store, stored)
         self._version, self._lasts = stored.version, stored.lasts
@@ -727,7 +695,7 @@ class QueueActor(Worker):
                         place = sent.partition, index
                         state.adopt(sent.member.id, place, now, sent.member.visibility_ms)
         self._sent_ahead = []
-        self._state, self._seen_at = state, self.system.timing.monotonic()
+        self._state, self._seen_at = state, self._queue.monotonic()
 
     async def _begin_queue(self, doing: Doing) -> bytes:
         """Have a queue of this name, for who works on it first; return its record.
@@ -738,9 +706,11 @@ class QueueActor(Worker):
         """
         if not (self._members or any(map(joins, doing))):
             raise _NONE
-        assert self._record is not None
-        listed = listed_record(self._stream, self._queue)
-        await write(self._context.store, PutRecord(key=listed, value=b"%d" % self._record.id))
+        assert self._partitions.record is not None
+        listed = listed_record(self._queue.stream, self._queue.name)
+        await write(
+            self._context.store, PutRecord(key=listed, value=b"%d" % self._partitions.record.id)
+        )
         value = QueueState.new().encode(0)
         put = PutRecords(records=[(self._state_key(), value)], seen=[(self._state_key(), 0)])
         await write(self._context.store, put)
@@ -752,14 +722,18 @@ class QueueActor(Worker):
         Raises:
             RequestError: `queue.name`.
         """
-        keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
+        keys = (
+            SavedIndexKey(self._queue.stream, at, self._queue.name)
+            for at in range(len(self._partitions.logs))
+        )
         loads = [LoadIndex(key=key) for key in keys]
         await read(self._context.store, *loads)
         if any(load.index is not None for load in loads):
             await write(self._context.store, PutRecord(key=self._state_key()))
-            listed = listed_record(self._stream, self._queue)
+            listed = listed_record(self._queue.stream, self._queue.name)
             await write(self._context.store, PutRecord(key=listed))
-            text = f"{self._queue} is a consumer of {self._stream} already: choose another name"
+            name, stream = self._queue.name, self._queue.stream
+            text = f"{name} is a consumer of {stream} already: choose another name"
             raise RequestError("queue.name", text)
 
     def _await_workers(self, state: QueueState, *, may_have_more: bool) -> None:
@@ -767,31 +741,19 @@ class QueueActor(Worker):
 
         Where they may have more than the record says, nobody is given anything before they say so.
         """
-        due = self.system.timing.monotonic() + GRACE_SECONDS
+        due = self._queue.monotonic() + GRACE_SECONDS
         for number, token in tuple(state.workers):
             if token not in self._members:
                 request = native.WorkRequest(0, token, [], 1, 0, 1, 0, False)
                 self._members[token] = _Member(token, request, None, (), number, due)
                 if may_have_more:
                     self._awaited.add(token)
-                self._wake_in(GRACE_SECONDS)
+                self._queue.wake_in(GRACE_SECONDS)
         if self._awaited:
             self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
 
     def _state_key(self) -> str:
-        return state_record(self._logs[0], self._queue)
-
-    def _follow(self, on: bool) -> None:
-        """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
-        if on is self._is_following:
-            return
-        self._is_following = on
-        followers = self._context.followers
-        for log in self._logs:
-            if on:
-                followers.add(log, self.address)
-            else:
-                followers.remove(log, self.address)
+        return state_record(self._partitions.logs[0], self._queue.name)
 
     # What was said ---------------------------------------------------------------------------
 
@@ -819,7 +781,7 @@ class QueueActor(Worker):
                         member = self._members.pop(request.worker, None)
                         if member is not None:
                             self._unwatch(member.origin)
-                        self._more = True
+                        self._queue.more = True
             case native.TakeBackRequest() as request:
                 said.answer = _take_back(state, request, letters[id(said)])
             case _:
@@ -862,7 +824,7 @@ class QueueActor(Worker):
             for one in request.holds
             if not state.holds(number, (one.partition, one.index), one.attempt)
         ]
-        self._more = True
+        self._queue.more = True
         return native.JobsResponse(request.request_id, [], gone)
 
     # Giving ----------------------------------------------------------------------------------
@@ -883,18 +845,20 @@ class QueueActor(Worker):
             capacity = min(capacity, limit - state.given_count)
         jobs: _Jobs = {}
         ahead: _Jobs = {}
-        now = self._context.clock.now_ms()
+        now = self._queue.now_ms()
         state.ripen(now)
         if capacity <= 0 or self._awaited:
             return jobs, ahead
         data: dict[Place, Entry] = {}
         if state.settings.by_key:
-            await self._look_at(state, capacity - state.ready_count, data)
+            await self._partitions.look_at(state, capacity - state.ready_count, data)
             state.ripen(now)
         chosen: list[Place] = []
         while len(chosen) < capacity and (place := state.take_ready()) is not None:
             chosen.append(place)
-        await self._fetch(state, [place for place in chosen if place not in data], data)
+        if chosen:
+            others = [place for place in chosen if place not in data]
+            await self._partitions.fetch(state, others, data)
         left_bytes = dict.fromkeys(room, GIVEN_BYTES)
         turns = deque(room)
         for number, place in enumerate(chosen):
@@ -905,7 +869,7 @@ class QueueActor(Worker):
                 for one in reversed(chosen[number:]):
                     if one in data:
                         state.put_back(one)
-                self._more = True
+                self._queue.more = True
                 break
             member = turns[0]
             attempt = state.give(place, member.id, now, member.visibility_ms)
@@ -921,7 +885,7 @@ class QueueActor(Worker):
                 state, capacity - given, turns, room, left_bytes, jobs, now,
                 ahead if is_ahead else None,
             )  # fmt: skip
-        self._more |= given >= capacity and (
+        self._queue.more |= given >= capacity and (
             capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
         )
         return jobs, ahead
@@ -943,11 +907,10 @@ class QueueActor(Worker):
         what the worker says of them. All partitions have their turns, and so have workers.
         """
         given = idle = 0
-        while given < wanted and turns and idle < len(self._logs) and not state.is_full:
-            partition = self._turn % len(self._logs)
-            self._turn += 1
+        while given < wanted and turns and idle < len(self._partitions.logs) and not state.is_full:
+            partition = self._partitions.next_in_turn()
             is_doubtful = state.next_index(partition) < self._doubtful[partition]
-            ahead = await self._next_entries(state, partition)
+            ahead = await self._partitions.next_entries(state, partition)
             idle = 0 if ahead else idle + 1
             left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
             while left and turns:
@@ -979,7 +942,7 @@ class QueueActor(Worker):
                 left_bytes[member] -= size
                 if room[member] and left_bytes[member] > 0:
                     turns.append(member)
-        self._more |= given < wanted and not turns
+        self._queue.more |= given < wanted and not turns
         return given
 
     def _room_of(self, state: QueueState, member: _Member) -> int:
@@ -988,70 +951,11 @@ class QueueActor(Worker):
         if origin is None or not member.id:
             return 0
         if origin.congested:
-            self._wake_in(CONGESTED_SECONDS)
+            self._queue.wake_in(CONGESTED_SECONDS)
             return 0
         # Half of it at a time: what one half says is written while the other is worked on.
         most = member.request.in_flight
         return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
-
-    async def _look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
-        """Take so many further entries among the open ones, of all partitions in turn."""
-        count = len(self._logs)
-        idle = 0
-        while wanted > 0 and idle < count and not state.is_full:
-            partition = self._turn % count
-            self._turn += 1
-            found = await self._next_entries(state, partition)
-            idle = 0 if found else idle + 1
-            while found and wanted > 0 and not state.is_full:
-                entry = found.popleft()
-                place = partition, entry.index
-                ready = state.ready_count
-                state.look_at(partition, entry.index, key_number(entry.key))
-                state.ripen(0)
-                if state.ready_count > ready:
-                    data[place] = entry
-                    wanted -= 1
-
-    async def _next_entries(self, state: QueueState, partition: int) -> deque[Entry]:
-        """The entries of a partition that were not looked at, as far as they are read."""
-        ahead, index = self._ahead[partition], state.next_index(partition)
-        while ahead and ahead[0].index < index:
-            ahead.popleft()
-        if ahead and ahead[0].index == index:
-            return ahead
-        ahead.clear()
-        operation = Read(log=self._logs[partition], index=index, bytes_max=READ_BYTES)
-        await read(self._context.store, operation)
-        self._ends[partition] = operation.extent.next_index
-        state.pass_over(partition, operation.extent.first_index)
-        index = state.next_index(partition)
-        for block in operation.blocks:
-            ahead += entries_of(block, partition=partition, first=index)
-        if sum(map(bool, self._ahead)) > AHEAD_MAX:
-            for other, kept in enumerate(self._ahead):
-                if other != partition:
-                    kept.clear()
-        return ahead
-
-    async def _fetch(
-        self, state: QueueState, places: Sequence[Place], data: dict[Place, Entry]
-    ) -> None:
-        """Read entries that were looked at before; those that are no more are passed over."""
-        reads = {
-            place: Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
-            for place in places
-            if place[0] < len(self._logs)
-        }
-        if reads:
-            await read(self._context.store, *reads.values())
-        for place in places:
-            operation = reads.get(place)
-            entry = None if operation is None else _entry_at(operation, place)
-            if entry is None:
-                state.pass_one_over(place)
-            else:
-                data[place] = entry
 
     # Writing ---------------------------------------------------------------------------------
 
@@ -1070,16 +974,20 @@ class QueueActor(Worker):
         if letters:
             error = await self._append_letters(letters, records, follows)
             if error is not None and error.code != "store.fenced":
-                self._bury_at = self.system.timing.monotonic() + DEAD_AGAIN_SECONDS
+                self._bury_at = self._queue.monotonic() + DEAD_AGAIN_SECONDS
                 self._dead_error = error.code
-                self._wake_in(DEAD_AGAIN_SECONDS)
+                self._queue.wake_in(DEAD_AGAIN_SECONDS)
                 logger.warning(
                     "dead_letters_not_kept",
-                    extra={"stream": self._stream, "queue": self._queue, "code": error.code},
+                    extra={
+                        "stream": self._queue.stream,
+                        "queue": self._queue.name,
+                        "code": error.code,
+                    },
                 )
             elif error is None:
                 self._dead_error = ""
-                self._more = True  # others were behind them
+                self._queue.more = True  # others were behind them
         else:
             put = PutRecords(records=records, seen=follows)
             try:
@@ -1090,9 +998,9 @@ class QueueActor(Worker):
             error = None
         if error is None:
             self._version = version_of(value)
-            self._seen_at = self.system.timing.monotonic()
+            self._seen_at = self._queue.monotonic()
             self._known_workers = [set(state.given)]
-            self._known_at = [state.next_index(at) for at in range(len(self._logs))]
+            self._known_at = [state.next_index(at) for at in range(len(self._partitions.logs))]
         return error
 
     async def _is_written(self, stamp: int) -> bool:
@@ -1103,12 +1011,12 @@ class QueueActor(Worker):
 
     async def _letters(self, state: QueueState) -> list[tuple[Place, Entry, bytes]]:
         """What becomes a dead letter now, with its note."""
-        if not state.dying or self.system.timing.monotonic() < self._bury_at:
+        if not state.dying or self._queue.monotonic() < self._bury_at:
             return []
         places = list(state.dying)[:LETTERS_MAX]
         data: dict[Place, Entry] = {}
-        await self._fetch(state, places, data)
-        assert self._record is not None
+        await self._partitions.fetch(state, places, data)
+        assert self._partitions.record is not None
         letters: list[tuple[Place, Entry, bytes]] = []
         size = 0
         for place, entry in data.items():
@@ -1118,15 +1026,15 @@ class QueueActor(Worker):
             if letters and size > LETTERS_BYTES_MAX:
                 break
             note = DeadLetter(
-                queue=self._queue,
+                queue=self._queue.name,
                 reason=known.reason,
                 partition=place[0],
                 index=place[1],
                 attempts=known.attempts,
-                made_at=self._record.created_at,
+                made_at=self._partitions.record.created_at,
             )
             letters.append((place, entry, note.encode()))
-        self._more |= len(letters) < len(state.dying)
+        self._queue.more |= len(letters) < len(state.dying)
         return letters
 
     async def _append_letters(
@@ -1170,9 +1078,9 @@ class QueueActor(Worker):
         Raises:
             RillnodeError: it cannot be made.
         """
-        origin = self._record
+        origin = self._partitions.record
         assert origin is not None
-        name = f"{self._stream}{DEAD_SUFFIX}"
+        name = f"{self._queue.stream}{DEAD_SUFFIX}"
 
         def revise(found: StreamRecord) -> StreamRecord:
             if found.id:
@@ -1208,7 +1116,7 @@ class QueueActor(Worker):
         for member, runs in jobs.items():
             if member.origin is not None and self._members.get(member.token) is member:
                 self._send(member, runs)
-        if self.system.timing.monotonic() >= self._look_oldest_at:
+        if self._queue.monotonic() >= self._look_oldest_at:
             await self._find_oldest(state)
         self._note(state)
         self._wake(state)
@@ -1231,7 +1139,7 @@ class QueueActor(Worker):
             size += run_size
         payload = native.encode(native.JobsResponse(number, together, []))
         answers.append((member.return_route, payload))
-        self._context.router.reply(member.origin, self._own_address, answers)
+        self._context.router.reply(member.origin, self._queue.own_address, answers)
 
     def _reply(self, said: Said, answer: native.Response | RillnodeError) -> None:
         if isinstance(answer, RillnodeError):
@@ -1239,10 +1147,7 @@ class QueueActor(Worker):
         else:
             payload = native.encode(answer)
         said.is_told = True
-        self._answer(said.origin, said.wire.return_route, payload)
-
-    def _answer(self, origin: Origin, route: Route, payload: bytes) -> None:
-        self._context.router.reply(origin, self._own_address, [(route, payload)])
+        self._queue.answer(said.origin, said.wire.return_route, payload)
 
     def _dismiss(self, member: _Member, error: RillnodeError) -> None:
         """Tell a worker that it is none any more."""
@@ -1250,7 +1155,7 @@ class QueueActor(Worker):
         self._await_no_more(member.token)
         if member.origin is not None and not member.origin.ended:
             payload = failed(member.request.request_id, error)
-            self._answer(member.origin, member.return_route, payload)
+            self._queue.answer(member.origin, member.return_route, payload)
         self._unwatch(member.origin)
 
     def _unwatch(self, origin: Origin | None) -> None:
@@ -1261,31 +1166,24 @@ class QueueActor(Worker):
         """Note how the queue stands, for people; and say so where it holds up."""
         held = self._why_held(state)
         if held and not self._held:
-            extra = {"stream": self._stream, "queue": self._queue, "why": held}
+            extra = {"stream": self._queue.stream, "queue": self._queue.name, "why": held}
             logger.warning("queue_held", extra=extra)
         self._held = held
         gauges = self._context.queues.gauges
-        gauge = gauges.get(self._own_address)
+        gauge = gauges.get(self._queue.own_address)
         if gauge is None:
-            gauge = gauges[self._own_address] = Gauge(self._stream, self._queue)
+            gauge = gauges[self._queue.own_address] = Gauge(self._queue.stream, self._queue.name)
         gauge.in_flight = state.given_count
         gauge.waiting = state.open_count - state.given_count - len(state.dying)
-        gauge.depth = self._depth(state)
+        gauge.depth = self._partitions.depth(state)
         gauge.workers = sum(one.origin is not None for one in self._members.values())
         gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
         gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
 
     async def _find_oldest(self, state: QueueState) -> None:
         """See when the oldest entry came that is not settled, and where partitions end."""
-        self._look_oldest_at = self.system.timing.monotonic() + OLDEST_SECONDS
-        reads = [
-            Read(log=log, index=state.low_mark(partition), entries_max=1, bytes_max=1)
-            for partition, log in enumerate(self._logs)
-        ]
-        await read(self._context.store, *reads)
-        self._ends = [one.extent.next_index for one in reads]
-        came = [decode_header(one.blocks[0].value).received_at for one in reads if one.blocks]
-        self._oldest_at = min(came, default=0)
+        self._look_oldest_at = self._queue.monotonic() + OLDEST_SECONDS
+        self._oldest_at = await self._partitions.find_oldest(state)
 
     def _why_held(self, state: QueueState) -> str:
         if not state.is_full:
@@ -1294,24 +1192,18 @@ class QueueActor(Worker):
             return f"dead letters cannot be kept ({self._dead_error})"
         return f"{state.open_count:,} entries are open: settle some"
 
-    def _depth(self, state: QueueState) -> int:
-        ahead = (
-            max(0, end - state.next_index(partition)) for partition, end in enumerate(self._ends)
-        )
-        return state.open_count + sum(ahead)
-
     async def _document(self, state: QueueState) -> bytes:
         """How the queue stands, as JSON text."""
-        record = self._record
+        record = self._partitions.record
         assert record is not None
         await self._find_oldest(state)
-        lows = [state.low_mark(partition) for partition in range(len(self._logs))]
-        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
+        lows = [state.low_mark(partition) for partition in range(len(self._partitions.logs))]
+        find = FindStream(name=f"{self._queue.stream}{DEAD_SUFFIX}")
         await read(self._context.store, find)
         kept = sum(one.next_index - one.first_index for one in find.extents)
         here = {one.token: one for one in self._members.values() if one.origin is not None}
         self._note(state)
-        gauge = self._context.queues.gauges[self._own_address]
+        gauge = self._context.queues.gauges[self._queue.own_address]
         document = {
             **{name: getattr(gauge, name) for name in gauge.__struct_fields__},
             "dying": len(state.dying),
@@ -1321,7 +1213,7 @@ class QueueActor(Worker):
             "by_key": state.settings.by_key,
             "partitions": [
                 {"partition": at, "low": low, "next": state.next_index(at), "end": end}
-                for at, (low, end) in enumerate(zip(lows, self._ends, strict=True))
+                for at, (low, end) in enumerate(zip(lows, self._partitions.ends, strict=True))
             ],
             "with_workers": [
                 {
@@ -1348,7 +1240,7 @@ class QueueActor(Worker):
     async def _find_letters(self, state: QueueState, request: native.TakeBackRequest) -> _Letters:
         """The next letters of this queue that were not given again."""
         found = _Letters(next_index=state.taken_back)
-        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
+        find = FindStream(name=f"{self._queue.stream}{DEAD_SUFFIX}")
         await read(self._context.store, find)
         if find.record is None:
             return found
@@ -1372,14 +1264,9 @@ class QueueActor(Worker):
                 place = self._place_of(entry)
                 if place is not None:
                     letters.append((place, entry))
-        reads = [
-            Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
-            for place, _ in letters
-        ]
-        if reads:
-            await read(self._context.store, *reads)
-        for (place, entry), one in zip(letters, reads, strict=True):
-            if _entry_at(one, place) is None:
+        there = await self._partitions.entries_at([place for place, _ in letters])
+        for (place, entry), one in zip(letters, there, strict=True):
+            if one is None:
                 found.gone += 1
             else:
                 found.found.append((place, key_number(entry.key)))
@@ -1388,14 +1275,18 @@ class QueueActor(Worker):
 
     def _place_of(self, entry: Entry) -> Place | None:
         """Where the entry of a dead letter is, where that is this queue's."""
-        assert self._record is not None
+        assert self._partitions.record is not None
         try:
             letter = DeadLetter.of(entry)
         except CodecError:
             return None  # somebody else has pushed it
-        if letter.queue != self._queue or letter.made_at != self._record.created_at:
+        if letter.queue != self._queue.name or letter.made_at != self._partitions.record.created_at:
             return None
-        return (letter.partition, letter.index) if letter.partition < len(self._logs) else None
+        return (
+            (letter.partition, letter.index)
+            if letter.partition < len(self._partitions.logs)
+            else None
+        )
 
     # Time ------------------------------------------------------------------------------------
 
@@ -1405,31 +1296,14 @@ class QueueActor(Worker):
             return
         due = state.due_at()
         if due is not None:
-            left = (due - self._context.clock.now_ms()) / 1_000
-            self._wake_in(max(left, WAKE_SECONDS_MIN))
+            left = (due - self._queue.now_ms()) / 1_000
+            self._queue.wake_in(max(left, WAKE_SECONDS_MIN))
         if not self._lasts:
-            self._wake_in(OTHERS_SECONDS)
-
-    def _wake_in(self, seconds: float) -> None:
-        at = self.system.timing.monotonic() + seconds
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self.wake_after(seconds, _Due())
+            self._queue.wake_in(OTHERS_SECONDS)
 
 
 def _principal_of(member: _Member | None) -> str:
     return "" if member is None or member.origin is None else member.origin.principal
-
-
-def _entry_at(operation: Read, place: Place) -> Entry | None:
-    """The entry that was read, where it is there."""
-    if not operation.blocks or operation.extent.first_index > place[1]:
-        return None
-    found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
-    return found[0] if found else None
 
 
 def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:

@@ -1,0 +1,71 @@
+"""One work queue as its parts know it: names, the node's services, and when a round follows."""
+
+from dataclasses import dataclass
+
+from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.streams.context import StreamContext
+from rillnode.actors.engine.system import Cell
+from rillnode.actors.engine.worker import Worker
+from rillnode.actors.ports import TimerHandle
+from rillnode.codecs.routing.routes import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Time to look what has become due."""
+
+
+class QueueContext:
+    """What the parts of a queue share; nothing here waits.
+
+    Attributes:
+        shared: the services of the node.
+        actor: of the queue: what waits, and what is asked of others, does so in its name.
+        own_address: who has sent what the queue sends.
+        stream: whose entries it gives.
+        name: its own.
+        more: whether a further round follows while somebody works, without a word from anybody.
+    """
+
+    def __init__(
+        self, shared: StreamContext, actor: Worker, own_address: bytes, stream: str, name: str
+    ) -> None:
+        self.shared = shared
+        self.actor = actor
+        self.own_address = own_address
+        self.stream = stream
+        self.name = name
+        self.more = False
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0.0
+
+    @property
+    def cell(self) -> Cell:
+        """Where its actor takes messages."""
+        return self.actor.address
+
+    def monotonic(self) -> float:
+        """The clock that no change of the date moves."""
+        return self.actor.system.timing.monotonic()
+
+    def now_ms(self) -> int:
+        """The time that is in the record, milliseconds since 1970."""
+        return self.shared.clock.now_ms()
+
+    def answer(self, origin: Origin, route: Route, payload: bytes) -> None:
+        """Send one message."""
+        self.shared.router.reply(origin, self.own_address, [(route, payload)])
+
+    def wake_in(self, seconds: float) -> None:
+        """Have the actor get `Due` by then; it may come before."""
+        at = self.monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.actor.wake_after(seconds, Due())
+
+    def woken(self) -> None:
+        """`Due` has come."""
+        self._timer = None
