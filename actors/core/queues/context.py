@@ -1,13 +1,20 @@
 """One work queue as its parts know it: names, the node's services, and when a round follows."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.routing.routes import Route
+
+STOPPED: Final = RequestError(
+    "actor.stopped", "The node has ended this queue: work anew", retryable=True
+)
+"""Nothing comes of what was asked, as the actor ends or begins anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
 
 import msgspec
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
-from rillnode.actors.core.queues.context import Due, QueueContext
+from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
+from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.names import (
     Gauge,
     listed_record,
@@ -46,40 +47,31 @@ from rillnode.actors.core.queues.state import (
     Place,
     QueueState,
     Settings,
-    key_number,
 )
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
-from rillnode.actors.core.streams.revising import Revised, ReviseStream
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
-    DEAD_SUFFIX,
     FindStream,
     GetRecord,
     LoadIndex,
     PutRecord,
     PutRecords,
-    Read,
     SavedIndexKey,
-    StreamRecord,
     log_id,
     version_of,
 )
 from rillnode.actors.log.waiting import read, write
 from rillnode.codecs import native
-from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, block_of, entries_of
+from rillnode.codecs.entries import Entry, block_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
-    BLOCK_BYTES_MAX,
     CONNECTIONS_MAX,
 )
 from rillnode.codecs.requests import decode_request
@@ -102,13 +94,6 @@ GIVEN_BYTES: Final = 1_048_576
 ENTRY_BYTES: Final = 22
 RUN_BYTES: Final = 64
 """What an entry, and what goes together, takes beside its data, at most."""
-
-LETTERS_MAX: Final = 256
-LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX
-"""Dead letters of one commit."""
-
-DEAD_AGAIN_SECONDS: Final = 5.0
-"""Before what cannot become dead letters is tried again."""
 
 CONGESTED_SECONDS: Final = 0.02
 """How often it is looked whether a worker's link takes more."""
@@ -137,16 +122,10 @@ TRIES_MAX: Final = 10
 AGAIN_SECONDS_MAX: Final = 0.01
 """Before that, where another node has written."""
 
-TAKEN_BACK_BYTES: Final = 1_048_576
-"""Of the stream of dead letters, looked at for one request."""
-
 _REVOKED: Final = RequestError(
     "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
 )
 _REMOVED: Final = RequestError("stream.removed", "The stream was removed, and its queues with it")
-_STOPPED: Final = RequestError(
-    "actor.stopped", "The node has ended this queue: work anew", retryable=True
-)
 _NONE: Final = RequestError(
     "queue.unknown", "Nobody has worked on a queue of this name: see `rillnode queue ls`"
 )
@@ -173,16 +152,6 @@ class _Member:
     def visibility_ms(self) -> int:
         """How long it has for a job."""
         return self.request.visibility_milliseconds
-
-
-@dataclass(slots=True)
-class _Letters:
-    """Dead letters that are found for who asks to have them given again."""
-
-    found: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
-    gone: int = 0
-    next_index: int = 0
-    left: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -247,14 +216,12 @@ class QueueActor(Worker):
         self._taking: Delivery | None = None
         self._is_running = False
         self._ended = False
-        self._bury_at = 0.0
-        self._dead_log = 0
+        self._letters = DeadLetters(self._queue, self._partitions)
         self._last_ms = 0
         self._seen_at = 0.0
         self._held = ""
         self._oldest_at = 0
         self._look_oldest_at = 0.0
-        self._dead_error = ""
 
     def started(self) -> None:
         """Watch the right that workers go on by."""
@@ -295,9 +262,9 @@ class QueueActor(Worker):
     def stopped(self) -> None:
         """Tell workers and who waits for an answer; give up what is followed."""
         context = self._context
-        self._answer_all(_STOPPED)
+        self._answer_all(STOPPED)
         for member in tuple(self._members.values()):
-            self._dismiss(member, _STOPPED)
+            self._dismiss(member, STOPPED)
         self._partitions.follow(False)
         context.access.rights.unwatch(self._queue.stream, self.address)
         if context.router.table.get(self._queue.own_address) is self.address:
@@ -480,7 +447,7 @@ class QueueActor(Worker):
             self._partitions.follow(bool(self._members) or any(map(joins, doing)))
             self._doing = doing = self._in_time(state, doing)
             letters = {
-                id(said): await self._look_for_letters(state, said.request)
+                id(said): await self._letters.find(state, said.request)
                 for said in doing
                 if isinstance(said, Said) and isinstance(said.request, native.TakeBackRequest)
             }
@@ -491,7 +458,7 @@ class QueueActor(Worker):
             for said in doing:
                 self._do(state, said, letters, ends, now)
             jobs, _ = await self._choose(state)
-            buries = bool(state.dying) and self._queue.monotonic() >= self._bury_at
+            buries = self._letters.are_due(state)
             error = await self._write(state)
             if self._ended:
                 return
@@ -531,7 +498,7 @@ class QueueActor(Worker):
             and self._lasts
             and not state.settings.by_key
             and not self._awaited
-            and not (state.dying and self._queue.monotonic() >= self._bury_at)
+            and not self._letters.are_due(state)
             and all(map(settles, doing))
         )
 
@@ -543,7 +510,7 @@ class QueueActor(Worker):
             self._do(state, said, {}, (), now)
         later, ahead = await self._choose(state, is_ahead=True)
         if self._state is not state:
-            raise _STOPPED  # a write has failed, of what this stands upon: it is asked again
+            raise STOPPED  # a write has failed, of what this stands upon: it is asked again
         for member, runs in ahead.items():
             if self._members.get(member.token) is not member or member.origin is None:
                 continue  # what it has is given to others
@@ -552,7 +519,7 @@ class QueueActor(Worker):
                 sent = _SentAhead(member, first.partition, first.index, len(run))
                 self._sent_ahead.append(sent)
             self._send(member, runs)
-        self._queue.more |= bool(state.dying) and self._queue.monotonic() >= self._bury_at
+        self._queue.more |= self._letters.are_due(state)
         if doing or state.changed:
             self._owed.append(_Owed(doing, later))
             self._write_soon()
@@ -761,7 +728,7 @@ class QueueActor(Worker):
         self,
         state: QueueState,
         said: Said | Gone,
-        letters: dict[int, _Letters | RequestError],
+        letters: dict[int, Found | RequestError],
         ends: Sequence[int],
         now: int,
     ) -> None:
@@ -783,7 +750,7 @@ class QueueActor(Worker):
                             self._unwatch(member.origin)
                         self._queue.more = True
             case native.TakeBackRequest() as request:
-                said.answer = _take_back(state, request, letters[id(said)])
+                said.answer = take_back(state, request, letters[id(said)])
             case _:
                 said.answer = None
 
@@ -961,7 +928,7 @@ class QueueActor(Worker):
 
     async def _write(self, state: QueueState) -> RillnodeError | None:
         """Write the record, with dead letters where there are any; return why it is not written."""
-        letters = await self._letters(state)
+        letters = await self._letters.choose(state)
         if not (state.changed or letters):
             return None
         stamp = int.from_bytes(self._context.entropy(8), "big")
@@ -972,22 +939,7 @@ class QueueActor(Worker):
         follows = [] if self._lasts else [(self._state_key(), self._version)]
         error: RillnodeError | None = None
         if letters:
-            error = await self._append_letters(letters, records, follows)
-            if error is not None and error.code != "store.fenced":
-                self._bury_at = self._queue.monotonic() + DEAD_AGAIN_SECONDS
-                self._dead_error = error.code
-                self._queue.wake_in(DEAD_AGAIN_SECONDS)
-                logger.warning(
-                    "dead_letters_not_kept",
-                    extra={
-                        "stream": self._queue.stream,
-                        "queue": self._queue.name,
-                        "code": error.code,
-                    },
-                )
-            elif error is None:
-                self._dead_error = ""
-                self._queue.more = True  # others were behind them
+            error = await self._letters.append(letters, records, follows)
         else:
             put = PutRecords(records=records, seen=follows)
             try:
@@ -1008,93 +960,6 @@ class QueueActor(Worker):
         found = GetRecord(key=self._state_key())
         await read(self._context.store, found)
         return found.value is not None and QueueState.decode(found.value).stamp == stamp
-
-    async def _letters(self, state: QueueState) -> list[tuple[Place, Entry, bytes]]:
-        """What becomes a dead letter now, with its note."""
-        if not state.dying or self._queue.monotonic() < self._bury_at:
-            return []
-        places = list(state.dying)[:LETTERS_MAX]
-        data: dict[Place, Entry] = {}
-        await self._partitions.fetch(state, places, data)
-        assert self._partitions.record is not None
-        letters: list[tuple[Place, Entry, bytes]] = []
-        size = 0
-        for place, entry in data.items():
-            known = state.of(place)
-            assert known is not None
-            size += len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers)
-            if letters and size > LETTERS_BYTES_MAX:
-                break
-            note = DeadLetter(
-                queue=self._queue.name,
-                reason=known.reason,
-                partition=place[0],
-                index=place[1],
-                attempts=known.attempts,
-                made_at=self._partitions.record.created_at,
-            )
-            letters.append((place, entry, note.encode()))
-        self._queue.more |= len(letters) < len(state.dying)
-        return letters
-
-    async def _append_letters(
-        self,
-        letters: Sequence[tuple[Place, Entry, bytes]],
-        records: Sequence[tuple[str, bytes | None]],
-        follows: Sequence[tuple[str, int]],
-    ) -> RillnodeError | None:
-        try:
-            record = await self._dead_stream()
-        except RillnodeError as error:
-            return error
-        done, answers = Signal(), list[EntriesAppended]()
-
-        def appended(answer: EntriesAppended) -> None:
-            answers.append(answer)
-            done.set()
-
-        keys = [entry.key for _, entry, _ in letters]
-        headers = [entry.encoded_headers for _, entry, _ in letters]
-        request = AppendEntries(
-            self.address,
-            record.owner,
-            log_id(record.id, 0),
-            EntryKind.BYTES,
-            [entry.data for _, entry, _ in letters],
-            [note for _, _, note in letters],
-            keys if any(key is not None for key in keys) else (),
-            headers if any(headers) else (),
-            records=records,
-            follows=follows,
-            then=Then(self, appended, appended),
-        )
-        self.system.post(stream_cell(self._context, record.name, 0), request)
-        await done
-        return answers[0].error
-
-    async def _dead_stream(self) -> StreamRecord:
-        """The stream of dead letters, made where there is none, as its origin's owner's.
-
-        Raises:
-            RillnodeError: it cannot be made.
-        """
-        origin = self._partitions.record
-        assert origin is not None
-        name = f"{self._queue.stream}{DEAD_SUFFIX}"
-
-        def revise(found: StreamRecord) -> StreamRecord:
-            if found.id:
-                return found
-            return msgspec.structs.replace(found, owner=origin.owner, grants=origin.grants)
-
-        service = self._context.router.lookup(b"stream")
-        if service is None:
-            raise _STOPPED
-        revised: Revised = await self.ask(service, ReviseStream(name, origin.owner, revise))
-        if revised.error is not None:
-            raise revised.error
-        assert revised.record is not None
-        return revised.record
 
     # Telling ---------------------------------------------------------------------------------
 
@@ -1188,8 +1053,8 @@ class QueueActor(Worker):
     def _why_held(self, state: QueueState) -> str:
         if not state.is_full:
             return ""
-        if state.dying and self._dead_error:
-            return f"dead letters cannot be kept ({self._dead_error})"
+        if state.dying and self._letters.error:
+            return f"dead letters cannot be kept ({self._letters.error})"
         return f"{state.open_count:,} entries are open: settle some"
 
     async def _document(self, state: QueueState) -> bytes:
@@ -1198,9 +1063,7 @@ class QueueActor(Worker):
         assert record is not None
         await self._find_oldest(state)
         lows = [state.low_mark(partition) for partition in range(len(self._partitions.logs))]
-        find = FindStream(name=f"{self._queue.stream}{DEAD_SUFFIX}")
-        await read(self._context.store, find)
-        kept = sum(one.next_index - one.first_index for one in find.extents)
+        kept = await self._letters.count()
         here = {one.token: one for one in self._members.values() if one.origin is not None}
         self._note(state)
         gauge = self._context.queues.gauges[self._queue.own_address]
@@ -1226,67 +1089,6 @@ class QueueActor(Worker):
             ],
         }
         return msgspec.json.encode(document)
-
-    # Dead letters that are given again ---------------------------------------------------------
-
-    async def _look_for_letters(
-        self, state: QueueState, request: native.TakeBackRequest
-    ) -> "_Letters | RequestError":
-        try:
-            return await self._find_letters(state, request)
-        except RequestError as error:
-            return error
-
-    async def _find_letters(self, state: QueueState, request: native.TakeBackRequest) -> _Letters:
-        """The next letters of this queue that were not given again."""
-        found = _Letters(next_index=state.taken_back)
-        find = FindStream(name=f"{self._queue.stream}{DEAD_SUFFIX}")
-        await read(self._context.store, find)
-        if find.record is None:
-            return found
-        end = find.extents[0].next_index
-        log = log_id(find.record.id, 0)
-        entries_max = min(request.entries_max, OPEN_MAX - state.open_count)
-        if entries_max <= 0:
-            text = f"A queue has at most {OPEN_MAX:,} open entries: settle some first"
-            raise RequestError("queue.full", text)
-        operation = Read(
-            log=log, index=state.taken_back, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
-        )
-        await read(self._context.store, operation)
-        found.next_index = min(max(found.next_index, operation.extent.first_index), end)
-        letters: list[tuple[Place, Entry]] = []
-        for block in operation.blocks:
-            for entry in entries_of(block, first=found.next_index):
-                if len(letters) >= entries_max:
-                    break
-                found.next_index = entry.index + 1
-                place = self._place_of(entry)
-                if place is not None:
-                    letters.append((place, entry))
-        there = await self._partitions.entries_at([place for place, _ in letters])
-        for (place, entry), one in zip(letters, there, strict=True):
-            if one is None:
-                found.gone += 1
-            else:
-                found.found.append((place, key_number(entry.key)))
-        found.left = max(0, end - found.next_index)
-        return found
-
-    def _place_of(self, entry: Entry) -> Place | None:
-        """Where the entry of a dead letter is, where that is this queue's."""
-        assert self._partitions.record is not None
-        try:
-            letter = DeadLetter.of(entry)
-        except CodecError:
-            return None  # somebody else has pushed it
-        if letter.queue != self._queue.name or letter.made_at != self._partitions.record.created_at:
-            return None
-        return (
-            (letter.partition, letter.index)
-            if letter.partition < len(self._partitions.logs)
-            else None
-        )
 
     # Time ------------------------------------------------------------------------------------
 
@@ -1326,14 +1128,3 @@ def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
     if last.received_at != first.received_at:
         later = [entry.received_at - first.received_at for entry in entries]
     return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
-
-
-def _take_back(
-    state: QueueState, request: native.TakeBackRequest, letters: _Letters | RequestError
-) -> native.Response | RequestError:
-    if isinstance(letters, RequestError):
-        return letters
-    taken = sum(state.take_back(place, key) for place, key in letters.found)
-    if letters.next_index > state.taken_back:
-        state.taken_back, state.changed = letters.next_index, True
-    return native.TakenBackResponse(request.request_id, taken, letters.gone, letters.left)
