@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rillnode.actors.core.delivery import Origin
+from rillnode.actors.core.queues.said import Gone, Said
+from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -31,6 +33,7 @@ class QueueContext:
         own_address: who has sent what the queue sends.
         stream: whose entries it gives.
         name: its own.
+        said: what was said since the last round.
         more: whether a further round follows while somebody works, without a word from anybody.
     """
 
@@ -42,6 +45,7 @@ class QueueContext:
         self.own_address = own_address
         self.stream = stream
         self.name = name
+        self.said: list[Said | Gone] = []
         self.more = False
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
@@ -58,6 +62,14 @@ class QueueContext:
     def now_ms(self) -> int:
         """The time that is in the record, milliseconds since 1970."""
         return self.shared.clock.now_ms()
+
+    def may_pull(self, principal: str) -> bool:
+        """Whether somebody may take entries of the stream."""
+        return self.shared.access.allows(principal, "pull", self.stream)
+
+    def unknown_to(self, origin: Origin) -> RequestError:
+        """What is told to who may not."""
+        return not_granted("address.unknown", origin.principal, "pull", self.stream)
 
     def answer(self, origin: Origin, route: Route, payload: bytes) -> None:
         """Send one message."""

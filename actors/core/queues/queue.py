@@ -26,6 +26,7 @@ import msgspec
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
+from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.names import (
     Gauge,
     listed_record,
@@ -37,6 +38,7 @@ from rillnode.actors.core.queues.said import (
     Gone,
     Said,
     answer_unsettled,
+    compare_jobs,
     joins,
     settle,
     settles,
@@ -46,9 +48,7 @@ from rillnode.actors.core.queues.state import (
     OPEN_MAX,
     Place,
     QueueState,
-    Settings,
 )
-from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
 from rillnode.actors.core.streams.context import StreamContext
@@ -78,9 +78,6 @@ from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
 
 logger = logging.getLogger("rillnode.actors.core.queues.queue")
-
-GRACE_SECONDS: Final = 2.0
-"""How long a worker's jobs wait for it to come back when its link is lost."""
 
 GIVEN_MAX: Final = 1_024
 """Jobs given in one round."""
@@ -122,36 +119,10 @@ TRIES_MAX: Final = 10
 AGAIN_SECONDS_MAX: Final = 0.01
 """Before that, where another node has written."""
 
-_REVOKED: Final = RequestError(
-    "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
-)
 _REMOVED: Final = RequestError("stream.removed", "The stream was removed, and its queues with it")
 _NONE: Final = RequestError(
     "queue.unknown", "Nobody has worked on a queue of this name: see `rillnode queue ls`"
 )
-
-
-@dataclass(slots=True, eq=False)
-class _Member:
-    """A worker that is connected, or was a moment ago.
-
-    Attributes:
-        id: of the worker in the state as it is in memory.
-        origin: None: its link is lost.
-        due: when it is given up then, on the monotonic clock.
-    """
-
-    token: bytes
-    request: native.WorkRequest
-    origin: Origin | None
-    return_route: Route
-    id: int = 0
-    due: float = 0.0
-
-    @property
-    def visibility_ms(self) -> int:
-        """How long it has for a job."""
-        return self.request.visibility_milliseconds
 
 
 @dataclass(slots=True, eq=False)
@@ -166,13 +137,13 @@ class _Owed:
 class _SentAhead:
     """Entries that a worker was sent before the record was durable that says so."""
 
-    member: _Member
+    member: Member
     partition: int
     index: int
     count: int
 
 
-_Jobs = dict[_Member, list[tuple[int, list[Entry]]]]
+_Jobs = dict[Member, list[tuple[int, list[Entry]]]]
 """What each worker is given: attempts, and entries of one kind that follow each other."""
 
 Message = Delivery | Grown | Removed | LinkLost | RightsChanged | Due
@@ -200,8 +171,7 @@ class QueueActor(Worker):
         self._state: QueueState | None = None
         self._version = 0
         self._lasts = True
-        self._members: dict[bytes, _Member] = {}
-        self._said: list[Said | Gone] = []
+        self._members = Members(self._queue)
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
@@ -211,8 +181,6 @@ class QueueActor(Worker):
         self._known_at: list[int] = []
         self._known_workers: list[set[int]] = [set()]
         self._doubtful: list[int] = []
-        self._awaited: set[bytes] = set()
-        self._early: list[Said] = []
         self._taking: Delivery | None = None
         self._is_running = False
         self._ended = False
@@ -245,12 +213,12 @@ class QueueActor(Worker):
                 self._remove()
                 return
             case LinkLost(origin=origin):
-                self._lost(origin)
+                self._members.lost(origin)
             case RightsChanged():
-                self._revise()
+                self._members.revise()
             case Due():
                 self._queue.woken()
-                self._look()
+                self._members.look()
                 self._queue.more = True
                 past = self._queue.monotonic() - self._seen_at
                 if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
@@ -263,8 +231,7 @@ class QueueActor(Worker):
         """Tell workers and who waits for an answer; give up what is followed."""
         context = self._context
         self._answer_all(STOPPED)
-        for member in tuple(self._members.values()):
-            self._dismiss(member, STOPPED)
+        self._members.dismiss_all(STOPPED)
         self._partitions.follow(False)
         context.access.rights.unwatch(self._queue.stream, self.address)
         if context.router.table.get(self._queue.own_address) is self.address:
@@ -273,11 +240,13 @@ class QueueActor(Worker):
 
     def may_passivate(self) -> bool:
         """Whether nobody works on it."""
-        return not (self._members or self._is_running or self.owes())
+        return not (self._members.by_token or self._is_running or self.owes())
 
     def owes(self) -> bool:
         """Whether something that was said is not answered yet."""
-        return bool(self._said or self._doing or self._early or self._owed or self._writes)
+        return bool(
+            self._queue.said or self._doing or self._members.early or self._owed or self._writes
+        )
 
     def described(self, address: bytes) -> Described | None:
         """Nothing here: queues are looked up in the store, whether anybody is awake for them."""
@@ -301,8 +270,8 @@ class QueueActor(Worker):
             case native.WorkRequest():
                 refusal = (
                     work_refusal(self._queue.stream, self._queue.name, request)
-                    if self._may_pull(origin.principal)
-                    else self._unknown(origin)
+                    if self._queue.may_pull(origin.principal)
+                    else self._queue.unknown_to(origin)
                 )
                 if refusal is not None:
                     self._queue.answer(
@@ -310,65 +279,27 @@ class QueueActor(Worker):
                     )
                     return
             case native.SettleRequest() | native.DescribeQueueRequest() | native.TakeBackRequest():
-                if not self._may_pull(origin.principal):
+                if not self._queue.may_pull(origin.principal):
+                    refusal = self._queue.unknown_to(origin)
                     self._queue.answer(
-                        origin, wire.return_route, failed(request.request_id, self._unknown(origin))
+                        origin, wire.return_route, failed(request.request_id, refusal)
                     )
                     return
             case native.UnsubscribeRequest(request_id=number):
-                for member in tuple(self._members.values()):
-                    if member.origin is origin and member.request.request_id == number:
-                        self._drop(member, "its worker has left")
+                self._members.unsubscribe(origin, number)
                 return
             case _:
                 self._queue.answer(origin, wire.return_route, invalid_request(request))
                 return
-        self._said.append(Said(origin, wire, request))
-
-    def _unknown(self, origin: Origin) -> RequestError:
-        return not_granted("address.unknown", origin.principal, "pull", self._queue.stream)
-
-    def _may_pull(self, principal: str) -> bool:
-        return self._context.access.allows(principal, "pull", self._queue.stream)
-
-    def _lost(self, origin: Origin) -> None:
-        now = self._queue.monotonic()
-        for member in self._members.values():
-            if member.origin is origin:
-                member.origin, member.due = None, now + GRACE_SECONDS
-                self._queue.wake_in(GRACE_SECONDS)
-
-    def _look(self) -> None:
-        """See which workers do not come back."""
-        now = self._queue.monotonic()
-        for member in tuple(self._members.values()):
-            if member.origin is None:
-                if member.due <= now:
-                    self._drop(member, "its worker was lost")
-                else:
-                    self._queue.wake_in(member.due - now)
-
-    def _revise(self) -> None:
-        for member in tuple(self._members.values()):
-            origin = member.origin
-            if origin is not None and not self._may_pull(origin.principal):
-                self._dismiss(member, _REVOKED)
-                self._drop(member, "its worker may not go on")
-
-    def _drop(self, member: _Member, reason: str) -> None:
-        """Know a worker no more; what it has is given to others with the next round."""
-        self._members.pop(member.token, None)
-        self._unwatch(member.origin)
-        self._await_no_more(member.token)
-        self._said.append(Gone(member.token, reason))
+        self._queue.said.append(Said(origin, wire, request))
 
     def _answer_all(self, error: RequestError) -> None:
         """Tell whoever waits for an answer that there is none."""
         owed = [said for one in (*self._writing, *self._owed) for said in one.doing]
-        for said in (*owed, *self._doing, *self._said, *self._early):
+        for said in (*owed, *self._doing, *self._queue.said, *self._members.early):
             if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
-        self._doing, self._said, self._early = (), [], []
+        self._doing, self._queue.said, self._members.early = (), [], []
         self._owed, self._writing = [], []
 
     def _remove(self) -> None:
@@ -376,8 +307,7 @@ class QueueActor(Worker):
         self._ended = True
         record = self._partitions.record
         self._answer_all(_REMOVED)
-        for member in tuple(self._members.values()):
-            self._dismiss(member, _REMOVED)
+        self._members.dismiss_all(_REMOVED)
         if record is not None:
             # Also what a round has written that was under way.
             submit = self._context.store.submit
@@ -388,21 +318,24 @@ class QueueActor(Worker):
     # Rounds ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if not self._is_running and (self._said or (self._queue.more and self._members)):
+        if not self._is_running and self._has_work():
             self._is_running = True
             self.begin(self._run(), self._run_ended)
+
+    def _has_work(self) -> bool:
+        return bool(self._queue.said or (self._queue.more and self._members.by_token))
 
     def _run_ended(self, _: RillnodeError) -> None:
         self._is_running = False
 
     async def _run(self) -> None:
         try:
-            while not self._ended and (self._said or (self._queue.more and self._members)):
+            while not self._ended and self._has_work():
                 turns_end = Signal()
                 if self.system.at_turns_end(turns_end.set):
                     await turns_end  # what others have said by then is done in the same round
                 self._queue.more = False
-                self._doing, self._said = self._said, []
+                self._doing, self._queue.said = self._queue.said, []
                 try:
                     await self._round(self._doing)
                 except RillnodeError as error:
@@ -421,16 +354,11 @@ class QueueActor(Worker):
         for said in doing:
             if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
-                member = self._members.get(getattr(said.request, "worker", b""))
-                if member is not None and member.request is said.request:
-                    # It asks anew; without its settings it would be given entries in any order.
-                    del self._members[member.token]
-                    self._unwatch(member.origin)
+                self._members.forget(said.request)
         if error.retryable:
             self._queue.wake_in(RETRY_SECONDS)
         else:
-            for member in tuple(self._members.values()):
-                self._dismiss(member, error)
+            self._members.dismiss_all(error)
 
     async def _round(self, doing: Doing) -> None:
         """Do what was said, give what can be given, and write it down; then tell."""
@@ -444,15 +372,15 @@ class QueueActor(Worker):
                 await self._load(doing)
             state = self._state
             assert state is not None
-            self._partitions.follow(bool(self._members) or any(map(joins, doing)))
-            self._doing = doing = self._in_time(state, doing)
+            self._partitions.follow(bool(self._members.by_token) or any(map(joins, doing)))
+            self._doing = doing = self._members.in_time(state, doing)
             letters = {
                 id(said): await self._letters.find(state, said.request)
                 for said in doing
                 if isinstance(said, Said) and isinstance(said.request, native.TakeBackRequest)
             }
             ends: Sequence[int] = ()
-            if self._awaited and any(map(joins, doing)):
+            if self._members.awaited and any(map(joins, doing)):
                 ends = await self._partitions.find_ends()
             now = self._look_at_time(state)
             for said in doing:
@@ -497,7 +425,7 @@ class QueueActor(Worker):
             state is not None
             and self._lasts
             and not state.settings.by_key
-            and not self._awaited
+            and not self._members.awaited
             and not self._letters.are_due(state)
             and all(map(settles, doing))
         )
@@ -512,7 +440,7 @@ class QueueActor(Worker):
         if self._state is not state:
             raise STOPPED  # a write has failed, of what this stands upon: it is asked again
         for member, runs in ahead.items():
-            if self._members.get(member.token) is not member or member.origin is None:
+            if not self._members.knows(member) or member.origin is None:
                 continue  # what it has is given to others
             for _, run in runs:
                 first = run[0]
@@ -583,35 +511,6 @@ class QueueActor(Worker):
                 self._written = Signal()
             await self._written
 
-    def _in_time(self, state: QueueState, doing: Doing) -> Doing:
-        """What can be done now: workers that are awaited say what they have before all else."""
-        if not self._awaited:
-            return doing
-        joining = [said for said in doing if isinstance(said, Said) and joins(said)]
-        awaited = self._awaited - {said.request.worker for said in joining}
-        now: list[Said | Gone] = [*joining]
-        for said in doing:
-            if said in joining:
-                continue
-            if (
-                isinstance(said, Said)
-                and isinstance(request := said.request, native.SettleRequest)
-                and request.worker in awaited
-                and (number := state.worker_of(request.worker)) is not None
-                and state.settled(number, request.number, 0) is None
-            ):
-                self._early.append(said)
-            else:
-                now.append(said)
-        return now
-
-    def _await_no_more(self, token: bytes) -> None:
-        """A worker is there again, or does not come: what it has said before that can be done."""
-        if token in self._awaited:
-            self._awaited.discard(token)
-            self._said += [said for said in self._early if said.request.worker == token]
-            self._early = [said for said in self._early if said.request.worker != token]
-
     def _adopt(
         self, state: QueueState, number: int, request: native.WorkRequest, ends: Sequence[int]
     ) -> None:
@@ -649,15 +548,16 @@ class QueueActor(Worker):
         state.grow(record.partitions)
         state.changed = False
         now = context.clock.now_ms()
-        for member in self._members.values():
-            member.id = state.join(member.token, now, self._members) or 0
+        self._members.join_again(state, now)
         self._doubtful = [state.next_index(partition) for partition in range(state.partitions)]
         self._known_at = list(self._doubtful)
         self._known_workers = [set(state.given)]
         if self._lasts:
-            self._await_workers(state, may_have_more=not state.settings.by_key)
+            self._members.await_workers(state, may_have_more=not state.settings.by_key)
+            if self._members.awaited:
+                self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
             for sent in self._sent_ahead:  # by this actor, in rounds that came to nothing
-                if self._members.get(sent.member.token) is sent.member and sent.member.id:
+                if self._members.knows(sent.member) and sent.member.id:
                     for index in range(sent.index, sent.index + sent.count):
                         place = sent.partition, index
                         state.adopt(sent.member.id, place, now, sent.member.visibility_ms)
@@ -671,7 +571,7 @@ class QueueActor(Worker):
             RequestError: `queue.unknown`.
             StoreError: it is not written.
         """
-        if not (self._members or any(map(joins, doing))):
+        if not (self._members.by_token or any(map(joins, doing))):
             raise _NONE
         assert self._partitions.record is not None
         listed = listed_record(self._queue.stream, self._queue.name)
@@ -703,22 +603,6 @@ class QueueActor(Worker):
             text = f"{name} is a consumer of {stream} already: choose another name"
             raise RequestError("queue.name", text)
 
-    def _await_workers(self, state: QueueState, *, may_have_more: bool) -> None:
-        """Wait for those that have jobs from before this actor; nobody else serves them.
-
-        Where they may have more than the record says, nobody is given anything before they say so.
-        """
-        due = self._queue.monotonic() + GRACE_SECONDS
-        for number, token in tuple(state.workers):
-            if token not in self._members:
-                request = native.WorkRequest(0, token, [], 1, 0, 1, 0, False)
-                self._members[token] = _Member(token, request, None, (), number, due)
-                if may_have_more:
-                    self._awaited.add(token)
-                self._queue.wake_in(GRACE_SECONDS)
-        if self._awaited:
-            self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
-
     def _state_key(self) -> str:
         return state_record(self._partitions.logs[0], self._queue.name)
 
@@ -734,7 +618,7 @@ class QueueActor(Worker):
     ) -> None:
         if isinstance(said, Gone):
             number = state.worker_of(said.token)
-            if number is not None and said.token not in self._members:
+            if number is not None and said.token not in self._members.by_token:
                 state.lose(number, now, said.reason)
             return
         match said.request:
@@ -745,9 +629,7 @@ class QueueActor(Worker):
                 if said.answer is None:
                     said.answer = settle(state, request, now)
                     if request.begun is not None:
-                        member = self._members.pop(request.worker, None)
-                        if member is not None:
-                            self._unwatch(member.origin)
+                        self._members.leave(request.worker)
                         self._queue.more = True
             case native.TakeBackRequest() as request:
                 said.answer = take_back(state, request, letters[id(said)])
@@ -762,37 +644,14 @@ class QueueActor(Worker):
         ends: Sequence[int],
         now: int,
     ) -> native.Response | RequestError:
-        settings = Settings(request.attempts, request.queue_in_flight, request.by_key)
-        if not state.set_settings(settings):
-            order = "by key" if state.settings.by_key else "in no order of keys"
-            text = f"This queue gives entries {order}: that can change once nothing of it is open"
-            return RequestError("queue.order", text)
-        number = state.join(request.worker, now, self._members)
-        if number is None:
-            return RequestError("queue.limit", "This queue has too many workers")
-        before = self._members.get(request.worker)
-        if before is not None and before.origin is not said.origin:
-            self._members.pop(request.worker)
-            self._unwatch(before.origin)
-        route = said.wire.return_route
-        member = _Member(request.worker, request, said.origin, route, number)
-        self._members[request.worker] = member
-        if said.origin.ended:
-            self._lost(said.origin)
-        else:
-            said.origin.watch(self.address)
-        if request.worker in self._awaited:
-            self._await_no_more(request.worker)
+        number = self._members.join(state, said, now)
+        if isinstance(number, RequestError):
+            return number
+        if request.worker in self._members.awaited:
+            self._members.await_no_more(request.worker)
             self._adopt(state, number, request, ends)
-        holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
-        state.return_all(number, now, but=holds)
-        gone = [
-            one
-            for one in request.holds
-            if not state.holds(number, (one.partition, one.index), one.attempt)
-        ]
         self._queue.more = True
-        return native.JobsResponse(request.request_id, [], gone)
+        return compare_jobs(state, number, request, now)
 
     # Giving ----------------------------------------------------------------------------------
 
@@ -803,7 +662,7 @@ class QueueActor(Worker):
         """
         room = {
             member: left
-            for member in self._members.values()
+            for member in self._members.by_token.values()
             if (left := self._room_of(state, member)) > 0
         }
         capacity = min(sum(room.values()), GIVEN_MAX)
@@ -814,7 +673,7 @@ class QueueActor(Worker):
         ahead: _Jobs = {}
         now = self._queue.now_ms()
         state.ripen(now)
-        if capacity <= 0 or self._awaited:
+        if capacity <= 0 or self._members.awaited:
             return jobs, ahead
         data: dict[Place, Entry] = {}
         if state.settings.by_key:
@@ -861,9 +720,9 @@ class QueueActor(Worker):
         self,
         state: QueueState,
         wanted: int,
-        turns: deque[_Member],
-        room: dict[_Member, int],
-        left_bytes: dict[_Member, int],
+        turns: deque[Member],
+        room: dict[Member, int],
+        left_bytes: dict[Member, int],
         jobs: _Jobs,
         now: int,
         ahead_of_record: _Jobs | None,
@@ -912,7 +771,7 @@ class QueueActor(Worker):
         self._queue.more |= given < wanted and not turns
         return given
 
-    def _room_of(self, state: QueueState, member: _Member) -> int:
+    def _room_of(self, state: QueueState, member: Member) -> int:
         """How many jobs a worker takes now."""
         origin = member.origin
         if origin is None or not member.id:
@@ -979,14 +838,14 @@ class QueueActor(Worker):
             assert said.answer is not None
             self._reply(said, said.answer)
         for member, runs in jobs.items():
-            if member.origin is not None and self._members.get(member.token) is member:
+            if member.origin is not None and self._members.knows(member):
                 self._send(member, runs)
         if self._queue.monotonic() >= self._look_oldest_at:
             await self._find_oldest(state)
         self._note(state)
         self._wake(state)
 
-    def _send(self, member: _Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
+    def _send(self, member: Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
         """Send jobs, as many in a message as the link takes."""
         assert member.origin is not None
         room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
@@ -1014,19 +873,6 @@ class QueueActor(Worker):
         said.is_told = True
         self._queue.answer(said.origin, said.wire.return_route, payload)
 
-    def _dismiss(self, member: _Member, error: RillnodeError) -> None:
-        """Tell a worker that it is none any more."""
-        self._members.pop(member.token, None)
-        self._await_no_more(member.token)
-        if member.origin is not None and not member.origin.ended:
-            payload = failed(member.request.request_id, error)
-            self._queue.answer(member.origin, member.return_route, payload)
-        self._unwatch(member.origin)
-
-    def _unwatch(self, origin: Origin | None) -> None:
-        if origin is not None and not any(one.origin is origin for one in self._members.values()):
-            origin.unwatch(self.address)
-
     def _note(self, state: QueueState) -> None:
         """Note how the queue stands, for people; and say so where it holds up."""
         held = self._why_held(state)
@@ -1041,7 +887,7 @@ class QueueActor(Worker):
         gauge.in_flight = state.given_count
         gauge.waiting = state.open_count - state.given_count - len(state.dying)
         gauge.depth = self._partitions.depth(state)
-        gauge.workers = sum(one.origin is not None for one in self._members.values())
+        gauge.workers = sum(one.origin is not None for one in self._members.by_token.values())
         gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
         gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
 
@@ -1064,7 +910,7 @@ class QueueActor(Worker):
         await self._find_oldest(state)
         lows = [state.low_mark(partition) for partition in range(len(self._partitions.logs))]
         kept = await self._letters.count()
-        here = {one.token: one for one in self._members.values() if one.origin is not None}
+        here = {one.token: one for one in self._members.by_token.values() if one.origin is not None}
         self._note(state)
         gauge = self._context.queues.gauges[self._queue.own_address]
         document = {
@@ -1094,7 +940,7 @@ class QueueActor(Worker):
 
     def _wake(self, state: QueueState) -> None:
         """See that there is a round when something becomes due."""
-        if not self._members:
+        if not self._members.by_token:
             return
         due = state.due_at()
         if due is not None:
@@ -1104,7 +950,7 @@ class QueueActor(Worker):
             self._queue.wake_in(OTHERS_SECONDS)
 
 
-def _principal_of(member: _Member | None) -> str:
+def _principal_of(member: Member | None) -> str:
     return "" if member is None or member.origin is None else member.origin.principal
 
 

@@ -93,6 +93,20 @@ def work_refusal(stream: str, queue: str, request: native.WorkRequest) -> Reques
     return None
 
 
+def compare_jobs(
+    state: QueueState, number: int, request: native.WorkRequest, now: int
+) -> native.JobsResponse:
+    """Take back what a worker has not got, and tell it what of its jobs is not its own."""
+    holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
+    state.return_all(number, now, but=holds)
+    gone = [
+        one
+        for one in request.holds
+        if not state.holds(number, (one.partition, one.index), one.attempt)
+    ]
+    return native.JobsResponse(request.request_id, [], gone)
+
+
 def answer_unsettled(
     state: QueueState, request: native.SettleRequest
 ) -> native.Response | RequestError | None:

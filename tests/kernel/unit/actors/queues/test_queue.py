@@ -21,8 +21,9 @@ from queue_support import (
     texts,
 )
 from rillnode.actors.core.access import Grant
+from rillnode.actors.core.queues.members import GRACE_SECONDS
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.core.queues.queue import GRACE_SECONDS, QueueActor
+from rillnode.actors.core.queues.queue import QueueActor
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.log import PutRecords, SavedIndexKey, SaveIndex, WriteOperation
