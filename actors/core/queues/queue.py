@@ -24,6 +24,7 @@ from typing import ClassVar, Final, assert_never
 import msgspec
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
+from rillnode.actors.core.queues.ahead import AheadOfRecord
 from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
@@ -107,9 +108,6 @@ WAKE_SECONDS_MIN: Final = 0.002
 OLDEST_SECONDS: Final = 1.0
 """How often it is looked when the oldest entry came that is not settled."""
 
-AHEAD_OF_RECORD_MAX: Final = 4_096
-"""Entries of a partition, behind those that the record on the disk has, that workers may have."""
-
 WRITES_MAX: Final = 2
 """Records on their way to the disk: one that is being written, and one that waits behind it."""
 
@@ -131,16 +129,6 @@ class _Owed:
 
     doing: Doing
     jobs: "_Jobs"
-
-
-@dataclass(frozen=True, slots=True)
-class _SentAhead:
-    """Entries that a worker was sent before the record was durable that says so."""
-
-    member: Member
-    partition: int
-    index: int
-    count: int
 
 
 _Jobs = dict[Member, list[tuple[int, list[Entry]]]]
@@ -172,15 +160,12 @@ class QueueActor(Worker):
         self._version = 0
         self._lasts = True
         self._members = Members(self._queue)
+        self._ahead = AheadOfRecord()
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
         self._writes = 0
         self._written = Signal()
-        self._sent_ahead: list[_SentAhead] = []
-        self._known_at: list[int] = []
-        self._known_workers: list[set[int]] = [set()]
-        self._doubtful: list[int] = []
         self._taking: Delivery | None = None
         self._is_running = False
         self._ended = False
@@ -418,7 +403,7 @@ class QueueActor(Worker):
         Where only this node writes the record, whatever is settled is told once that is durable;
         but who has settled something may have more meanwhile. An entry that a worker has without
         the record is one that was never given before: should this node fail now, a worker that is
-        still there says so (`_adopt`), and else it is given for the first time once more.
+        still there says so (`AheadOfRecord`), and else it is given for the first time once more.
         """
         state = self._state
         return (
@@ -442,10 +427,7 @@ class QueueActor(Worker):
         for member, runs in ahead.items():
             if not self._members.knows(member) or member.origin is None:
                 continue  # what it has is given to others
-            for _, run in runs:
-                first = run[0]
-                sent = _SentAhead(member, first.partition, first.index, len(run))
-                self._sent_ahead.append(sent)
+            self._ahead.sent(member, runs)
             self._send(member, runs)
         self._queue.more |= self._letters.are_due(state)
         if doing or state.changed:
@@ -461,13 +443,11 @@ class QueueActor(Worker):
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
         owed, self._owed = self._owed, []
-        ahead, self._sent_ahead = self._sent_ahead, []
         self._writes += 1
         self._writing += owed
         stamp = int.from_bytes(self._context.entropy(8), "big")
         value = state.encode(stamp)
-        known_at = [state.next_index(at) for at in range(len(self._partitions.logs))]
-        self._known_workers.append(set(state.given))
+        writing = self._ahead.writing(state)
         error: RillnodeError | None = None
         try:
             await write(self._context.store, PutRecords(records=[(self._state_key(), value)]))
@@ -484,13 +464,13 @@ class QueueActor(Worker):
         doing = [said for one in owed for said in one.doing]
         if error is not None:
             # Also what was done since stands upon this; it is said again, as nothing is told.
-            self._sent_ahead = ahead + self._sent_ahead
+            self._ahead.not_written(writing)
             late, self._owed = self._owed, []
             self._fail([*doing, *(said for one in late for said in one.doing)], error)
             return
         if self._state is state:
             self._version, self._seen_at = version_of(value), self._queue.monotonic()
-            self._known_workers, self._known_at = self._known_workers[1:], known_at
+            self._ahead.written(writing)
         self._write_soon()
         jobs: _Jobs = {}
         for one in owed:
@@ -510,20 +490,6 @@ class QueueActor(Worker):
             if self._written.is_set:
                 self._written = Signal()
             await self._written
-
-    def _adopt(
-        self, state: QueueState, number: int, request: native.WorkRequest, ends: Sequence[int]
-    ) -> None:
-        """Take a worker's word for what it was sent ahead of the record that there is."""
-        now = self._queue.now_ms()
-        for one in sorted(request.holds, key=lambda one: (one.partition, one.index)):
-            place = one.partition, one.index
-            if (
-                one.attempt == 1
-                and one.partition < len(ends)
-                and one.index < min(self._doubtful[one.partition], ends[one.partition])
-            ):
-                state.adopt(number, place, now, request.visibility_milliseconds)
 
     async def _load(self, doing: Doing) -> None:
         """Read the record, and where workers stand in it."""
@@ -549,19 +515,13 @@ class QueueActor(Worker):
         state.changed = False
         now = context.clock.now_ms()
         self._members.join_again(state, now)
-        self._doubtful = [state.next_index(partition) for partition in range(state.partitions)]
-        self._known_at = list(self._doubtful)
-        self._known_workers = [set(state.given)]
+        self._ahead.read(state)
         if self._lasts:
             self._members.await_workers(state, may_have_more=not state.settings.by_key)
             if self._members.awaited:
-                self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
-            for sent in self._sent_ahead:  # by this actor, in rounds that came to nothing
-                if self._members.knows(sent.member) and sent.member.id:
-                    for index in range(sent.index, sent.index + sent.count):
-                        place = sent.partition, index
-                        state.adopt(sent.member.id, place, now, sent.member.visibility_ms)
-        self._sent_ahead = []
+                self._ahead.doubt()
+            self._ahead.adopt_sent(state, self._members, now)
+        self._ahead.forget_sent()
         self._state, self._seen_at = state, self._queue.monotonic()
 
     async def _begin_queue(self, doing: Doing) -> bytes:
@@ -649,7 +609,7 @@ class QueueActor(Worker):
             return number
         if request.worker in self._members.awaited:
             self._members.await_no_more(request.worker)
-            self._adopt(state, number, request, ends)
+            self._ahead.adopt(state, number, request, ends, now)
         self._queue.more = True
         return compare_jobs(state, number, request, now)
 
@@ -735,7 +695,7 @@ class QueueActor(Worker):
         given = idle = 0
         while given < wanted and turns and idle < len(self._partitions.logs) and not state.is_full:
             partition = self._partitions.next_in_turn()
-            is_doubtful = state.next_index(partition) < self._doubtful[partition]
+            is_doubtful = self._ahead.is_doubtful(state, partition)
             ahead = await self._partitions.next_entries(state, partition)
             idle = 0 if ahead else idle + 1
             left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
@@ -757,8 +717,7 @@ class QueueActor(Worker):
                 if (
                     ahead_of_record is not None
                     and not is_doubtful
-                    and all(member.id in known for known in self._known_workers)
-                    and run[-1].index < self._known_at[partition] + AHEAD_OF_RECORD_MAX
+                    and self._ahead.may_send(member, partition, run[-1].index)
                 ):
                     goes = ahead_of_record
                 goes.setdefault(member, []).append((1, run))
@@ -810,8 +769,7 @@ class QueueActor(Worker):
         if error is None:
             self._version = version_of(value)
             self._seen_at = self._queue.monotonic()
-            self._known_workers = [set(state.given)]
-            self._known_at = [state.next_index(at) for at in range(len(self._partitions.logs))]
+            self._ahead.all_written(state)
         return error
 
     async def _is_written(self, stamp: int) -> bool:
