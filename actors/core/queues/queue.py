@@ -17,7 +17,6 @@ commit out of the state.
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
 
@@ -30,10 +29,9 @@ from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.names import (
     Gauge,
-    listed_record,
-    state_record,
 )
 from rillnode.actors.core.queues.partitions import Partitions
+from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.said import (
     Doing,
     Gone,
@@ -51,24 +49,13 @@ from rillnode.actors.core.queues.state import (
     QueueState,
 )
 from rillnode.actors.core.rights import RightsChanged
-from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
+from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import (
-    FindStream,
-    GetRecord,
-    LoadIndex,
-    PutRecord,
-    PutRecords,
-    SavedIndexKey,
-    log_id,
-    version_of,
-)
-from rillnode.actors.log.waiting import read, write
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, block_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
@@ -118,9 +105,6 @@ AGAIN_SECONDS_MAX: Final = 0.01
 """Before that, where another node has written."""
 
 _REMOVED: Final = RequestError("stream.removed", "The stream was removed, and its queues with it")
-_NONE: Final = RequestError(
-    "queue.unknown", "Nobody has worked on a queue of this name: see `rillnode queue ls`"
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -156,11 +140,10 @@ class QueueActor(Worker):
         self._context = context
         self._queue = QueueContext(context, self, own_address, stream, queue)
         self._partitions = Partitions(self._queue)
-        self._state: QueueState | None = None
-        self._version = 0
-        self._lasts = True
+        self._letters = DeadLetters(self._queue, self._partitions)
         self._members = Members(self._queue)
         self._ahead = AheadOfRecord()
+        self._record = QueueRecord(self._queue, self._partitions, self._letters, self._ahead)
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
@@ -169,9 +152,7 @@ class QueueActor(Worker):
         self._taking: Delivery | None = None
         self._is_running = False
         self._ended = False
-        self._letters = DeadLetters(self._queue, self._partitions)
         self._last_ms = 0
-        self._seen_at = 0.0
         self._held = ""
         self._oldest_at = 0
         self._look_oldest_at = 0.0
@@ -205,9 +186,9 @@ class QueueActor(Worker):
                 self._queue.woken()
                 self._members.look()
                 self._queue.more = True
-                past = self._queue.monotonic() - self._seen_at
-                if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
-                    self._state = None  # others may have left something
+                past = self._queue.monotonic() - self._record.seen_at
+                if not (self._record.lasts or self._is_running) and past >= OTHERS_SECONDS:
+                    self._record.state = None  # others may have left something
             case _:
                 assert_never(message)
         self._go_on()
@@ -290,14 +271,9 @@ class QueueActor(Worker):
     def _remove(self) -> None:
         """The stream is no more."""
         self._ended = True
-        record = self._partitions.record
         self._answer_all(_REMOVED)
         self._members.dismiss_all(_REMOVED)
-        if record is not None:
-            # Also what a round has written that was under way.
-            submit = self._context.store.submit
-            submit(PutRecord(key=state_record(log_id(record.id, 0), self._queue.name)))
-            submit(PutRecord(key=listed_record(self._queue.stream, self._queue.name)))
+        self._record.remove()
         self.system.exit(self.address)
 
     # Rounds ----------------------------------------------------------------------------------
@@ -331,7 +307,7 @@ class QueueActor(Worker):
 
     def _fail(self, doing: Doing, error: RillnodeError) -> None:
         """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
-        self._state, self._queue.more = None, False
+        self._record.state, self._queue.more = None, False
         logger.warning(
             "queue_not_served",
             extra={"stream": self._queue.stream, "queue": self._queue.name, "code": error.code},
@@ -353,10 +329,9 @@ class QueueActor(Worker):
         error: RillnodeError | None = None
         for _ in range(TRIES_MAX):
             await self._written_out()
-            if self._state is None:
-                await self._load(doing)
-            state = self._state
-            assert state is not None
+            state = self._record.state
+            if state is None:
+                state = await self._load(doing)
             self._partitions.follow(bool(self._members.by_token) or any(map(joins, doing)))
             self._doing = doing = self._members.in_time(state, doing)
             letters = {
@@ -372,13 +347,13 @@ class QueueActor(Worker):
                 self._do(state, said, letters, ends, now)
             jobs, _ = await self._choose(state)
             buries = self._letters.are_due(state)
-            error = await self._write(state)
+            error = await self._record.write(state)
             if self._ended:
                 return
             if error is None:
                 await self._tell(state, doing, jobs)
                 return
-            self._state = None
+            self._record.state = None
             if error.code == "store.fenced":
                 # Another node was first: not both at once again and again.
                 await self.sleep(self._context.entropy(1)[0] / 255 * AGAIN_SECONDS_MAX)
@@ -405,10 +380,10 @@ class QueueActor(Worker):
         the record is one that was never given before: should this node fail now, a worker that is
         still there says so (`AheadOfRecord`), and else it is given for the first time once more.
         """
-        state = self._state
+        state = self._record.state
         return (
             state is not None
-            and self._lasts
+            and self._record.lasts
             and not state.settings.by_key
             and not self._members.awaited
             and not self._letters.are_due(state)
@@ -416,13 +391,13 @@ class QueueActor(Worker):
         )
 
     async def _round_ahead(self, doing: Doing) -> None:
-        state = self._state
+        state = self._record.state
         assert state is not None
         now = self._look_at_time(state)
         for said in doing:
             self._do(state, said, {}, (), now)
         later, ahead = await self._choose(state, is_ahead=True)
-        if self._state is not state:
+        if self._record.state is not state:
             raise STOPPED  # a write has failed, of what this stands upon: it is asked again
         for member, runs in ahead.items():
             if not self._members.knows(member) or member.origin is None:
@@ -437,25 +412,15 @@ class QueueActor(Worker):
             self._wake(state)
 
     def _write_soon(self) -> None:
-        if self._owed and self._writes < WRITES_MAX and self._state is not None:
-            self.begin(self._write_owed(self._state))
+        if self._owed and self._writes < WRITES_MAX and self._record.state is not None:
+            self.begin(self._write_owed(self._record.state))
 
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
         owed, self._owed = self._owed, []
         self._writes += 1
         self._writing += owed
-        stamp = int.from_bytes(self._context.entropy(8), "big")
-        value = state.encode(stamp)
-        writing = self._ahead.writing(state)
-        error: RillnodeError | None = None
-        try:
-            await write(self._context.store, PutRecords(records=[(self._state_key(), value)]))
-        except StoreError as failure:
-            error = failure
-            with suppress(StoreError):
-                if await self._is_written(stamp):
-                    error = None
+        error = await self._record.write_ahead(state)
         self._writes -= 1
         self._written.set()
         if self._ended:
@@ -464,13 +429,9 @@ class QueueActor(Worker):
         doing = [said for one in owed for said in one.doing]
         if error is not None:
             # Also what was done since stands upon this; it is said again, as nothing is told.
-            self._ahead.not_written(writing)
             late, self._owed = self._owed, []
             self._fail([*doing, *(said for one in late for said in one.doing)], error)
             return
-        if self._state is state:
-            self._version, self._seen_at = version_of(value), self._queue.monotonic()
-            self._ahead.written(writing)
         self._write_soon()
         jobs: _Jobs = {}
         for one in owed:
@@ -491,80 +452,22 @@ class QueueActor(Worker):
                 self._written = Signal()
             await self._written
 
-    async def _load(self, doing: Doing) -> None:
+    async def _load(self, doing: Doing) -> QueueState:
         """Read the record, and where workers stand in it."""
-        context = self._context
-        find = FindStream(name=self._queue.stream)
-        await read(context.store, find)
-        record = find.record
-        if record is None:
-            raise unknown_stream()
-        self._partitions.open(record)
-        stored = GetRecord(key=self._state_key())
-        await read(context.store, stored)
-        self._version, self._lasts = stored.version, stored.lasts
-        value = stored.value
-        if value is None:
-            value = await self._begin_queue(doing)
-            self._version = version_of(value)
-        state = QueueState.decode(value)
-        if not state.stamp:
-            await self._check_name()
-        state.look_at_clock(context.clock.now_ms())
-        state.grow(record.partitions)
-        state.changed = False
-        now = context.clock.now_ms()
+        state = await self._record.read(
+            lambda: bool(self._members.by_token) or any(map(joins, doing))
+        )
+        now = self._queue.now_ms()
         self._members.join_again(state, now)
         self._ahead.read(state)
-        if self._lasts:
+        if self._record.lasts:
             self._members.await_workers(state, may_have_more=not state.settings.by_key)
             if self._members.awaited:
                 self._ahead.doubt()
             self._ahead.adopt_sent(state, self._members, now)
         self._ahead.forget_sent()
-        self._state, self._seen_at = state, self._queue.monotonic()
-
-    async def _begin_queue(self, doing: Doing) -> bytes:
-        """Have a queue of this name, for who works on it first; return its record.
-
-        Raises:
-            RequestError: `queue.unknown`.
-            StoreError: it is not written.
-        """
-        if not (self._members.by_token or any(map(joins, doing))):
-            raise _NONE
-        assert self._partitions.record is not None
-        listed = listed_record(self._queue.stream, self._queue.name)
-        await write(
-            self._context.store, PutRecord(key=listed, value=b"%d" % self._partitions.record.id)
-        )
-        value = QueueState.new().encode(0)
-        put = PutRecords(records=[(self._state_key(), value)], seen=[(self._state_key(), 0)])
-        await write(self._context.store, put)
-        return value
-
-    async def _check_name(self) -> None:
-        """See that the name is no consumer's; from the queue's record on it cannot become one.
-
-        Raises:
-            RequestError: `queue.name`.
-        """
-        keys = (
-            SavedIndexKey(self._queue.stream, at, self._queue.name)
-            for at in range(len(self._partitions.logs))
-        )
-        loads = [LoadIndex(key=key) for key in keys]
-        await read(self._context.store, *loads)
-        if any(load.index is not None for load in loads):
-            await write(self._context.store, PutRecord(key=self._state_key()))
-            listed = listed_record(self._queue.stream, self._queue.name)
-            await write(self._context.store, PutRecord(key=listed))
-            name, stream = self._queue.name, self._queue.stream
-            text = f"{name} is a consumer of {stream} already: choose another name"
-            raise RequestError("queue.name", text)
-
-    def _state_key(self) -> str:
-        return state_record(self._partitions.logs[0], self._queue.name)
+        self._record.hold(state)
+        return state
 
     # What was said ---------------------------------------------------------------------------
 
@@ -742,42 +645,6 @@ class QueueActor(Worker):
         most = member.request.in_flight
         return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
 
-    # Writing ---------------------------------------------------------------------------------
-
-    async def _write(self, state: QueueState) -> RillnodeError | None:
-        """Write the record, with dead letters where there are any; return why it is not written."""
-        letters = await self._letters.choose(state)
-        if not (state.changed or letters):
-            return None
-        stamp = int.from_bytes(self._context.entropy(8), "big")
-        for place, _, _ in letters:
-            state.bury(place)
-        value = state.encode(stamp)
-        records = [(self._state_key(), value)]
-        follows = [] if self._lasts else [(self._state_key(), self._version)]
-        error: RillnodeError | None = None
-        if letters:
-            error = await self._letters.append(letters, records, follows)
-        else:
-            put = PutRecords(records=records, seen=follows)
-            try:
-                await write(self._context.store, put)
-            except StoreError as failure:
-                error = failure
-        if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
-            error = None
-        if error is None:
-            self._version = version_of(value)
-            self._seen_at = self._queue.monotonic()
-            self._ahead.all_written(state)
-        return error
-
-    async def _is_written(self, stamp: int) -> bool:
-        """Whether a write that has failed is there all the same; so it is known to be, or not."""
-        found = GetRecord(key=self._state_key())
-        await read(self._context.store, found)
-        return found.value is not None and QueueState.decode(found.value).stamp == stamp
-
     # Telling ---------------------------------------------------------------------------------
 
     async def _tell(
@@ -904,7 +771,7 @@ class QueueActor(Worker):
         if due is not None:
             left = (due - self._queue.now_ms()) / 1_000
             self._queue.wake_in(max(left, WAKE_SECONDS_MIN))
-        if not self._lasts:
+        if not self._record.lasts:
             self._queue.wake_in(OTHERS_SECONDS)
 
 
