@@ -15,8 +15,7 @@ commit out of the state.
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
 
@@ -25,6 +24,7 @@ import msgspec
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.queues.ahead import AheadOfRecord
 from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
+from rillnode.actors.core.queues.giving import Giving, Jobs, Runs, job_messages
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.names import (
@@ -44,8 +44,6 @@ from rillnode.actors.core.queues.said import (
     work_refusal,
 )
 from rillnode.actors.core.queues.state import (
-    OPEN_MAX,
-    Place,
     QueueState,
 )
 from rillnode.actors.core.rights import RightsChanged
@@ -57,31 +55,14 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
-from rillnode.codecs.entries import Entry, block_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
 from rillnode.codecs.limits import (
     CONNECTIONS_MAX,
 )
 from rillnode.codecs.requests import decode_request
-from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 logger = logging.getLogger("rillnode.actors.core.queues.queue")
-
-GIVEN_MAX: Final = 1_024
-"""Jobs given in one round."""
-
-WHOLE_MAX: Final = 64
-"""So many jobs may be given to a worker at once, even if they are all that it takes."""
-
-GIVEN_BYTES: Final = 1_048_576
-"""Data given to one worker in one round; a first job that is larger goes alone."""
-
-ENTRY_BYTES: Final = 22
-RUN_BYTES: Final = 64
-"""What an entry, and what goes together, takes beside its data, at most."""
-
-CONGESTED_SECONDS: Final = 0.02
-"""How often it is looked whether a worker's link takes more."""
 
 RETRY_SECONDS: Final = 1.0
 """After the store could not do something."""
@@ -112,11 +93,8 @@ class _Owed:
     """What a round has done: told, and sent, once a record that has it is durable."""
 
     doing: Doing
-    jobs: "_Jobs"
+    jobs: Jobs
 
-
-_Jobs = dict[Member, list[tuple[int, list[Entry]]]]
-"""What each worker is given: attempts, and entries of one kind that follow each other."""
 
 Message = Delivery | Grown | Removed | LinkLost | RightsChanged | Due
 
@@ -143,6 +121,7 @@ class QueueActor(Worker):
         self._letters = DeadLetters(self._queue, self._partitions)
         self._members = Members(self._queue)
         self._ahead = AheadOfRecord()
+        self._giving = Giving(self._queue, self._partitions, self._members, self._ahead)
         self._record = QueueRecord(self._queue, self._partitions, self._letters, self._ahead)
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
@@ -345,7 +324,7 @@ class QueueActor(Worker):
             now = self._look_at_time(state)
             for said in doing:
                 self._do(state, said, letters, ends, now)
-            jobs, _ = await self._choose(state)
+            jobs, _ = await self._giving.choose(state)
             buries = self._letters.are_due(state)
             error = await self._record.write(state)
             if self._ended:
@@ -396,7 +375,7 @@ class QueueActor(Worker):
         now = self._look_at_time(state)
         for said in doing:
             self._do(state, said, {}, (), now)
-        later, ahead = await self._choose(state, is_ahead=True)
+        later, ahead = await self._giving.choose(state, is_ahead=True)
         if self._record.state is not state:
             raise STOPPED  # a write has failed, of what this stands upon: it is asked again
         for member, runs in ahead.items():
@@ -433,7 +412,7 @@ class QueueActor(Worker):
             self._fail([*doing, *(said for one in late for said in one.doing)], error)
             return
         self._write_soon()
-        jobs: _Jobs = {}
+        jobs: Jobs = {}
         for one in owed:
             for member, runs in one.jobs.items():
                 jobs.setdefault(member, []).extend(runs)
@@ -516,142 +495,13 @@ class QueueActor(Worker):
         self._queue.more = True
         return compare_jobs(state, number, request, now)
 
-    # Giving ----------------------------------------------------------------------------------
-
-    async def _choose(self, state: QueueState, *, is_ahead: bool = False) -> tuple[_Jobs, _Jobs]:
-        """Give workers what they have room for.
-
-        Returns what they get when the record says so, and what they get before that.
-        """
-        room = {
-            member: left
-            for member in self._members.by_token.values()
-            if (left := self._room_of(state, member)) > 0
-        }
-        capacity = min(sum(room.values()), GIVEN_MAX)
-        limit = state.settings.in_flight
-        if limit:
-            capacity = min(capacity, limit - state.given_count)
-        jobs: _Jobs = {}
-        ahead: _Jobs = {}
-        now = self._queue.now_ms()
-        state.ripen(now)
-        if capacity <= 0 or self._members.awaited:
-            return jobs, ahead
-        data: dict[Place, Entry] = {}
-        if state.settings.by_key:
-            await self._partitions.look_at(state, capacity - state.ready_count, data)
-            state.ripen(now)
-        chosen: list[Place] = []
-        while len(chosen) < capacity and (place := state.take_ready()) is not None:
-            chosen.append(place)
-        if chosen:
-            others = [place for place in chosen if place not in data]
-            await self._partitions.fetch(state, others, data)
-        left_bytes = dict.fromkeys(room, GIVEN_BYTES)
-        turns = deque(room)
-        for number, place in enumerate(chosen):
-            entry = data.get(place)
-            if entry is None:
-                continue  # it was trimmed
-            if not turns:
-                for one in reversed(chosen[number:]):
-                    if one in data:
-                        state.put_back(one)
-                self._queue.more = True
-                break
-            member = turns[0]
-            attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append((attempt, [entry]))
-            room[member] -= 1
-            left_bytes[member] -= len(entry.data)
-            turns.popleft()
-            if room[member] and left_bytes[member] > 0:
-                turns.append(member)
-        given = len(chosen)
-        if not state.settings.by_key:
-            given += await self._give_new(
-                state, capacity - given, turns, room, left_bytes, jobs, now,
-                ahead if is_ahead else None,
-            )  # fmt: skip
-        self._queue.more |= given >= capacity and (
-            capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
-        )
-        return jobs, ahead
-
-    async def _give_new(
-        self,
-        state: QueueState,
-        wanted: int,
-        turns: deque[Member],
-        room: dict[Member, int],
-        left_bytes: dict[Member, int],
-        jobs: _Jobs,
-        now: int,
-        ahead_of_record: _Jobs | None,
-    ) -> int:
-        """Give so many entries at most that were not looked at; return how many were given.
-
-        Who follow each other in the log go together, so that they are one piece on the wire and in
-        what the worker says of them. All partitions have their turns, and so have workers.
-        """
-        given = idle = 0
-        while given < wanted and turns and idle < len(self._partitions.logs) and not state.is_full:
-            partition = self._partitions.next_in_turn()
-            is_doubtful = self._ahead.is_doubtful(state, partition)
-            ahead = await self._partitions.next_entries(state, partition)
-            idle = 0 if ahead else idle + 1
-            left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
-            while left and turns:
-                member = turns.popleft()
-                share = min(-(-left // (len(turns) + 1)), room[member])
-                run = [ahead.popleft()]
-                size = len(run[0].data)
-                while (
-                    len(run) < share
-                    and size + len(ahead[0].data) <= left_bytes[member]
-                    and ahead[0].kind is run[0].kind
-                ):
-                    entry = ahead.popleft()
-                    size += len(entry.data)
-                    run.append(entry)
-                state.give_new(partition, len(run), member.id, now, member.visibility_ms)
-                goes = jobs
-                if (
-                    ahead_of_record is not None
-                    and not is_doubtful
-                    and self._ahead.may_send(member, partition, run[-1].index)
-                ):
-                    goes = ahead_of_record
-                goes.setdefault(member, []).append((1, run))
-                given += len(run)
-                left -= len(run)
-                room[member] -= len(run)
-                left_bytes[member] -= size
-                if room[member] and left_bytes[member] > 0:
-                    turns.append(member)
-        self._queue.more |= given < wanted and not turns
-        return given
-
-    def _room_of(self, state: QueueState, member: Member) -> int:
-        """How many jobs a worker takes now."""
-        origin = member.origin
-        if origin is None or not member.id:
-            return 0
-        if origin.congested:
-            self._queue.wake_in(CONGESTED_SECONDS)
-            return 0
-        # Half of it at a time: what one half says is written while the other is worked on.
-        most = member.request.in_flight
-        return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
-
     # Telling ---------------------------------------------------------------------------------
 
     async def _tell(
         self,
         state: QueueState,
         doing: Doing,
-        jobs: _Jobs,
+        jobs: Jobs,
     ) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
@@ -670,24 +520,9 @@ class QueueActor(Worker):
         self._note(state)
         self._wake(state)
 
-    def _send(self, member: Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
-        """Send jobs, as many in a message as the link takes."""
+    def _send(self, member: Member, runs: Runs) -> None:
         assert member.origin is not None
-        room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
-        answers: list[tuple[Route, bytes]] = []
-        together: list[native.JobRun] = []
-        size = 0
-        number = member.request.request_id
-        for run in _pieces(runs, room):
-            run_size = len(run.value) + 10 * len(run.later) + RUN_BYTES
-            if together and size + run_size > room:
-                payload = native.encode(native.JobsResponse(number, together, []))
-                answers.append((member.return_route, payload))
-                together, size = [], 0
-            together.append(run)
-            size += run_size
-        payload = native.encode(native.JobsResponse(number, together, []))
-        answers.append((member.return_route, payload))
+        answers = job_messages(member, runs)
         self._context.router.reply(member.origin, self._queue.own_address, answers)
 
     def _reply(self, said: Said, answer: native.Response | RillnodeError) -> None:
@@ -777,25 +612,3 @@ class QueueActor(Worker):
 
 def _principal_of(member: Member | None) -> str:
     return "" if member is None or member.origin is None else member.origin.principal
-
-
-def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:
-    """What is given, in pieces of which each fits into a message."""
-    for attempt, entries in runs:
-        begin = size = 0
-        for at, entry in enumerate(entries):
-            more = len(entry.data) + len(entry.pushed_key or b"") + len(entry.encoded_headers)
-            more += ENTRY_BYTES
-            if at > begin and size + more > room:
-                yield _run(attempt, entries[begin:at])
-                begin, size = at, 0
-            size += more
-        yield _run(attempt, entries[begin:])
-
-
-def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
-    first, last = entries[0], entries[-1]
-    later: list[int] = []
-    if last.received_at != first.received_at:
-        later = [entry.received_at - first.received_at for entry in entries]
-    return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
