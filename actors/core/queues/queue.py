@@ -19,17 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
 
-import msgspec
-
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.queues.ahead import AheadOfRecord
 from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
 from rillnode.actors.core.queues.giving import Giving, Jobs, Runs, job_messages
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
-from rillnode.actors.core.queues.names import (
-    Gauge,
-)
 from rillnode.actors.core.queues.partitions import Partitions
 from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.said import (
@@ -46,6 +41,7 @@ from rillnode.actors.core.queues.said import (
 from rillnode.actors.core.queues.state import (
     QueueState,
 )
+from rillnode.actors.core.queues.status import QueueStatus
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.core.streams.context import StreamContext
@@ -72,9 +68,6 @@ OTHERS_SECONDS: Final = 2.0
 
 WAKE_SECONDS_MIN: Final = 0.002
 """Before it is looked what has become due, whatever the clock says."""
-
-OLDEST_SECONDS: Final = 1.0
-"""How often it is looked when the oldest entry came that is not settled."""
 
 WRITES_MAX: Final = 2
 """Records on their way to the disk: one that is being written, and one that waits behind it."""
@@ -123,6 +116,7 @@ class QueueActor(Worker):
         self._ahead = AheadOfRecord()
         self._giving = Giving(self._queue, self._partitions, self._members, self._ahead)
         self._record = QueueRecord(self._queue, self._partitions, self._letters, self._ahead)
+        self._status = QueueStatus(self._queue, self._partitions, self._members, self._letters)
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
@@ -132,9 +126,6 @@ class QueueActor(Worker):
         self._is_running = False
         self._ended = False
         self._last_ms = 0
-        self._held = ""
-        self._oldest_at = 0
-        self._look_oldest_at = 0.0
 
     def started(self) -> None:
         """Watch the right that workers go on by."""
@@ -181,7 +172,7 @@ class QueueActor(Worker):
         context.access.rights.unwatch(self._queue.stream, self.address)
         if context.router.table.get(self._queue.own_address) is self.address:
             context.router.unregister(self._queue.own_address)
-        context.queues.gauges.pop(self._queue.own_address, None)
+        self._status.forget()
 
     def may_passivate(self) -> bool:
         """Whether nobody works on it."""
@@ -508,16 +499,16 @@ class QueueActor(Worker):
             if not isinstance(said, Said):
                 continue
             if isinstance(said.request, native.DescribeQueueRequest):
-                document = await self._document(state)
+                document = await self._status.document(state)
                 said.answer = native.DocumentResponse(said.request.request_id, document)
             assert said.answer is not None
             self._reply(said, said.answer)
         for member, runs in jobs.items():
             if member.origin is not None and self._members.knows(member):
                 self._send(member, runs)
-        if self._queue.monotonic() >= self._look_oldest_at:
-            await self._find_oldest(state)
-        self._note(state)
+        if self._status.is_old():
+            await self._status.find_oldest(state)
+        self._status.note(state)
         self._wake(state)
 
     def _send(self, member: Member, runs: Runs) -> None:
@@ -533,69 +524,6 @@ class QueueActor(Worker):
         said.is_told = True
         self._queue.answer(said.origin, said.wire.return_route, payload)
 
-    def _note(self, state: QueueState) -> None:
-        """Note how the queue stands, for people; and say so where it holds up."""
-        held = self._why_held(state)
-        if held and not self._held:
-            extra = {"stream": self._queue.stream, "queue": self._queue.name, "why": held}
-            logger.warning("queue_held", extra=extra)
-        self._held = held
-        gauges = self._context.queues.gauges
-        gauge = gauges.get(self._queue.own_address)
-        if gauge is None:
-            gauge = gauges[self._queue.own_address] = Gauge(self._queue.stream, self._queue.name)
-        gauge.in_flight = state.given_count
-        gauge.waiting = state.open_count - state.given_count - len(state.dying)
-        gauge.depth = self._partitions.depth(state)
-        gauge.workers = sum(one.origin is not None for one in self._members.by_token.values())
-        gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
-        gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
-
-    async def _find_oldest(self, state: QueueState) -> None:
-        """See when the oldest entry came that is not settled, and where partitions end."""
-        self._look_oldest_at = self._queue.monotonic() + OLDEST_SECONDS
-        self._oldest_at = await self._partitions.find_oldest(state)
-
-    def _why_held(self, state: QueueState) -> str:
-        if not state.is_full:
-            return ""
-        if state.dying and self._letters.error:
-            return f"dead letters cannot be kept ({self._letters.error})"
-        return f"{state.open_count:,} entries are open: settle some"
-
-    async def _document(self, state: QueueState) -> bytes:
-        """How the queue stands, as JSON text."""
-        record = self._partitions.record
-        assert record is not None
-        await self._find_oldest(state)
-        lows = [state.low_mark(partition) for partition in range(len(self._partitions.logs))]
-        kept = await self._letters.count()
-        here = {one.token: one for one in self._members.by_token.values() if one.origin is not None}
-        self._note(state)
-        gauge = self._context.queues.gauges[self._queue.own_address]
-        document = {
-            **{name: getattr(gauge, name) for name in gauge.__struct_fields__},
-            "dying": len(state.dying),
-            "dead_kept": kept,
-            "attempts": state.settings.attempts,
-            "in_flight_max": state.settings.in_flight,
-            "by_key": state.settings.by_key,
-            "partitions": [
-                {"partition": at, "low": low, "next": state.next_index(at), "end": end}
-                for at, (low, end) in enumerate(zip(lows, self._partitions.ends, strict=True))
-            ],
-            "with_workers": [
-                {
-                    "worker": token.hex()[:8],
-                    "principal": _principal_of(here.get(token)),
-                    "in_flight": state.given[number],
-                    "connected": token in here,
-                }
-                for number, token in state.workers_of(here)
-            ],
-        }
-        return msgspec.json.encode(document)
-
     # Time ------------------------------------------------------------------------------------
 
     def _wake(self, state: QueueState) -> None:
@@ -608,7 +536,3 @@ class QueueActor(Worker):
             self._queue.wake_in(max(left, WAKE_SECONDS_MIN))
         if not self._record.lasts:
             self._queue.wake_in(OTHERS_SECONDS)
-
-
-def _principal_of(member: Member | None) -> str:
-    return "" if member is None or member.origin is None else member.origin.principal
