@@ -12,6 +12,11 @@ once, and while the record is on its way to the disk the next round is done.
 Where another node has written the record since it was read, the write is refused; the round is then
 done again on what that node has left. What is given up goes into `<stream>.dead`, and in the same
 commit out of the state.
+
+This file has the messages and the rounds. What a round is made of has files of its own: what was
+said (`said`) and by whom (`members`), what is read of the stream (`partitions`), who is given what
+(`giving`), the record (`record`) and what is sent before that is durable (`ahead`), dead letters
+(`letters`), and how it all stands (`status`).
 """
 
 import logging
@@ -38,9 +43,7 @@ from rillnode.actors.core.queues.said import (
     settles,
     work_refusal,
 )
-from rillnode.actors.core.queues.state import (
-    QueueState,
-)
+from rillnode.actors.core.queues.state import QueueState
 from rillnode.actors.core.queues.status import QueueStatus
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
@@ -52,9 +55,7 @@ from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
-from rillnode.codecs.limits import (
-    CONNECTIONS_MAX,
-)
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import WireMessage
 
@@ -122,7 +123,6 @@ class QueueActor(Worker):
         self._writing: list[_Owed] = []
         self._writes = 0
         self._written = Signal()
-        self._taking: Delivery | None = None
         self._is_running = False
         self._ended = False
         self._last_ms = 0
@@ -139,10 +139,8 @@ class QueueActor(Worker):
             return
         match message:
             case Delivery():
-                self._taking = message
                 for wire in message.messages:
                     self._hear(message.origin, wire)
-                self._taking = None
             case Grown():
                 self._queue.more = True
             case Removed():
@@ -488,12 +486,7 @@ class QueueActor(Worker):
 
     # Telling ---------------------------------------------------------------------------------
 
-    async def _tell(
-        self,
-        state: QueueState,
-        doing: Doing,
-        jobs: Jobs,
-    ) -> None:
+    async def _tell(self, state: QueueState, doing: Doing, jobs: Jobs) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
             if not isinstance(said, Said):
@@ -512,6 +505,7 @@ class QueueActor(Worker):
         self._wake(state)
 
     def _send(self, member: Member, runs: Runs) -> None:
+        """Send jobs: one batch, as a tracer is told."""
         assert member.origin is not None
         answers = job_messages(member, runs)
         self._context.router.reply(member.origin, self._queue.own_address, answers)
