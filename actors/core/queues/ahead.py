@@ -1,4 +1,4 @@
-"""What workers may have been sent before the record on the disk says so.
+"""Keeps account of what workers were sent before the record on the disk says so.
 
 An entry that a worker has without the record is one that was never given before, of a worker that
 the record knows, and not far behind what the record has. So whoever reads that record after a crash
@@ -31,14 +31,14 @@ class _SentAhead:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a record has that is on its way: how far entries were looked at, and what was sent."""
+    """A record on its way to the disk: how far it has looked at entries, and what was sent."""
 
     next_at: list[int]
     sent: list[_SentAhead]
 
 
 class AheadOfRecord:
-    """How far the record on the disk is behind what was sent."""
+    """The distance from the record on the disk to what was sent, within a limit."""
 
     def __init__(self) -> None:
         self._next_at: list[int] = []

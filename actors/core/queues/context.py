@@ -1,4 +1,4 @@
-"""One work queue as its parts know it: names, the node's services, and when a round follows."""
+"""Holds what the parts of a work queue share: names, the node's services, what is to do."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,7 @@ class Due:
 
 
 class QueueContext:
-    """What the parts of a queue share; nothing here waits.
+    """A queue as its parts know it; nothing here waits.
 
     Attributes:
         shared: the services of the node.

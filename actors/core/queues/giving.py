@@ -1,4 +1,4 @@
-"""Who is given what: entries for workers that have room, and the messages in which they get them.
+"""Gives entries to workers that have room, and makes the messages in which they get them.
 
 All partitions have their turns, and so have workers. No worker gets more than it takes, and all of
 them together no more than the queue's limit. An entry is given in the state before it is sent.

@@ -1,4 +1,4 @@
-"""The dead letters of a work queue: what it has given up, in `<stream>.dead`, and back from there.
+"""Puts what a work queue gives up into `<stream>.dead`, and finds it there to be given again.
 
 An entry is out of the state in the same commit that makes it a dead letter: it is never in both,
 nor in none. Where letters cannot be kept, they wait, and are tried again.
@@ -60,7 +60,7 @@ class Found:
 
 
 class DeadLetters:
-    """What becomes a dead letter, and when.
+    """The dead letters of a queue: those that are due, and those that were appended.
 
     Attributes:
         error: the code of why letters could not be kept; empty: they were.

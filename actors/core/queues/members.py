@@ -1,8 +1,8 @@
-"""The workers of a queue that are connected to this node, or were a moment ago.
+"""Knows the workers of a queue that are connected to this node, or were a moment ago.
 
 A worker whose link is lost has a short grace in which it may come back: then its jobs are its own
-still. After a restart those that the record knows of have the same grace; what they may have been
-sent that the record does not say, they say when they join, and before that nobody is given it.
+still. After a restart those that the record knows of have the same grace. Where they may have been
+sent what the record does not say, they say so when they join, and until then nobody is given jobs.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Member:
 
 
 class Members:
-    """Who works; each is told once when it does no more, unless it has left or is lost.
+    """The workers; each is told once when it is none any more, unless it has left or is lost.
 
     Attributes:
         by_token: all of them.

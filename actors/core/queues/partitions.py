@@ -1,7 +1,7 @@
-"""The partitions of a work queue's stream: where they end, and what is read ahead of them.
+"""Reads the partitions of a work queue's stream, in pieces that are ahead of what is given.
 
-Entries are read in pieces, and kept until they are given, so that many small rounds cost few reads.
-What is read is in the order of its partition, and all partitions have their turns.
+So many small rounds cost few reads. Entries come in the order of their partition, without a gap but
+for what the stream does not keep any more, and all partitions have their turns.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ AHEAD_MAX: Final = 16
 
 
 class Partitions:
-    """What a queue reads of its stream; what is past the marks of the state is not read twice.
+    """The stream of a queue, as far as it is read.
 
     Attributes:
         record: of the stream, as the queue has found it last.

@@ -1,8 +1,8 @@
-"""The record of a work queue: its state as it is in the store, and as it is in memory.
+"""Reads and writes the record of a work queue, and holds its state in memory.
 
 The state in memory is ahead of the record until that is written. Where another node has written the
-record meanwhile, ours is refused. A write that has failed is looked up: only
-what the store does not have is told as not written.
+record meanwhile, ours is refused. A write that has failed is looked up: what the store has all the
+same counts as written.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _NONE: Final = RequestError(
 
 
 class QueueRecord:
-    """Reads and writes the state of a queue.
+    """The state of a queue, in memory and in the store.
 
     Attributes:
         state: as it is in memory; None: the record is to be read again.

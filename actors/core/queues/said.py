@@ -1,7 +1,7 @@
-"""What workers and others say to a work queue, from its arrival to its answer.
+"""Checks what is said to a work queue, and carries it out on the queue's state.
 
-A request is refused, or does something to the state; what it has done is told once that is durable,
-and each request is told of once. Nothing here waits.
+A request that is wrong is refused before any of it is done, and one that is said again is not
+carried out twice. Nothing here waits, nor tells anybody.
 """
 
 from collections.abc import Sequence

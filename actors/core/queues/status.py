@@ -1,4 +1,4 @@
-"""How a work queue stands, for people: in figures that metrics read, and as a document.
+"""Describes a work queue to people: in figures that metrics read, and as a document.
 
 Nothing here changes the queue, nor is anything decided by it.
 """
