@@ -196,6 +196,19 @@ class Single:
         self._failed(error)
 
 
+class _Held:
+    """A partition that a member has; what it had before and was given again is another.
+
+    Attributes:
+        generation: of the partition, which each save has to name. It may be the same again.
+    """
+
+    __slots__ = ("generation",)
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+
+
 class Sharing(Reading):
     """A member's part of a stream: follows what it has, and saves its positions.
 
@@ -231,7 +244,7 @@ class Sharing(Reading):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._membership = Membership(session, stream, name, shared=True, owner=self)
-        self._held: dict[int, int] = {}
+        self._held: dict[int, _Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._giving: set[int] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -264,21 +277,21 @@ class Sharing(Reading):
 
     def claimed(self, response: native.GroupResponse) -> None:
         """Take on what has come, and give up what is asked for."""
-        held = {one.partition: one.generation for one in response.held}
-        for partition, generation in tuple(self._held.items()):
-            if held.get(partition) != generation:
+        told = {one.partition: one.generation for one in response.held}
+        for partition, held in tuple(self._held.items()):
+            if told.get(partition) != held.generation:
                 self._lose(partition)
         self._claimed.set()
         if self._ended:
             return
-        for partition, generation in held.items():
+        for partition, generation in told.items():
             if partition not in self._held:
-                self._held[partition] = generation
-                self._begin(self._take(partition, generation))
+                held = self._held[partition] = _Held(generation)
+                self._begin(self._take(partition, held))
         for partition in response.asked:
-            if partition not in self._giving:
+            if partition in self._held and partition not in self._giving:
                 self._giving.add(partition)
-                self._begin(self._give_up(partition, held[partition]))
+                self._begin(self._give_up(partition, self._held[partition]))
         self._told = True
         self._follower.go_on()
         if self._held and (self._beating is None or self._beating.done()):
@@ -303,10 +316,10 @@ class Sharing(Reading):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, partition: int, generation: int) -> None:
+    async def _take(self, partition: int, held: _Held) -> None:
         """Follow a partition from the group's position on."""
         for _ in range(LOADS_MAX):
-            if self._held.get(partition) != generation or self._ended:
+            if self._held.get(partition) is not held or self._ended:
                 return
             try:
                 described = await self._find_ends()
@@ -320,7 +333,7 @@ class Sharing(Reading):
                     return
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if self._held.get(partition) == generation and not self._ended:
+            if self._held.get(partition) is held and not self._ended:
                 self._ledger.assign(partition, position)
                 self._saving.loaded(partition, saved or 0)
                 if position != (saved or 0):
@@ -337,7 +350,7 @@ class Sharing(Reading):
         except RillnodeError as error:
             logger.warning("position_not_saved", extra={"code": error.code})
 
-    async def _give_up(self, partition: int, generation: int) -> None:
+    async def _give_up(self, partition: int, held: _Held) -> None:
         """Let another member have a partition."""
         try:
             self._follower.unfollow(partition)
@@ -350,12 +363,12 @@ class Sharing(Reading):
                 await self.save()
             except RillnodeError as error:
                 logger.warning("position_not_saved", extra={"code": error.code})
-            if self._held.get(partition) != generation:
+            if self._held.get(partition) is not held:
                 return
             self._lose(partition)
-            held = [native.HeldPartition(partition, generation)]
+            given = [native.HeldPartition(partition, held.generation)]
             token, request_id = self._membership.token, self._session.next_id()
-            request = native.ReleaseGroupRequest(request_id, token, held)
+            request = native.ReleaseGroupRequest(request_id, token, given)
             # Where that fails the node takes it, after a while.
             with suppress(RillnodeError):
                 await self._session.request(self._membership.address, request, native.DoneResponse)
@@ -400,20 +413,21 @@ class Sharing(Reading):
     # Positions -------------------------------------------------------------------------------
 
     async def _save_position(self, partition: int, index: int) -> None:
-        generation = self._held.get(partition)
-        if generation is None:
+        held = self._held.get(partition)
+        if held is None:
             return
         try:
-            await self._save_since(generation, partition, index)
+            await self._save_since(held.generation, partition, index)
         except RequestError as error:
             if error.code == "group.member":
                 # Perhaps only the group's actor has ended: then it has the partition still.
                 await self._claim_anew()
-                if self._held.get(partition) != generation:
+                now = self._held.get(partition)
+                if now is None or now.generation != held.generation:
                     raise RequestError("group.generation", _LATE) from None
-                await self._save_since(generation, partition, index)
+                await self._save_since(held.generation, partition, index)
                 return
-            if error.code == "group.generation" and self._held.get(partition) == generation:
+            if error.code == "group.generation" and self._held.get(partition) is held:
                 self._lose(partition)
             raise
 

@@ -10,7 +10,12 @@ import pytest
 from rillnode.node.ockam.cli import LEVELS
 from rillnode.node.ockam.client.channel import ChannelLevel
 
-LIGHT = ("rillnode.codecs.errors", "rillnode.codecs.times", "rillnode.node.installed")
+LIGHT = tuple(
+    f"rillnode.{name}"
+    for name in (
+        "codecs.errors", "codecs.times", "node.entry_lines", "node.installed", "node.next_steps",
+    )
+)  # fmt: skip
 """What command line modules may import at once, beside each other."""
 
 MODULES_MAX = 280

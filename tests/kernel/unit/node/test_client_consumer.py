@@ -184,6 +184,7 @@ class Node(FarEnd):
         self.described = 0
         self.failing: dict[type[native.Request], str] = {}
         self.silent: set[type[native.Request]] = set()
+        self.claims: list[list[tuple[int, int]]] = [[]]  # what a member is told, one by one
         self._subscribed: dict[int, list[int]] = {}  # by id: partition, next index
 
     @property
@@ -219,7 +220,11 @@ class Node(FarEnd):
                 self.saved[request.partition] = index
                 self.answer(native.SavedIndexResponse(request.request_id, index))
             case native.JoinGroupRequest():
-                self.answer(native.GroupResponse(request.request_id, 1, [], []))
+                for held in self.claims:
+                    said = [native.HeldPartition(*one) for one in held]
+                    self.answer(native.GroupResponse(request.request_id, 1, said, []))
+            case native.SaveGroupRequest():
+                self.answer(native.SavedIndexResponse(request.request_id, request.index))
             case native.LeaveGroupRequest():
                 self.answer(native.DoneResponse(request.request_id))
             case native.SubscribeRequest():
@@ -659,6 +664,28 @@ def test_a_stop_also_ends_an_opening_that_gets_no_answer() -> None:
         assert node.subscriptions == 0
 
     with_node(talk)
+
+
+def test_what_a_member_loses_and_gets_again_is_read_once() -> None:
+    """Also with the same generation, and while it still looks where the partition begins."""
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)], [], [(0, 3)], [], [(0, 3), (1, 4)]]
+        node.grow(5)
+        node.grow(5, 1)
+        async with stream.consumer("w", group=True, ack="explicit") as consumer:
+            found: list[Entry] = []
+            while len(found) < 10:
+                found += await consumer.batch(10, timeout=1.0)
+            assert sorted((one.partition, one.index) for one in found) == [
+                (partition, index) for partition in range(2) for index in range(5)
+            ]
+            await settled()
+            assert node.subscriptions == 2
+            for entry in found:
+                consumer.ack(entry)
+
+    with_node(talk, partitions=2)
 
 
 def test_what_is_acknowledged_too_late_is_refused() -> None:
