@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from contract_load import NODE, Round
 from contract_serving import cut
+from rillnode.actors.core.queues.members import GRACE_SECONDS
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.core.queues.queue import GRACE_SECONDS
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, Job, Stream, WorkQueue
 from rillnode.node.config import GrantTable

@@ -14,7 +14,7 @@ import pytest
 from planted_bugs import Patch, Planted, always
 from rillnode.actors.core.groups import group
 from rillnode.actors.core.groups.group import GroupActor
-from rillnode.actors.core.queues import queue
+from rillnode.actors.core.queues import letters, partitions
 from rillnode.actors.core.queues.state import Open, QueueState
 from rillnode.actors.core.streams.index_service import ADDRESSES, AskPosition
 from rillnode.actors.log import SavedIndexKey
@@ -50,7 +50,8 @@ def queue_looks_past_entries(patch: pytest.MonkeyPatch) -> None:
 
 def keys_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """A queue that is to keep the order of keys sees none."""
-    patch.setattr(queue, "key_number", always(0))
+    patch.setattr(partitions, "key_number", always(0))
+    patch.setattr(letters, "key_number", always(0))
 
 
 def rejected_without_a_letter(patch: pytest.MonkeyPatch) -> None:

@@ -12,110 +12,54 @@ once, and while the record is on its way to the disk the next round is done.
 Where another node has written the record since it was read, the write is refused; the round is then
 done again on what that node has left. What is given up goes into `<stream>.dead`, and in the same
 commit out of the state.
+
+This file has the messages and the rounds. What a round is made of has files of its own: what was
+said (`said`) and by whom (`members`), what is read of the stream (`partitions`), who is given what
+(`giving`), the record (`record`) and what is sent before that is durable (`ahead`), dead letters
+(`letters`), and how it all stands (`status`).
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, assert_never
-
-import msgspec
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
-from rillnode.actors.core.queues.names import (
-    Gauge,
-    listed_record,
-    state_record,
+from rillnode.actors.core.queues.ahead import AheadOfRecord
+from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
+from rillnode.actors.core.queues.giving import Giving, Jobs, Runs, job_messages
+from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
+from rillnode.actors.core.queues.members import Member, Members
+from rillnode.actors.core.queues.partitions import Partitions
+from rillnode.actors.core.queues.record import QueueRecord
+from rillnode.actors.core.queues.said import (
+    Doing,
+    Gone,
+    Said,
+    answer_unsettled,
+    compare_jobs,
+    joins,
+    settle,
+    settles,
+    work_refusal,
 )
-from rillnode.actors.core.queues.state import (
-    OPEN_MAX,
-    Outcome,
-    Place,
-    QueueState,
-    Settings,
-    key_number,
-)
-from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.queues.state import QueueState
+from rillnode.actors.core.queues.status import QueueStatus
 from rillnode.actors.core.rights import RightsChanged
-from rillnode.actors.core.streams.answers import failed, invalid_request, is_error, unknown_stream
+from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.followers import Grown, Removed
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
-from rillnode.actors.core.streams.revising import Revised, ReviseStream
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import (
-    DEAD_SUFFIX,
-    FindStream,
-    GetRecord,
-    LoadIndex,
-    PutRecord,
-    PutRecords,
-    Read,
-    SavedIndexKey,
-    StreamRecord,
-    log_id,
-    logs_of,
-    version_of,
-)
-from rillnode.actors.log.waiting import read, write
-from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
-from rillnode.codecs.dead_letters import DeadLetter
-from rillnode.codecs.entries import Entry, EntryKind, block_of, decode_header, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
-from rillnode.codecs.limits import (
-    BLOCK_BYTES_MAX,
-    CONNECTIONS_MAX,
-    NAME_BYTES_MAX,
-    QUEUE_NAME_BYTES_MAX,
-    WORK_ATTEMPTS_MAX,
-    WORK_IN_FLIGHT_MAX,
-    WORK_SECONDS_MAX,
-    WORK_SECONDS_MIN,
-    WORK_SETTLEMENTS_MAX,
-)
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.requests import decode_request
-from rillnode.codecs.routing.routes import Route, WireMessage
+from rillnode.codecs.routing.routes import WireMessage
 
 logger = logging.getLogger("rillnode.actors.core.queues.queue")
-
-TOKEN_BYTES: Final = 16
-
-GRACE_SECONDS: Final = 2.0
-"""How long a worker's jobs wait for it to come back when its link is lost."""
-
-GIVEN_MAX: Final = 1_024
-"""Jobs given in one round."""
-
-WHOLE_MAX: Final = 64
-"""So many jobs may be given to a worker at once, even if they are all that it takes."""
-
-GIVEN_BYTES: Final = 1_048_576
-"""Data given to one worker in one round; a first job that is larger goes alone."""
-
-READ_BYTES: Final = 262_144
-AHEAD_MAX: Final = 16
-"""Of so many partitions so much is read before it is looked at."""
-
-ENTRY_BYTES: Final = 22
-RUN_BYTES: Final = 64
-"""What an entry, and what goes together, takes beside its data, at most."""
-
-LETTERS_MAX: Final = 256
-LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX
-"""Dead letters of one commit."""
-
-DEAD_AGAIN_SECONDS: Final = 5.0
-"""Before what cannot become dead letters is tried again."""
-
-CONGESTED_SECONDS: Final = 0.02
-"""How often it is looked whether a worker's link takes more."""
 
 RETRY_SECONDS: Final = 1.0
 """After the store could not do something."""
@@ -126,12 +70,6 @@ OTHERS_SECONDS: Final = 2.0
 WAKE_SECONDS_MIN: Final = 0.002
 """Before it is looked what has become due, whatever the clock says."""
 
-OLDEST_SECONDS: Final = 1.0
-"""How often it is looked when the oldest entry came that is not settled."""
-
-AHEAD_OF_RECORD_MAX: Final = 4_096
-"""Entries of a partition, behind those that the record on the disk has, that workers may have."""
-
 WRITES_MAX: Final = 2
 """Records on their way to the disk: one that is being written, and one that waits behind it."""
 
@@ -141,103 +79,18 @@ TRIES_MAX: Final = 10
 AGAIN_SECONDS_MAX: Final = 0.01
 """Before that, where another node has written."""
 
-TAKEN_BACK_BYTES: Final = 1_048_576
-"""Of the stream of dead letters, looked at for one request."""
-
-_OUTCOMES: Final = frozenset(Outcome)
-_AHEAD: Final = frozenset({Outcome.DONE, Outcome.EXTEND, Outcome.RELEASE})
-
-_REVOKED: Final = RequestError(
-    "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
-)
 _REMOVED: Final = RequestError("stream.removed", "The stream was removed, and its queues with it")
-_STOPPED: Final = RequestError(
-    "actor.stopped", "The node has ended this queue: work anew", retryable=True
-)
-_NONE: Final = RequestError(
-    "queue.unknown", "Nobody has worked on a queue of this name: see `rillnode queue ls`"
-)
-
-
-@dataclass(slots=True, eq=False)
-class _Member:
-    """A worker that is connected, or was a moment ago.
-
-    Attributes:
-        id: of the worker in the state as it is in memory.
-        origin: None: its link is lost.
-        due: when it is given up then, on the monotonic clock.
-    """
-
-    token: bytes
-    request: native.WorkRequest
-    origin: Origin | None
-    return_route: Route
-    id: int = 0
-    due: float = 0.0
-
-    @property
-    def visibility_ms(self) -> int:
-        """How long it has for a job."""
-        return self.request.visibility_milliseconds
-
-
-@dataclass(slots=True, eq=False)
-class _Said:
-    """One request, from its arrival until what it says is durable, and that is told."""
-
-    origin: Origin
-    wire: WireMessage
-    request: Any
-    answer: native.Response | RillnodeError | None = None
-    is_told: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Gone:
-    """A worker does not come back: what it has is given to others."""
-
-    token: bytes
-    reason: str
-
-
-@dataclass(slots=True)
-class _Letters:
-    """Dead letters that are found for who asks to have them given again."""
-
-    found: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
-    gone: int = 0
-    next_index: int = 0
-    left: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class _Owed:
     """What a round has done: told, and sent, once a record that has it is durable."""
 
-    doing: "Sequence[_Said | _Gone]"
-    jobs: "_Jobs"
+    doing: Doing
+    jobs: Jobs
 
 
-@dataclass(frozen=True, slots=True)
-class _SentAhead:
-    """Entries that a worker was sent before the record was durable that says so."""
-
-    member: _Member
-    partition: int
-    index: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """Time to look what has become due."""
-
-
-_Jobs = dict[_Member, list[tuple[int, list[Entry]]]]
-"""What each worker is given: attempts, and entries of one kind that follow each other."""
-
-Message = Delivery | Grown | Removed | LinkLost | RightsChanged | _Due
+Message = Delivery | Grown | Removed | LinkLost | RightsChanged | Due
 
 
 class QueueActor(Worker):
@@ -257,49 +110,26 @@ class QueueActor(Worker):
 
     def __init__(self, context: StreamContext, own_address: bytes, stream: str, queue: str) -> None:
         self._context = context
-        self._own_address = own_address
-        self._stream = stream
-        self._queue = queue
-        self._record: StreamRecord | None = None
-        self._logs: list[int] = []
-        self._state: QueueState | None = None
-        self._version = 0
-        self._lasts = True
-        self._members: dict[bytes, _Member] = {}
-        self._said: list[_Said | _Gone] = []
-        self._doing: Sequence[_Said | _Gone] = ()
+        self._queue = QueueContext(context, self, own_address, stream, queue)
+        self._partitions = Partitions(self._queue)
+        self._letters = DeadLetters(self._queue, self._partitions)
+        self._members = Members(self._queue)
+        self._ahead = AheadOfRecord()
+        self._giving = Giving(self._queue, self._partitions, self._members, self._ahead)
+        self._record = QueueRecord(self._queue, self._partitions, self._letters, self._ahead)
+        self._status = QueueStatus(self._queue, self._partitions, self._members, self._letters)
+        self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
         self._writes = 0
         self._written = Signal()
-        self._sent_ahead: list[_SentAhead] = []
-        self._known_at: list[int] = []
-        self._known_workers: list[set[int]] = [set()]
-        self._doubtful: list[int] = []
-        self._awaited: set[bytes] = set()
-        self._early: list[_Said] = []
-        self._taking: Delivery | None = None
         self._is_running = False
-        self._more = False
         self._ended = False
-        self._ahead: list[deque[Entry]] = []
-        self._ends: list[int] = []
-        self._turn = 0
-        self._bury_at = 0.0
-        self._dead_log = 0
-        self._timer: TimerHandle | None = None
-        self._timer_at = 0.0
         self._last_ms = 0
-        self._is_following = False
-        self._seen_at = 0.0
-        self._held = ""
-        self._oldest_at = 0
-        self._look_oldest_at = 0.0
-        self._dead_error = ""
 
     def started(self) -> None:
         """Watch the right that workers go on by."""
-        self._context.access.rights.watch(self._stream, self.address)
+        self._context.access.rights.watch(self._queue.stream, self.address)
 
     def handle(self, message: Message, sender: Cell | None) -> None:
         """Take what workers say, and news of the stream; a round follows."""
@@ -309,26 +139,24 @@ class QueueActor(Worker):
             return
         match message:
             case Delivery():
-                self._taking = message
                 for wire in message.messages:
                     self._hear(message.origin, wire)
-                self._taking = None
             case Grown():
-                self._more = True
+                self._queue.more = True
             case Removed():
                 self._remove()
                 return
             case LinkLost(origin=origin):
-                self._lost(origin)
+                self._members.lost(origin)
             case RightsChanged():
-                self._revise()
-            case _Due():
-                self._timer = None
-                self._look()
-                self._more = True
-                past = self.system.timing.monotonic() - self._seen_at
-                if not (self._lasts or self._is_running) and past >= OTHERS_SECONDS:
-                    self._state = None  # others may have left something
+                self._members.revise()
+            case Due():
+                self._queue.woken()
+                self._members.look()
+                self._queue.more = True
+                past = self._queue.monotonic() - self._record.seen_at
+                if not (self._record.lasts or self._is_running) and past >= OTHERS_SECONDS:
+                    self._record.state = None  # others may have left something
             case _:
                 assert_never(message)
         self._go_on()
@@ -336,22 +164,23 @@ class QueueActor(Worker):
     def stopped(self) -> None:
         """Tell workers and who waits for an answer; give up what is followed."""
         context = self._context
-        self._answer_all(_STOPPED)
-        for member in tuple(self._members.values()):
-            self._dismiss(member, _STOPPED)
-        self._follow(False)
-        context.access.rights.unwatch(self._stream, self.address)
-        if context.router.table.get(self._own_address) is self.address:
-            context.router.unregister(self._own_address)
-        context.queues.gauges.pop(self._own_address, None)
+        self._answer_all(STOPPED)
+        self._members.dismiss_all(STOPPED)
+        self._partitions.follow(False)
+        context.access.rights.unwatch(self._queue.stream, self.address)
+        if context.router.table.get(self._queue.own_address) is self.address:
+            context.router.unregister(self._queue.own_address)
+        self._status.forget()
 
     def may_passivate(self) -> bool:
         """Whether nobody works on it."""
-        return not (self._members or self._is_running or self.owes())
+        return not (self._members.by_token or self._is_running or self.owes())
 
     def owes(self) -> bool:
         """Whether something that was said is not answered yet."""
-        return bool(self._said or self._doing or self._early or self._owed or self._writes)
+        return bool(
+            self._queue.said or self._doing or self._members.early or self._owed or self._writes
+        )
 
     def described(self, address: bytes) -> Described | None:
         """Nothing here: queues are looked up in the store, whether anybody is awake for them."""
@@ -359,7 +188,7 @@ class QueueActor(Worker):
 
     def batch_of(self) -> tuple[str, int | None]:
         """The stream."""
-        return self._stream, None
+        return self._queue.stream, None
 
     # What is said ----------------------------------------------------------------------------
 
@@ -369,134 +198,73 @@ class QueueActor(Worker):
         except CodecError as error:
             logger.info("bad_request", extra={"code": error.code})
             if not is_error(error):
-                self._answer(origin, wire.return_route, invalid_request(error))
+                self._queue.answer(origin, wire.return_route, invalid_request(error))
             return
         match request:
             case native.WorkRequest():
-                refusal = self._refusal(origin, request)
+                refusal = (
+                    work_refusal(self._queue.stream, self._queue.name, request)
+                    if self._queue.may_pull(origin.principal)
+                    else self._queue.unknown_to(origin)
+                )
                 if refusal is not None:
-                    self._answer(origin, wire.return_route, failed(request.request_id, refusal))
+                    self._queue.answer(
+                        origin, wire.return_route, failed(request.request_id, refusal)
+                    )
                     return
             case native.SettleRequest() | native.DescribeQueueRequest() | native.TakeBackRequest():
-                if not self._may_pull(origin.principal):
-                    self._answer(
-                        origin, wire.return_route, failed(request.request_id, self._unknown(origin))
+                if not self._queue.may_pull(origin.principal):
+                    refusal = self._queue.unknown_to(origin)
+                    self._queue.answer(
+                        origin, wire.return_route, failed(request.request_id, refusal)
                     )
                     return
             case native.UnsubscribeRequest(request_id=number):
-                for member in tuple(self._members.values()):
-                    if member.origin is origin and member.request.request_id == number:
-                        self._drop(member, "its worker has left")
+                self._members.unsubscribe(origin, number)
                 return
             case _:
-                self._answer(origin, wire.return_route, invalid_request(request))
+                self._queue.answer(origin, wire.return_route, invalid_request(request))
                 return
-        self._said.append(_Said(origin, wire, request))
-
-    def _refusal(self, origin: Origin, request: native.WorkRequest) -> RequestError | None:
-        """Why somebody cannot be a worker, whatever the queue is like."""
-        if not self._may_pull(origin.principal):
-            return self._unknown(origin)
-        if (
-            not 0 < len(self._queue.encode()) <= QUEUE_NAME_BYTES_MAX
-            or len(f"{self._stream}{DEAD_SUFFIX}".encode()) > NAME_BYTES_MAX
-        ):
-            text = (
-                f"A queue has a name of 1 to {QUEUE_NAME_BYTES_MAX} bytes, and its stream one that "
-                f"leaves room for {DEAD_SUFFIX!r} within {NAME_BYTES_MAX}"
-            )
-            return RequestError("queue.name", text)
-        if len(request.worker) != TOKEN_BYTES:
-            return RequestError("queue.limit", f"A worker's token has {TOKEN_BYTES} bytes")
-        if not 0 < request.in_flight <= WORK_IN_FLIGHT_MAX:
-            text = f"A worker has 1 to {WORK_IN_FLIGHT_MAX:,} jobs in flight"
-            return RequestError("queue.limit", text)
-        if not 0 < request.attempts <= WORK_ATTEMPTS_MAX:
-            return RequestError("queue.limit", f"A queue makes 1 to {WORK_ATTEMPTS_MAX:,} attempts")
-        low, high = round(1_000 * WORK_SECONDS_MIN), round(1_000 * WORK_SECONDS_MAX)
-        if not low <= request.visibility_milliseconds <= high:
-            text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
-            return RequestError("queue.limit", text)
-        return None
-
-    def _unknown(self, origin: Origin) -> RequestError:
-        return not_granted("address.unknown", origin.principal, "pull", self._stream)
-
-    def _may_pull(self, principal: str) -> bool:
-        return self._context.access.allows(principal, "pull", self._stream)
-
-    def _lost(self, origin: Origin) -> None:
-        now = self.system.timing.monotonic()
-        for member in self._members.values():
-            if member.origin is origin:
-                member.origin, member.due = None, now + GRACE_SECONDS
-                self._wake_in(GRACE_SECONDS)
-
-    def _look(self) -> None:
-        """See which workers do not come back."""
-        now = self.system.timing.monotonic()
-        for member in tuple(self._members.values()):
-            if member.origin is None:
-                if member.due <= now:
-                    self._drop(member, "its worker was lost")
-                else:
-                    self._wake_in(member.due - now)
-
-    def _revise(self) -> None:
-        for member in tuple(self._members.values()):
-            origin = member.origin
-            if origin is not None and not self._may_pull(origin.principal):
-                self._dismiss(member, _REVOKED)
-                self._drop(member, "its worker may not go on")
-
-    def _drop(self, member: _Member, reason: str) -> None:
-        """Know a worker no more; what it has is given to others with the next round."""
-        self._members.pop(member.token, None)
-        self._unwatch(member.origin)
-        self._await_no_more(member.token)
-        self._said.append(_Gone(member.token, reason))
+        self._queue.said.append(Said(origin, wire, request))
 
     def _answer_all(self, error: RequestError) -> None:
         """Tell whoever waits for an answer that there is none."""
         owed = [said for one in (*self._writing, *self._owed) for said in one.doing]
-        for said in (*owed, *self._doing, *self._said, *self._early):
-            if isinstance(said, _Said) and not said.is_told:
+        for said in (*owed, *self._doing, *self._queue.said, *self._members.early):
+            if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
-        self._doing, self._said, self._early = (), [], []
+        self._doing, self._queue.said, self._members.early = (), [], []
         self._owed, self._writing = [], []
 
     def _remove(self) -> None:
         """The stream is no more."""
         self._ended = True
-        record = self._record
         self._answer_all(_REMOVED)
-        for member in tuple(self._members.values()):
-            self._dismiss(member, _REMOVED)
-        if record is not None:
-            # Also what a round has written that was under way.
-            submit = self._context.store.submit
-            submit(PutRecord(key=state_record(log_id(record.id, 0), self._queue)))
-            submit(PutRecord(key=listed_record(self._stream, self._queue)))
+        self._members.dismiss_all(_REMOVED)
+        self._record.remove()
         self.system.exit(self.address)
 
     # Rounds ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if not self._is_running and (self._said or (self._more and self._members)):
+        if not self._is_running and self._has_work():
             self._is_running = True
             self.begin(self._run(), self._run_ended)
+
+    def _has_work(self) -> bool:
+        return bool(self._queue.said or (self._queue.more and self._members.by_token))
 
     def _run_ended(self, _: RillnodeError) -> None:
         self._is_running = False
 
     async def _run(self) -> None:
         try:
-            while not self._ended and (self._said or (self._more and self._members)):
+            while not self._ended and self._has_work():
                 turns_end = Signal()
                 if self.system.at_turns_end(turns_end.set):
                     await turns_end  # what others have said by then is done in the same round
-                self._more = False
-                self._doing, self._said = self._said, []
+                self._queue.more = False
+                self._doing, self._queue.said = self._queue.said, []
                 try:
                     await self._round(self._doing)
                 except RillnodeError as error:
@@ -505,28 +273,23 @@ class QueueActor(Worker):
         finally:
             self._is_running = False
 
-    def _fail(self, doing: Sequence[_Said | _Gone], error: RillnodeError) -> None:
+    def _fail(self, doing: Doing, error: RillnodeError) -> None:
         """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
-        self._state, self._more = None, False
+        self._record.state, self._queue.more = None, False
         logger.warning(
             "queue_not_served",
-            extra={"stream": self._stream, "queue": self._queue, "code": error.code},
+            extra={"stream": self._queue.stream, "queue": self._queue.name, "code": error.code},
         )
         for said in doing:
-            if isinstance(said, _Said) and not said.is_told:
+            if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
-                member = self._members.get(getattr(said.request, "worker", b""))
-                if member is not None and member.request is said.request:
-                    # It asks anew; without its settings it would be given entries in any order.
-                    del self._members[member.token]
-                    self._unwatch(member.origin)
+                self._members.forget(said.request)
         if error.retryable:
-            self._wake_in(RETRY_SECONDS)
+            self._queue.wake_in(RETRY_SECONDS)
         else:
-            for member in tuple(self._members.values()):
-                self._dismiss(member, error)
+            self._members.dismiss_all(error)
 
-    async def _round(self, doing: Sequence[_Said | _Gone]) -> None:
+    async def _round(self, doing: Doing) -> None:
         """Do what was said, give what can be given, and write it down; then tell."""
         if self._goes_ahead(doing):
             await self._round_ahead(doing)
@@ -534,30 +297,31 @@ class QueueActor(Worker):
         error: RillnodeError | None = None
         for _ in range(TRIES_MAX):
             await self._written_out()
-            if self._state is None:
-                await self._load(doing)
-            state = self._state
-            assert state is not None
-            self._follow(bool(self._members) or any(map(_joins, doing)))
-            self._doing = doing = self._in_time(state, doing)
+            state = self._record.state
+            if state is None:
+                state = await self._load(doing)
+            self._partitions.follow(bool(self._members.by_token) or any(map(joins, doing)))
+            self._doing = doing = self._members.in_time(state, doing)
             letters = {
-                id(said): await self._look_for_letters(state, said.request)
+                id(said): await self._letters.find(state, said.request)
                 for said in doing
-                if isinstance(said, _Said) and isinstance(said.request, native.TakeBackRequest)
+                if isinstance(said, Said) and isinstance(said.request, native.TakeBackRequest)
             }
-            ends = await self._ends_of_logs(doing)
+            ends: Sequence[int] = ()
+            if self._members.awaited and any(map(joins, doing)):
+                ends = await self._partitions.find_ends()
             now = self._look_at_time(state)
             for said in doing:
                 self._do(state, said, letters, ends, now)
-            jobs, _ = await self._choose(state)
-            buries = bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
-            error = await self._write(state)
+            jobs, _ = await self._giving.choose(state)
+            buries = self._letters.are_due(state)
+            error = await self._record.write(state)
             if self._ended:
                 return
             if error is None:
                 await self._tell(state, doing, jobs)
                 return
-            self._state = None
+            self._record.state = None
             if error.code == "store.fenced":
                 # Another node was first: not both at once again and again.
                 await self.sleep(self._context.entropy(1)[0] / 255 * AGAIN_SECONDS_MAX)
@@ -567,7 +331,7 @@ class QueueActor(Worker):
         raise error
 
     def _look_at_time(self, state: QueueState) -> int:
-        now = self._context.clock.now_ms()
+        now = self._queue.now_ms()
         if now < self._last_ms:
             state.look_at_clock(now)
         self._last_ms = now
@@ -576,42 +340,39 @@ class QueueActor(Worker):
 
     # Ahead of the record -----------------------------------------------------------------------
 
-    def _goes_ahead(self, doing: Sequence[_Said | _Gone]) -> bool:
+    def _goes_ahead(self, doing: Doing) -> bool:
         """Whether a round need not wait until those before it are durable, nor until it is itself.
 
         Where only this node writes the record, whatever is settled is told once that is durable;
         but who has settled something may have more meanwhile. An entry that a worker has without
         the record is one that was never given before: should this node fail now, a worker that is
-        still there says so (`_adopt`), and else it is given for the first time once more.
+        still there says so (`AheadOfRecord`), and else it is given for the first time once more.
         """
-        state = self._state
+        state = self._record.state
         return (
             state is not None
-            and self._lasts
+            and self._record.lasts
             and not state.settings.by_key
-            and not self._awaited
-            and not (state.dying and self.system.timing.monotonic() >= self._bury_at)
-            and all(map(_settles, doing))
+            and not self._members.awaited
+            and not self._letters.are_due(state)
+            and all(map(settles, doing))
         )
 
-    async def _round_ahead(self, doing: Sequence[_Said | _Gone]) -> None:
-        state = self._state
+    async def _round_ahead(self, doing: Doing) -> None:
+        state = self._record.state
         assert state is not None
         now = self._look_at_time(state)
         for said in doing:
             self._do(state, said, {}, (), now)
-        later, ahead = await self._choose(state, is_ahead=True)
-        if self._state is not state:
-            raise _STOPPED  # a write has failed, of what this stands upon: it is asked again
+        later, ahead = await self._giving.choose(state, is_ahead=True)
+        if self._record.state is not state:
+            raise STOPPED  # a write has failed, of what this stands upon: it is asked again
         for member, runs in ahead.items():
-            if self._members.get(member.token) is not member or member.origin is None:
+            if not self._members.knows(member) or member.origin is None:
                 continue  # what it has is given to others
-            for _, run in runs:
-                first = run[0]
-                sent = _SentAhead(member, first.partition, first.index, len(run))
-                self._sent_ahead.append(sent)
+            self._ahead.sent(member, runs)
             self._send(member, runs)
-        self._more |= bool(state.dying) and self.system.timing.monotonic() >= self._bury_at
+        self._queue.more |= self._letters.are_due(state)
         if doing or state.changed:
             self._owed.append(_Owed(doing, later))
             self._write_soon()
@@ -619,27 +380,15 @@ class QueueActor(Worker):
             self._wake(state)
 
     def _write_soon(self) -> None:
-        if self._owed and self._writes < WRITES_MAX and self._state is not None:
-            self.begin(self._write_owed(self._state))
+        if self._owed and self._writes < WRITES_MAX and self._record.state is not None:
+            self.begin(self._write_owed(self._record.state))
 
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
         owed, self._owed = self._owed, []
-        ahead, self._sent_ahead = self._sent_ahead, []
         self._writes += 1
         self._writing += owed
-        stamp = int.from_bytes(self._context.entropy(8), "big")
-        value = state.encode(stamp)
-        known_at = [state.next_index(at) for at in range(len(self._logs))]
-        self._known_workers.append(set(state.given))
-        error: RillnodeError | None = None
-        try:
-            await write(self._context.store, PutRecords(records=[(self._state_key(), value)]))
-        except StoreError as failure:
-            error = failure
-            with suppress(StoreError):
-                if await self._is_written(stamp):
-                    error = None
+        error = await self._record.write_ahead(state)
         self._writes -= 1
         self._written.set()
         if self._ended:
@@ -648,15 +397,11 @@ class QueueActor(Worker):
         doing = [said for one in owed for said in one.doing]
         if error is not None:
             # Also what was done since stands upon this; it is said again, as nothing is told.
-            self._sent_ahead = ahead + self._sent_ahead
             late, self._owed = self._owed, []
             self._fail([*doing, *(said for one in late for said in one.doing)], error)
             return
-        if self._state is state:
-            self._version, self._seen_at = version_of(value), self.system.timing.monotonic()
-            self._known_workers, self._known_at = self._known_workers[1:], known_at
         self._write_soon()
-        jobs: _Jobs = {}
+        jobs: Jobs = {}
         for one in owed:
             for member, runs in one.jobs.items():
                 jobs.setdefault(member, []).extend(runs)
@@ -675,897 +420,113 @@ class QueueActor(Worker):
                 self._written = Signal()
             await self._written
 
-    def _in_time(
-        self, state: QueueState, doing: Sequence[_Said | _Gone]
-    ) -> Sequence[_Said | _Gone]:
-        """What can be done now: workers that are awaited say what they have before all else."""
-        if not self._awaited:
-            return doing
-        joining = [said for said in doing if isinstance(said, _Said) and _joins(said)]
-        awaited = self._awaited - {said.request.worker for said in joining}
-        now: list[_Said | _Gone] = [*joining]
-        for said in doing:
-            if said in joining:
-                continue
-            if (
-                isinstance(said, _Said)
-                and isinstance(request := said.request, native.SettleRequest)
-                and request.worker in awaited
-                and (number := state.worker_of(request.worker)) is not None
-                and state.settled(number, request.number, 0) is None
-            ):
-                self._early.append(said)
-            else:
-                now.append(said)
-        return now
-
-    def _await_no_more(self, token: bytes) -> None:
-        """A worker is there again, or does not come: what it has said before that can be done."""
-        if token in self._awaited:
-            self._awaited.discard(token)
-            self._said += [said for said in self._early if said.request.worker == token]
-            self._early = [said for said in self._early if said.request.worker != token]
-
-    async def _ends_of_logs(self, doing: Sequence[_Said | _Gone]) -> Sequence[int]:
-        """Where partitions end, if workers say that they have entries that the record lacks."""
-        if not (self._awaited and any(map(_joins, doing))):
-            return ()
-        reads = [Read(log=log, index=0, entries_max=1, bytes_max=1) for log in self._logs]
-        await read(self._context.store, *reads)
-        return [one.extent.next_index for one in reads]
-
-    def _adopt(
-        self, state: QueueState, number: int, request: native.WorkRequest, ends: Sequence[int]
-    ) -> None:
-        """Take a worker's word for what it was sent ahead of the record that there is."""
-        now = self._context.clock.now_ms()
-        for one in sorted(request.holds, key=lambda one: (one.partition, one.index)):
-            place = one.partition, one.index
-            if (
-                one.attempt == 1
-                and one.partition < len(ends)
-                and one.index < min(self._doubtful[one.partition], ends[one.partition])
-            ):
-                state.adopt(number, place, now, request.visibility_milliseconds)
-
-    async def _load(self, doing: Sequence[_Said | _Gone]) -> None:
+    async def _load(self, doing: Doing) -> QueueState:
         """Read the record, and where workers stand in it."""
-        context = self._context
-        find = FindStream(name=self._stream)
-        await read(context.store, find)
-        record = find.record
-        if record is None:
-            raise unknown_stream()
-        if self._record is None or self._record.id != record.id:
-            self._record = record
-            self._logs = logs_of(record.id, record.partitions)
-            self._ends = [0] * record.partitions
-        self._record = record
-        if len(self._logs) != record.partitions:
-            self._follow(False)
-            self._logs = logs_of(record.id, record.partitions)
-            self._ends = [0] * record.partitions
-        self._ahead = [deque() for _ in self._logs]
-        stored = GetRecord(key=self._state_key())
-        await read(context.store, stored)
-        self._version, self._lasts = stored.version, stored.lasts
-        value = stored.value
-        if value is None:
-            value = await self._begin_queue(doing)
-            self._version = version_of(value)
-        state = QueueState.decode(value)
-        if not state.stamp:
-            await self._check_name()
-        state.look_at_clock(context.clock.now_ms())
-        state.grow(record.partitions)
-        state.changed = False
-        now = context.clock.now_ms()
-        for member in self._members.values():
-            member.id = state.join(member.token, now, self._members) or 0
-        self._doubtful = [state.next_index(partition) for partition in range(state.partitions)]
-        self._known_at = list(self._doubtful)
-        self._known_workers = [set(state.given)]
-        if self._lasts:
-            self._await_workers(state, may_have_more=not state.settings.by_key)
-            for sent in self._sent_ahead:  # by this actor, in rounds that came to nothing
-                if self._members.get(sent.member.token) is sent.member and sent.member.id:
-                    for index in range(sent.index, sent.index + sent.count):
-                        place = sent.partition, index
-                        state.adopt(sent.member.id, place, now, sent.member.visibility_ms)
-        self._sent_ahead = []
-        self._state, self._seen_at = state, self.system.timing.monotonic()
-
-    async def _begin_queue(self, doing: Sequence[_Said | _Gone]) -> bytes:
-        """Have a queue of this name, for who works on it first; return its record.
-
-        Raises:
-            RequestError: `queue.unknown`.
-            StoreError: it is not written.
-        """
-        if not (self._members or any(map(_joins, doing))):
-            raise _NONE
-        assert self._record is not None
-        listed = listed_record(self._stream, self._queue)
-        await write(self._context.store, PutRecord(key=listed, value=b"%d" % self._record.id))
-        value = QueueState.new().encode(0)
-        put = PutRecords(records=[(self._state_key(), value)], seen=[(self._state_key(), 0)])
-        await write(self._context.store, put)
-        return value
-
-    async def _check_name(self) -> None:
-        """See that the name is no consumer's; from the queue's record on it cannot become one.
-
-        Raises:
-            RequestError: `queue.name`.
-        """
-        keys = (SavedIndexKey(self._stream, at, self._queue) for at in range(len(self._logs)))
-        loads = [LoadIndex(key=key) for key in keys]
-        await read(self._context.store, *loads)
-        if any(load.index is not None for load in loads):
-            await write(self._context.store, PutRecord(key=self._state_key()))
-            listed = listed_record(self._stream, self._queue)
-            await write(self._context.store, PutRecord(key=listed))
-            text = f"{self._queue} is a consumer of {self._stream} already: choose another name"
-            raise RequestError("queue.name", text)
-
-    def _await_workers(self, state: QueueState, *, may_have_more: bool) -> None:
-        """Wait for those that have jobs from before this actor; nobody else serves them.
-
-        Where they may have more than the record says, nobody is given anything before they say so.
-        """
-        due = self.system.timing.monotonic() + GRACE_SECONDS
-        for number, token in tuple(state.workers):
-            if token not in self._members:
-                request = native.WorkRequest(0, token, [], 1, 0, 1, 0, False)
-                self._members[token] = _Member(token, request, None, (), number, due)
-                if may_have_more:
-                    self._awaited.add(token)
-                self._wake_in(GRACE_SECONDS)
-        if self._awaited:
-            self._doubtful = [one + AHEAD_OF_RECORD_MAX for one in self._doubtful]
-
-    def _state_key(self) -> str:
-        return state_record(self._logs[0], self._queue)
-
-    def _follow(self, on: bool) -> None:
-        """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
-        if on is self._is_following:
-            return
-        self._is_following = on
-        followers = self._context.followers
-        for log in self._logs:
-            if on:
-                followers.add(log, self.address)
-            else:
-                followers.remove(log, self.address)
+        state = await self._record.read(
+            lambda: bool(self._members.by_token) or any(map(joins, doing))
+        )
+        now = self._queue.now_ms()
+        self._members.join_again(state, now)
+        self._ahead.read(state)
+        if self._record.lasts:
+            self._members.await_workers(state, may_have_more=not state.settings.by_key)
+            if self._members.awaited:
+                self._ahead.doubt()
+            self._ahead.adopt_sent(state, self._members, now)
+        self._ahead.forget_sent()
+        self._record.hold(state)
+        return state
 
     # What was said ---------------------------------------------------------------------------
 
     def _do(
         self,
         state: QueueState,
-        said: _Said | _Gone,
-        letters: dict[int, _Letters | RequestError],
+        said: Said | Gone,
+        letters: dict[int, Found | RequestError],
         ends: Sequence[int],
         now: int,
     ) -> None:
-        if isinstance(said, _Gone):
+        if isinstance(said, Gone):
             number = state.worker_of(said.token)
-            if number is not None and said.token not in self._members:
+            if number is not None and said.token not in self._members.by_token:
                 state.lose(number, now, said.reason)
             return
         match said.request:
             case native.WorkRequest() as request:
                 said.answer = self._join(state, said, request, ends, now)
             case native.SettleRequest() as request:
-                said.answer = self._settle(state, request, now)
+                said.answer = answer_unsettled(state, request)
+                if said.answer is None:
+                    said.answer = settle(state, request, now)
+                    if request.begun is not None:
+                        self._members.leave(request.worker)
+                        self._queue.more = True
             case native.TakeBackRequest() as request:
-                said.answer = _take_back(state, request, letters[id(said)])
+                said.answer = take_back(state, request, letters[id(said)])
             case _:
                 said.answer = None
 
     def _join(
         self,
         state: QueueState,
-        said: _Said,
+        said: Said,
         request: native.WorkRequest,
         ends: Sequence[int],
         now: int,
     ) -> native.Response | RequestError:
-        settings = Settings(request.attempts, request.queue_in_flight, request.by_key)
-        if not state.set_settings(settings):
-            order = "by key" if state.settings.by_key else "in no order of keys"
-            text = f"This queue gives entries {order}: that can change once nothing of it is open"
-            return RequestError("queue.order", text)
-        number = state.join(request.worker, now, self._members)
-        if number is None:
-            return RequestError("queue.limit", "This queue has too many workers")
-        before = self._members.get(request.worker)
-        if before is not None and before.origin is not said.origin:
-            self._members.pop(request.worker)
-            self._unwatch(before.origin)
-        route = said.wire.return_route
-        member = _Member(request.worker, request, said.origin, route, number)
-        self._members[request.worker] = member
-        if said.origin.ended:
-            self._lost(said.origin)
-        else:
-            said.origin.watch(self.address)
-        if request.worker in self._awaited:
-            self._await_no_more(request.worker)
-            self._adopt(state, number, request, ends)
-        holds = frozenset((one.partition, one.index, one.attempt) for one in request.holds)
-        state.return_all(number, now, but=holds)
-        gone = [
-            one
-            for one in request.holds
-            if not state.holds(number, (one.partition, one.index), one.attempt)
-        ]
-        self._more = True
-        return native.JobsResponse(request.request_id, [], gone)
-
-    def _settle(
-        self, state: QueueState, request: native.SettleRequest, now: int
-    ) -> native.Response | RequestError:
-        number = state.worker_of(request.worker)
-        if number is None:
-            return native.SettledResponse(request.request_id, _all(request))
-        if not request.number:
-            return RequestError("queue.limit", "Settlements are numbered from 1")
-        count = sum(item.count for item in request.items)
-        if count > WORK_SETTLEMENTS_MAX:
-            text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
-            return RequestError("queue.limit", text)
-        late = state.settled(number, request.number, count)
-        if late is not None:
-            return native.SettledResponse(request.request_id, list(late))
-        limit = round(1_000 * WORK_SECONDS_MAX)
-        for item in request.items:  # all, before any of them is carried out
-            if item.outcome not in _OUTCOMES:
-                return RequestError("queue.limit", f"There is no outcome {item.outcome}")
-            if (item.milliseconds or 0) > limit:
-                text = f"A pause, or more time, is at most {WORK_SECONDS_MAX:,.0f} s"
-                return RequestError("queue.limit", text)
-        refused: list[int] = []
-        at = 0
-        for item in request.items:
-            outcome, first = Outcome(item.outcome), (item.partition, item.index)
-            pause, reason = item.milliseconds, item.reason
-            if outcome is Outcome.DONE:
-                late = state.settle_done(number, first, item.count, item.attempt)
-                refused += [at + one for one in late]
-                at += item.count
-                continue
-            for place in ((item.partition, item.index + one) for one in range(item.count)):
-                if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
-                    refused.append(at)
-                at += 1
-        state.note_settled(number, request.number, refused, now)
-        if request.begun is not None:
-            begun = frozenset((one.partition, one.index, one.attempt) for one in request.begun)
-            state.return_all(number, now, but=begun)
-            member = self._members.pop(request.worker, None)
-            if member is not None:
-                self._unwatch(member.origin)
-            state.lose(number, now, "its worker has left")
-            state.leave(number, now)
-            self._more = True
-        return native.SettledResponse(request.request_id, refused)
-
-    # Giving ----------------------------------------------------------------------------------
-
-    async def _choose(self, state: QueueState, *, is_ahead: bool = False) -> tuple[_Jobs, _Jobs]:
-        """Give workers what they have room for.
-
-        Returns what they get when the record says so, and what they get before that.
-        """
-        room = {
-            member: left
-            for member in self._members.values()
-            if (left := self._room_of(state, member)) > 0
-        }
-        capacity = min(sum(room.values()), GIVEN_MAX)
-        limit = state.settings.in_flight
-        if limit:
-            capacity = min(capacity, limit - state.given_count)
-        jobs: _Jobs = {}
-        ahead: _Jobs = {}
-        now = self._context.clock.now_ms()
-        state.ripen(now)
-        if capacity <= 0 or self._awaited:
-            return jobs, ahead
-        data: dict[Place, Entry] = {}
-        if state.settings.by_key:
-            await self._look_at(state, capacity - state.ready_count, data)
-            state.ripen(now)
-        chosen: list[Place] = []
-        while len(chosen) < capacity and (place := state.take_ready()) is not None:
-            chosen.append(place)
-        await self._fetch(state, [place for place in chosen if place not in data], data)
-        left_bytes = dict.fromkeys(room, GIVEN_BYTES)
-        turns = deque(room)
-        for number, place in enumerate(chosen):
-            entry = data.get(place)
-            if entry is None:
-                continue  # it was trimmed
-            if not turns:
-                for one in reversed(chosen[number:]):
-                    if one in data:
-                        state.put_back(one)
-                self._more = True
-                break
-            member = turns[0]
-            attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append((attempt, [entry]))
-            room[member] -= 1
-            left_bytes[member] -= len(entry.data)
-            turns.popleft()
-            if room[member] and left_bytes[member] > 0:
-                turns.append(member)
-        given = len(chosen)
-        if not state.settings.by_key:
-            given += await self._give_new(
-                state, capacity - given, turns, room, left_bytes, jobs, now,
-                ahead if is_ahead else None,
-            )  # fmt: skip
-        self._more |= given >= capacity and (
-            capacity == GIVEN_MAX or any(self._room_of(state, member) > 0 for member in room)
-        )
-        return jobs, ahead
-
-    async def _give_new(
-        self,
-        state: QueueState,
-        wanted: int,
-        turns: deque[_Member],
-        room: dict[_Member, int],
-        left_bytes: dict[_Member, int],
-        jobs: _Jobs,
-        now: int,
-        ahead_of_record: _Jobs | None,
-    ) -> int:
-        """Give so many entries at most that were not looked at; return how many were given.
-
-        Who follow each other in the log go together, so that they are one piece on the wire and in
-        what the worker says of them. All partitions have their turns, and so have workers.
-        """
-        given = idle = 0
-        while given < wanted and turns and idle < len(self._logs) and not state.is_full:
-            partition = self._turn % len(self._logs)
-            self._turn += 1
-            is_doubtful = state.next_index(partition) < self._doubtful[partition]
-            ahead = await self._next_entries(state, partition)
-            idle = 0 if ahead else idle + 1
-            left = min(len(ahead), wanted - given, OPEN_MAX - state.open_count)
-            while left and turns:
-                member = turns.popleft()
-                share = min(-(-left // (len(turns) + 1)), room[member])
-                run = [ahead.popleft()]
-                size = len(run[0].data)
-                while (
-                    len(run) < share
-                    and size + len(ahead[0].data) <= left_bytes[member]
-                    and ahead[0].kind is run[0].kind
-                ):
-                    entry = ahead.popleft()
-                    size += len(entry.data)
-                    run.append(entry)
-                state.give_new(partition, len(run), member.id, now, member.visibility_ms)
-                goes = jobs
-                if (
-                    ahead_of_record is not None
-                    and not is_doubtful
-                    and all(member.id in known for known in self._known_workers)
-                    and run[-1].index < self._known_at[partition] + AHEAD_OF_RECORD_MAX
-                ):
-                    goes = ahead_of_record
-                goes.setdefault(member, []).append((1, run))
-                given += len(run)
-                left -= len(run)
-                room[member] -= len(run)
-                left_bytes[member] -= size
-                if room[member] and left_bytes[member] > 0:
-                    turns.append(member)
-        self._more |= given < wanted and not turns
-        return given
-
-    def _room_of(self, state: QueueState, member: _Member) -> int:
-        """How many jobs a worker takes now."""
-        origin = member.origin
-        if origin is None or not member.id:
-            return 0
-        if origin.congested:
-            self._wake_in(CONGESTED_SECONDS)
-            return 0
-        # Half of it at a time: what one half says is written while the other is worked on.
-        most = member.request.in_flight
-        return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
-
-    async def _look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
-        """Take so many further entries among the open ones, of all partitions in turn."""
-        count = len(self._logs)
-        idle = 0
-        while wanted > 0 and idle < count and not state.is_full:
-            partition = self._turn % count
-            self._turn += 1
-            found = await self._next_entries(state, partition)
-            idle = 0 if found else idle + 1
-            while found and wanted > 0 and not state.is_full:
-                entry = found.popleft()
-                place = partition, entry.index
-                ready = state.ready_count
-                state.look_at(partition, entry.index, key_number(entry.key))
-                state.ripen(0)
-                if state.ready_count > ready:
-                    data[place] = entry
-                    wanted -= 1
-
-    async def _next_entries(self, state: QueueState, partition: int) -> deque[Entry]:
-        """The entries of a partition that were not looked at, as far as they are read."""
-        ahead, index = self._ahead[partition], state.next_index(partition)
-        while ahead and ahead[0].index < index:
-            ahead.popleft()
-        if ahead and ahead[0].index == index:
-            return ahead
-        ahead.clear()
-        operation = Read(log=self._logs[partition], index=index, bytes_max=READ_BYTES)
-        await read(self._context.store, operation)
-        self._ends[partition] = operation.extent.next_index
-        state.pass_over(partition, operation.extent.first_index)
-        index = state.next_index(partition)
-        for block in operation.blocks:
-            ahead += entries_of(block, partition=partition, first=index)
-        if sum(map(bool, self._ahead)) > AHEAD_MAX:
-            for other, kept in enumerate(self._ahead):
-                if other != partition:
-                    kept.clear()
-        return ahead
-
-    async def _fetch(
-        self, state: QueueState, places: Sequence[Place], data: dict[Place, Entry]
-    ) -> None:
-        """Read entries that were looked at before; those that are no more are passed over."""
-        reads = {
-            place: Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
-            for place in places
-            if place[0] < len(self._logs)
-        }
-        if reads:
-            await read(self._context.store, *reads.values())
-        for place in places:
-            operation = reads.get(place)
-            entry = None if operation is None else _entry_at(operation, place)
-            if entry is None:
-                state.pass_one_over(place)
-            else:
-                data[place] = entry
-
-    # Writing ---------------------------------------------------------------------------------
-
-    async def _write(self, state: QueueState) -> RillnodeError | None:
-        """Write the record, with dead letters where there are any; return why it is not written."""
-        letters = await self._letters(state)
-        if not (state.changed or letters):
-            return None
-        stamp = int.from_bytes(self._context.entropy(8), "big")
-        for place, _, _ in letters:
-            state.bury(place)
-        value = state.encode(stamp)
-        records = [(self._state_key(), value)]
-        follows = [] if self._lasts else [(self._state_key(), self._version)]
-        error: RillnodeError | None = None
-        if letters:
-            error = await self._append_letters(letters, records, follows)
-            if error is not None and error.code != "store.fenced":
-                self._bury_at = self.system.timing.monotonic() + DEAD_AGAIN_SECONDS
-                self._dead_error = error.code
-                self._wake_in(DEAD_AGAIN_SECONDS)
-                logger.warning(
-                    "dead_letters_not_kept",
-                    extra={"stream": self._stream, "queue": self._queue, "code": error.code},
-                )
-            elif error is None:
-                self._dead_error = ""
-                self._more = True  # others were behind them
-        else:
-            put = PutRecords(records=records, seen=follows)
-            try:
-                await write(self._context.store, put)
-            except StoreError as failure:
-                error = failure
-        if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
-            error = None
-        if error is None:
-            self._version = version_of(value)
-            self._seen_at = self.system.timing.monotonic()
-            self._known_workers = [set(state.given)]
-            self._known_at = [state.next_index(at) for at in range(len(self._logs))]
-        return error
-
-    async def _is_written(self, stamp: int) -> bool:
-        """Whether a write that has failed is there all the same; so it is known to be, or not."""
-        found = GetRecord(key=self._state_key())
-        await read(self._context.store, found)
-        return found.value is not None and QueueState.decode(found.value).stamp == stamp
-
-    async def _letters(self, state: QueueState) -> list[tuple[Place, Entry, bytes]]:
-        """What becomes a dead letter now, with its note."""
-        if not state.dying or self.system.timing.monotonic() < self._bury_at:
-            return []
-        places = list(state.dying)[:LETTERS_MAX]
-        data: dict[Place, Entry] = {}
-        await self._fetch(state, places, data)
-        assert self._record is not None
-        letters: list[tuple[Place, Entry, bytes]] = []
-        size = 0
-        for place, entry in data.items():
-            known = state.of(place)
-            assert known is not None
-            size += len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers)
-            if letters and size > LETTERS_BYTES_MAX:
-                break
-            note = DeadLetter(
-                queue=self._queue,
-                reason=known.reason,
-                partition=place[0],
-                index=place[1],
-                attempts=known.attempts,
-                made_at=self._record.created_at,
-            )
-            letters.append((place, entry, note.encode()))
-        self._more |= len(letters) < len(state.dying)
-        return letters
-
-    async def _append_letters(
-        self,
-        letters: Sequence[tuple[Place, Entry, bytes]],
-        records: Sequence[tuple[str, bytes | None]],
-        follows: Sequence[tuple[str, int]],
-    ) -> RillnodeError | None:
-        try:
-            record = await self._dead_stream()
-        except RillnodeError as error:
-            return error
-        done, answers = Signal(), list[EntriesAppended]()
-
-        def appended(answer: EntriesAppended) -> None:
-            answers.append(answer)
-            done.set()
-
-        keys = [entry.key for _, entry, _ in letters]
-        headers = [entry.encoded_headers for _, entry, _ in letters]
-        request = AppendEntries(
-            self.address,
-            record.owner,
-            log_id(record.id, 0),
-            EntryKind.BYTES,
-            [entry.data for _, entry, _ in letters],
-            [note for _, _, note in letters],
-            keys if any(key is not None for key in keys) else (),
-            headers if any(headers) else (),
-            records=records,
-            follows=follows,
-            then=Then(self, appended, appended),
-        )
-        self.system.post(stream_cell(self._context, record.name, 0), request)
-        await done
-        return answers[0].error
-
-    async def _dead_stream(self) -> StreamRecord:
-        """The stream of dead letters, made where there is none, as its origin's owner's.
-
-        Raises:
-            RillnodeError: it cannot be made.
-        """
-        origin = self._record
-        assert origin is not None
-        name = f"{self._stream}{DEAD_SUFFIX}"
-
-        def revise(found: StreamRecord) -> StreamRecord:
-            if found.id:
-                return found
-            return msgspec.structs.replace(found, owner=origin.owner, grants=origin.grants)
-
-        service = self._context.router.lookup(b"stream")
-        if service is None:
-            raise _STOPPED
-        revised: Revised = await self.ask(service, ReviseStream(name, origin.owner, revise))
-        if revised.error is not None:
-            raise revised.error
-        assert revised.record is not None
-        return revised.record
+        number = self._members.join(state, said, now)
+        if isinstance(number, RequestError):
+            return number
+        if request.worker in self._members.awaited:
+            self._members.await_no_more(request.worker)
+            self._ahead.adopt(state, number, request, ends, now)
+        self._queue.more = True
+        return compare_jobs(state, number, request, now)
 
     # Telling ---------------------------------------------------------------------------------
 
-    async def _tell(
-        self,
-        state: QueueState,
-        doing: Sequence[_Said | _Gone],
-        jobs: _Jobs,
-    ) -> None:
+    async def _tell(self, state: QueueState, doing: Doing, jobs: Jobs) -> None:
         """All is durable: answer who has said something, and send what was given."""
         for said in doing:
-            if not isinstance(said, _Said):
+            if not isinstance(said, Said):
                 continue
             if isinstance(said.request, native.DescribeQueueRequest):
-                document = await self._document(state)
+                document = await self._status.document(state)
                 said.answer = native.DocumentResponse(said.request.request_id, document)
             assert said.answer is not None
             self._reply(said, said.answer)
         for member, runs in jobs.items():
-            if member.origin is not None and self._members.get(member.token) is member:
+            if member.origin is not None and self._members.knows(member):
                 self._send(member, runs)
-        if self.system.timing.monotonic() >= self._look_oldest_at:
-            await self._find_oldest(state)
-        self._note(state)
+        if self._status.is_old():
+            await self._status.find_oldest(state)
+        self._status.note(state)
         self._wake(state)
 
-    def _send(self, member: _Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
-        """Send jobs, as many in a message as the link takes."""
+    def _send(self, member: Member, runs: Runs) -> None:
+        """Send jobs: one batch, as a tracer is told."""
         assert member.origin is not None
-        room = native.block_budget(member.origin.message_bytes_max, GIVEN_BYTES)
-        answers: list[tuple[Route, bytes]] = []
-        together: list[native.JobRun] = []
-        size = 0
-        number = member.request.request_id
-        for run in _pieces(runs, room):
-            run_size = len(run.value) + 10 * len(run.later) + RUN_BYTES
-            if together and size + run_size > room:
-                payload = native.encode(native.JobsResponse(number, together, []))
-                answers.append((member.return_route, payload))
-                together, size = [], 0
-            together.append(run)
-            size += run_size
-        payload = native.encode(native.JobsResponse(number, together, []))
-        answers.append((member.return_route, payload))
-        self._context.router.reply(member.origin, self._own_address, answers)
+        answers = job_messages(member, runs)
+        self._context.router.reply(member.origin, self._queue.own_address, answers)
 
-    def _reply(self, said: _Said, answer: native.Response | RillnodeError) -> None:
+    def _reply(self, said: Said, answer: native.Response | RillnodeError) -> None:
         if isinstance(answer, RillnodeError):
             payload = failed(said.request.request_id, answer)
         else:
             payload = native.encode(answer)
         said.is_told = True
-        self._answer(said.origin, said.wire.return_route, payload)
-
-    def _answer(self, origin: Origin, route: Route, payload: bytes) -> None:
-        self._context.router.reply(origin, self._own_address, [(route, payload)])
-
-    def _dismiss(self, member: _Member, error: RillnodeError) -> None:
-        """Tell a worker that it is none any more."""
-        self._members.pop(member.token, None)
-        self._await_no_more(member.token)
-        if member.origin is not None and not member.origin.ended:
-            payload = failed(member.request.request_id, error)
-            self._answer(member.origin, member.return_route, payload)
-        self._unwatch(member.origin)
-
-    def _unwatch(self, origin: Origin | None) -> None:
-        if origin is not None and not any(one.origin is origin for one in self._members.values()):
-            origin.unwatch(self.address)
-
-    def _note(self, state: QueueState) -> None:
-        """Note how the queue stands, for people; and say so where it holds up."""
-        held = self._why_held(state)
-        if held and not self._held:
-            extra = {"stream": self._stream, "queue": self._queue, "why": held}
-            logger.warning("queue_held", extra=extra)
-        self._held = held
-        gauges = self._context.queues.gauges
-        gauge = gauges.get(self._own_address)
-        if gauge is None:
-            gauge = gauges[self._own_address] = Gauge(self._stream, self._queue)
-        gauge.in_flight = state.given_count
-        gauge.waiting = state.open_count - state.given_count - len(state.dying)
-        gauge.depth = self._depth(state)
-        gauge.workers = sum(one.origin is not None for one in self._members.values())
-        gauge.done, gauge.dead, gauge.trimmed = state.done, state.dead, state.trimmed
-        gauge.held, gauge.oldest_at = held, self._oldest_at if gauge.depth else 0
-
-    async def _find_oldest(self, state: QueueState) -> None:
-        """See when the oldest entry came that is not settled, and where partitions end."""
-        self._look_oldest_at = self.system.timing.monotonic() + OLDEST_SECONDS
-        reads = [
-            Read(log=log, index=state.low_mark(partition), entries_max=1, bytes_max=1)
-            for partition, log in enumerate(self._logs)
-        ]
-        await read(self._context.store, *reads)
-        self._ends = [one.extent.next_index for one in reads]
-        came = [decode_header(one.blocks[0].value).received_at for one in reads if one.blocks]
-        self._oldest_at = min(came, default=0)
-
-    def _why_held(self, state: QueueState) -> str:
-        if not state.is_full:
-            return ""
-        if state.dying and self._dead_error:
-            return f"dead letters cannot be kept ({self._dead_error})"
-        return f"{state.open_count:,} entries are open: settle some"
-
-    def _depth(self, state: QueueState) -> int:
-        ahead = (
-            max(0, end - state.next_index(partition)) for partition, end in enumerate(self._ends)
-        )
-        return state.open_count + sum(ahead)
-
-    async def _document(self, state: QueueState) -> bytes:
-        """How the queue stands, as JSON text."""
-        record = self._record
-        assert record is not None
-        await self._find_oldest(state)
-        lows = [state.low_mark(partition) for partition in range(len(self._logs))]
-        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
-        await read(self._context.store, find)
-        kept = sum(one.next_index - one.first_index for one in find.extents)
-        here = {one.token: one for one in self._members.values() if one.origin is not None}
-        self._note(state)
-        gauge = self._context.queues.gauges[self._own_address]
-        document = {
-            **{name: getattr(gauge, name) for name in gauge.__struct_fields__},
-            "dying": len(state.dying),
-            "dead_kept": kept,
-            "attempts": state.settings.attempts,
-            "in_flight_max": state.settings.in_flight,
-            "by_key": state.settings.by_key,
-            "partitions": [
-                {"partition": at, "low": low, "next": state.next_index(at), "end": end}
-                for at, (low, end) in enumerate(zip(lows, self._ends, strict=True))
-            ],
-            "with_workers": [
-                {
-                    "worker": token.hex()[:8],
-                    "principal": _principal_of(here.get(token)),
-                    "in_flight": state.given[number],
-                    "connected": token in here,
-                }
-                for number, token in state.workers_of(here)
-            ],
-        }
-        return msgspec.json.encode(document)
-
-    # Dead letters that are given again ---------------------------------------------------------
-
-    async def _look_for_letters(
-        self, state: QueueState, request: native.TakeBackRequest
-    ) -> "_Letters | RequestError":
-        try:
-            return await self._find_letters(state, request)
-        except RequestError as error:
-            return error
-
-    async def _find_letters(self, state: QueueState, request: native.TakeBackRequest) -> _Letters:
-        """The next letters of this queue that were not given again."""
-        found = _Letters(next_index=state.taken_back)
-        find = FindStream(name=f"{self._stream}{DEAD_SUFFIX}")
-        await read(self._context.store, find)
-        if find.record is None:
-            return found
-        end = find.extents[0].next_index
-        log = log_id(find.record.id, 0)
-        entries_max = min(request.entries_max, OPEN_MAX - state.open_count)
-        if entries_max <= 0:
-            text = f"A queue has at most {OPEN_MAX:,} open entries: settle some first"
-            raise RequestError("queue.full", text)
-        operation = Read(
-            log=log, index=state.taken_back, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
-        )
-        await read(self._context.store, operation)
-        found.next_index = min(max(found.next_index, operation.extent.first_index), end)
-        letters: list[tuple[Place, Entry]] = []
-        for block in operation.blocks:
-            for entry in entries_of(block, first=found.next_index):
-                if len(letters) >= entries_max:
-                    break
-                found.next_index = entry.index + 1
-                place = self._place_of(entry)
-                if place is not None:
-                    letters.append((place, entry))
-        reads = [
-            Read(log=self._logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
-            for place, _ in letters
-        ]
-        if reads:
-            await read(self._context.store, *reads)
-        for (place, entry), one in zip(letters, reads, strict=True):
-            if _entry_at(one, place) is None:
-                found.gone += 1
-            else:
-                found.found.append((place, key_number(entry.key)))
-        found.left = max(0, end - found.next_index)
-        return found
-
-    def _place_of(self, entry: Entry) -> Place | None:
-        """Where the entry of a dead letter is, where that is this queue's."""
-        assert self._record is not None
-        try:
-            letter = DeadLetter.of(entry)
-        except CodecError:
-            return None  # somebody else has pushed it
-        if letter.queue != self._queue or letter.made_at != self._record.created_at:
-            return None
-        return (letter.partition, letter.index) if letter.partition < len(self._logs) else None
+        self._queue.answer(said.origin, said.wire.return_route, payload)
 
     # Time ------------------------------------------------------------------------------------
 
     def _wake(self, state: QueueState) -> None:
         """See that there is a round when something becomes due."""
-        if not self._members:
+        if not self._members.by_token:
             return
         due = state.due_at()
         if due is not None:
-            left = (due - self._context.clock.now_ms()) / 1_000
-            self._wake_in(max(left, WAKE_SECONDS_MIN))
-        if not self._lasts:
-            self._wake_in(OTHERS_SECONDS)
-
-    def _wake_in(self, seconds: float) -> None:
-        at = self.system.timing.monotonic() + seconds
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self.wake_after(seconds, _Due())
-
-
-def _joins(said: _Said | _Gone) -> bool:
-    return isinstance(said, _Said) and isinstance(said.request, native.WorkRequest)
-
-
-def _settles(said: _Said | _Gone) -> bool:
-    """Whether it settles jobs, makes no dead letters, and that is all."""
-    return (
-        isinstance(said, _Said)
-        and isinstance(said.request, native.SettleRequest)
-        and said.request.begun is None
-        and all(item.outcome in _AHEAD for item in said.request.items)
-    )
-
-
-def _principal_of(member: _Member | None) -> str:
-    return "" if member is None or member.origin is None else member.origin.principal
-
-
-def _entry_at(operation: Read, place: Place) -> Entry | None:
-    """The entry that was read, where it is there."""
-    if not operation.blocks or operation.extent.first_index > place[1]:
-        return None
-    found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
-    return found[0] if found else None
-
-
-def _all(request: native.SettleRequest) -> list[int]:
-    """The numbers of all jobs that a request settles."""
-    return list(range(sum(item.count for item in request.items)))
-
-
-def _pieces(runs: Sequence[tuple[int, list[Entry]]], room: int) -> Iterator[native.JobRun]:
-    """What is given, in pieces of which each fits into a message."""
-    for attempt, entries in runs:
-        begin = size = 0
-        for at, entry in enumerate(entries):
-            more = len(entry.data) + len(entry.pushed_key or b"") + len(entry.encoded_headers)
-            more += ENTRY_BYTES
-            if at > begin and size + more > room:
-                yield _run(attempt, entries[begin:at])
-                begin, size = at, 0
-            size += more
-        yield _run(attempt, entries[begin:])
-
-
-def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
-    first, last = entries[0], entries[-1]
-    later: list[int] = []
-    if last.received_at != first.received_at:
-        later = [entry.received_at - first.received_at for entry in entries]
-    return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
-
-
-def _take_back(
-    state: QueueState, request: native.TakeBackRequest, letters: _Letters | RequestError
-) -> native.Response | RequestError:
-    if isinstance(letters, RequestError):
-        return letters
-    taken = sum(state.take_back(place, key) for place, key in letters.found)
-    if letters.next_index > state.taken_back:
-        state.taken_back, state.changed = letters.next_index, True
-    return native.TakenBackResponse(request.request_id, taken, letters.gone, letters.left)
+            left = (due - self._queue.now_ms()) / 1_000
+            self._queue.wake_in(max(left, WAKE_SECONDS_MIN))
+        if not self._record.lasts:
+            self._queue.wake_in(OTHERS_SECONDS)

@@ -21,8 +21,9 @@ from queue_support import (
     texts,
 )
 from rillnode.actors.core.access import Grant
+from rillnode.actors.core.queues.members import GRACE_SECONDS
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.core.queues.queue import GRACE_SECONDS, QueueActor
+from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.log import PutRecords, SavedIndexKey, SaveIndex, WriteOperation
@@ -204,13 +205,13 @@ def test_a_worker_that_has_had_nothing_to_do_for_long_is_one_still() -> None:
 def test_a_queue_keeps_the_order_of_keys_though_its_first_record_was_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write_state = QueueActor._write  # pyright: ignore[reportPrivateUsage]
+    write_state = QueueRecord.write
     failures = [StoreError("store.failed", "no disk")]
 
-    async def failing(self: QueueActor, state: QueueState) -> RillnodeError | None:
+    async def failing(self: QueueRecord, state: QueueState) -> RillnodeError | None:
         return failures.pop() if failures else await write_state(self, state)
 
-    monkeypatch.setattr(QueueActor, "_write", failing)
+    monkeypatch.setattr(QueueRecord, "write", failing)
 
     async def test(core: Core) -> None:
         peer = await opened(core, b"0", b"1")

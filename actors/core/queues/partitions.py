@@ -1,0 +1,167 @@
+"""Reads the partitions of a work queue's stream, in pieces that are ahead of what is given.
+
+So many small rounds cost few reads. Entries come in the order of their partition, without a gap but
+for what the stream does not keep any more, and all partitions have their turns.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from rillnode.actors.core.queues.context import QueueContext
+from rillnode.actors.core.queues.state import Place, QueueState, key_number
+from rillnode.actors.log import Read, StreamRecord, logs_of
+from rillnode.actors.log.waiting import read
+from rillnode.codecs.entries import Entry, decode_header, entries_of
+
+READ_BYTES: Final = 262_144
+AHEAD_MAX: Final = 16
+"""Of so many partitions so much is read before it is looked at."""
+
+
+class Partitions:
+    """The stream of a queue, as far as it is read.
+
+    Attributes:
+        record: of the stream, as the queue has found it last.
+        logs: of its partitions.
+        ends: where these end, as far as that was seen.
+    """
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+        self.record: StreamRecord | None = None
+        self.logs: list[int] = []
+        self.ends: list[int] = []
+        self._ahead: list[deque[Entry]] = []
+        self._turn = 0
+        self._is_following = False
+
+    def open(self, record: StreamRecord) -> None:
+        """Read this stream from now on; what was read before is forgotten."""
+        is_other = self.record is None or self.record.id != record.id
+        self.record = record
+        if is_other or len(self.logs) != record.partitions:
+            if not is_other:
+                self.follow(False)
+            self.logs = logs_of(record.id, record.partitions)
+            self.ends = [0] * record.partitions
+        self._ahead = [deque() for _ in self.logs]
+
+    def follow(self, on: bool) -> None:
+        """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
+        if on is self._is_following:
+            return
+        self._is_following = on
+        followers = self._queue.shared.followers
+        for log in self.logs:
+            if on:
+                followers.add(log, self._queue.cell)
+            else:
+                followers.remove(log, self._queue.cell)
+
+    # Entries that were not looked at ---------------------------------------------------------
+
+    def next_in_turn(self) -> int:
+        """The partition whose turn it is."""
+        partition = self._turn % len(self.logs)
+        self._turn += 1
+        return partition
+
+    async def next_entries(self, state: QueueState, partition: int) -> deque[Entry]:
+        """The entries of a partition that were not looked at, as far as they are read."""
+        ahead, index = self._ahead[partition], state.next_index(partition)
+        while ahead and ahead[0].index < index:
+            ahead.popleft()
+        if ahead and ahead[0].index == index:
+            return ahead
+        ahead.clear()
+        operation = Read(log=self.logs[partition], index=index, bytes_max=READ_BYTES)
+        await read(self._queue.shared.store, operation)
+        self.ends[partition] = operation.extent.next_index
+        state.pass_over(partition, operation.extent.first_index)
+        index = state.next_index(partition)
+        for block in operation.blocks:
+            ahead += entries_of(block, partition=partition, first=index)
+        if sum(map(bool, self._ahead)) > AHEAD_MAX:
+            for other, kept in enumerate(self._ahead):
+                if other != partition:
+                    kept.clear()
+        return ahead
+
+    async def look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
+        """Take so many further entries among the open ones, of all partitions in turn."""
+        idle = 0
+        while wanted > 0 and idle < len(self.logs) and not state.is_full:
+            partition = self.next_in_turn()
+            found = await self.next_entries(state, partition)
+            idle = 0 if found else idle + 1
+            while found and wanted > 0 and not state.is_full:
+                entry = found.popleft()
+                place = partition, entry.index
+                ready = state.ready_count
+                state.look_at(partition, entry.index, key_number(entry.key))
+                state.ripen(0)
+                if state.ready_count > ready:
+                    data[place] = entry
+                    wanted -= 1
+
+    # Entries that are open -------------------------------------------------------------------
+
+    async def entries_at(self, places: Sequence[Place]) -> list[Entry | None]:
+        """Read entries by their places; None: the stream does not keep it."""
+        reads = {
+            place: Read(log=self.logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
+            for place in places
+            if place[0] < len(self.logs)
+        }
+        if reads:
+            await read(self._queue.shared.store, *reads.values())
+        return [_entry_at(reads.get(place), place) for place in places]
+
+    async def fetch(
+        self, state: QueueState, places: Sequence[Place], data: dict[Place, Entry]
+    ) -> None:
+        """Read entries that were looked at before; those that are no more are passed over."""
+        for place, entry in zip(places, await self.entries_at(places), strict=True):
+            if entry is None:
+                state.pass_one_over(place)
+            else:
+                data[place] = entry
+
+    # Ends ------------------------------------------------------------------------------------
+
+    async def find_ends(self) -> Sequence[int]:
+        """Where all partitions end."""
+        reads = [Read(log=log, index=0, entries_max=1, bytes_max=1) for log in self.logs]
+        await read(self._queue.shared.store, *reads)
+        return [one.extent.next_index for one in reads]
+
+    async def find_oldest(self, state: QueueState) -> int:
+        """See when the oldest entry came that is not settled, and where partitions end.
+
+        Returns milliseconds since 1970; 0: there is none.
+        """
+        reads = [
+            Read(log=log, index=state.low_mark(partition), entries_max=1, bytes_max=1)
+            for partition, log in enumerate(self.logs)
+        ]
+        await read(self._queue.shared.store, *reads)
+        self.ends = [one.extent.next_index for one in reads]
+        came = [decode_header(one.blocks[0].value).received_at for one in reads if one.blocks]
+        return min(came, default=0)
+
+    def depth(self, state: QueueState) -> int:
+        """How many entries are not settled, as far as ends are known."""
+        ahead = (
+            max(0, end - state.next_index(partition)) for partition, end in enumerate(self.ends)
+        )
+        return state.open_count + sum(ahead)
+
+
+def _entry_at(operation: Read | None, place: Place) -> Entry | None:
+    """The entry that was read, where it is there."""
+    if operation is None or not operation.blocks or operation.extent.first_index > place[1]:
+        return None
+    found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
+    return found[0] if found else None
