@@ -176,8 +176,12 @@ def test_words_of_the_glossary_are_in_order() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    headings = _HEADING.findall(page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
+    text = page.read_text(encoding="utf-8")
+    of_headings = {
+        re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-")
+        for one in _HEADING.findall(text)
+    }
+    return of_headings.union(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.check
