@@ -32,7 +32,7 @@ from xdist.scheduler import LoadFileScheduling
 from coroutines import run_test
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
-from rooms import can_import, deleted_rooms
+from rooms import can_import, deleted_rooms, plug_ins
 
 settings.register_profile(
     "explore",
@@ -102,6 +102,8 @@ NEEDS: Final[dict[str, tuple[Callable[[], bool], str]]] = {
 
 @cache
 def _is_here(need: str) -> bool:
+    if need in plug_ins():
+        return need not in deleted_rooms()
     return NEEDS[need][0]()
 
 

@@ -107,6 +107,7 @@ def test_every_planted_mistake_breaks_a_rule_that_there_is() -> None:
     assert {rule for planted in ALL for rule in planted.rules} <= set(RULES)
 
 
+@pytest.mark.needs("nextgraph")
 def test_every_rule_that_is_broken_at_all_is_in_the_quick_part() -> None:
     quick = [planted for planted in ALL if planted.name in QUICK]
     assert len(quick) == len(QUICK)

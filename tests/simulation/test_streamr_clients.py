@@ -49,6 +49,7 @@ def test_what_is_published_is_stored_followed_and_read_again() -> None:
     assert not deeds & {"failed", "unsettled", "not resent", "not done", "follows no more"}
 
 
+@pytest.mark.needs("nextgraph")
 def test_nodes_have_every_kind_of_client_that_there_is() -> None:
     assert all(map(EVERYBODY.clients_named, PREFIXES)), EVERYBODY.clients
     assert Run(EVERYBODY, 0).run().violations == []

@@ -38,11 +38,21 @@ def modules(what: str) -> list[ModuleType]:
 
 
 @cache
-def deleted_rooms() -> frozenset[str]:
-    """The plug-ins that pyproject.toml names and that are not in this clone."""
+def plug_ins() -> frozenset[str]:
+    """The plug-ins that pyproject.toml names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    named = project["entry-points"]["rillnode.plugins"]
-    return frozenset(room for room in named if not (ROOT / "node" / room).is_dir())
+    return frozenset(project["entry-points"]["rillnode.plugins"])
+
+
+@cache
+def deleted_rooms() -> frozenset[str]:
+    """Those of them that are not in this clone."""
+    return frozenset(room for room in plug_ins() if not (ROOT / "node" / room).is_dir())
+
+
+def there(*rooms: str) -> list[str]:
+    """Those of these that were not deleted."""
+    return [room for room in rooms if room not in deleted_rooms()]
 
 
 @cache

@@ -81,6 +81,7 @@ def test_an_actor_fails_as_often_as_was_said_and_in_a_seed_s_way() -> None:
     assert run(3).trace_hash == first.trace_hash
 
 
+@pytest.mark.needs("nextgraph")
 def test_a_class_is_found_by_the_end_of_its_name() -> None:
     assert classes_named("StreamActor") == classes_named("streams.stream.StreamActor")
     assert len(classes_named("ConnectionActor")) == 2

@@ -117,6 +117,7 @@ def test_clients_that_nobody_has_are_refused() -> None:
         Run(replace(SMALL, clients=clients), 1)
 
 
+@pytest.mark.needs("nextgraph")
 def test_our_own_take_part() -> None:
     names = {type(one).__name__ for one in Run(SMALL, 1).parts}
     assert names == {"NextgraphPart", "OckamPart", "StreamrPart"}

@@ -77,6 +77,7 @@ def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> N
     assert "--key-field FIELD" in capsys.readouterr().out
 
 
+@pytest.mark.needs("nextgraph")
 def test_the_version_tells_which_plug_ins_lack_something(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

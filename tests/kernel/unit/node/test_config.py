@@ -16,6 +16,7 @@ from rillnode.node.config import (
     parse_config,
 )
 from rillnode.node.spark.config import sinks_of
+from rooms import there
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 FILE = Path("/etc/rillnode/node.toml")
@@ -74,7 +75,7 @@ def test_absolute_and_home_paths_stay() -> None:
     assert parse_config(NAME + 'data_dir = "~/a"\n', FILE).data_dir == Path.home() / "a"
 
 
-@pytest.mark.parametrize("table", ["ockam", "streamr", "nextgraph"])
+@pytest.mark.parametrize("table", there("ockam", "streamr", "nextgraph"))
 def test_a_listener_is_on_when_its_table_is_present(table: str) -> None:
     assert table in parse_config(f"{NAME}[{table}]\n", FILE).listeners()
     assert table not in parse_config(f"{NAME}[{table}]\nenabled = false\n", FILE).listeners()
@@ -318,7 +319,7 @@ def test_every_conflict_is_reported_at_once() -> None:
     assert [row.partition(": ")[0] for row in rows] == [f"{FILE}:5", f"{FILE}:3"]
 
 
-@pytest.mark.parametrize("table", ["ockam", "streamr", "nextgraph", "http"])
+@pytest.mark.parametrize("table", [*there("ockam", "streamr", "nextgraph"), "http"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]", "node.example.org"])
 def test_data_in_clear_beyond_loopback_needs_a_word(table: str, host: str) -> None:
     text = f'{NAME}[{table}]\nlisten = "{host}:5000"\n'
@@ -453,7 +454,11 @@ def test_narrow_patterns_may_stand_before_wide_ones() -> None:
     assert len(parse_config(NAME + tables, FILE).streams) == len(names)
 
 
-NODES = [file for file in sorted(CONFIGS.glob("*.toml")) if not file.name.startswith("sim-")]
+NODES = [
+    file
+    for file in sorted(CONFIGS.glob("*.toml"))
+    if not file.name.startswith("sim-") and there(file.stem)
+]
 """The others are scenarios of simulations, which have tests of their own."""
 
 

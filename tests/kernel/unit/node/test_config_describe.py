@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from rillnode.node.config import load, load_config, parse_config
 from rillnode.node.config.describe import defaults, effective, schema, tables, template, toml_value
@@ -37,6 +38,7 @@ def test_a_new_file_has_defaults_but_for_name_grant_and_services(tmp_path: Path)
     assert msgspec.structs.replace(config, grants=()) == bare.having(ServicesTable())
 
 
+@pytest.mark.needs("nextgraph")
 def test_a_new_file_is_short_and_offers_every_protocol(tmp_path: Path) -> None:
     text = template("a", ADMIN)
     assert len(text.splitlines()) <= 24

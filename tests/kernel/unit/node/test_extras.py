@@ -97,7 +97,7 @@ def test_a_node_and_its_commands_need_nothing_of_a_plug_in_s(tmp_path: Path) -> 
     ("table", "extra"),
     [
         ("[streamr]", "streamr"),
-        ("[nextgraph]", "nextgraph"),
+        pytest.param("[nextgraph]", "nextgraph", marks=pytest.mark.needs("nextgraph")),
         ("[overlay]", "overlay"),
         ("[telemetry]\nenabled = true", "telemetry"),
         ('[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "spark"),

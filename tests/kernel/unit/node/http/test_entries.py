@@ -28,6 +28,7 @@ def test_content_is_decoded_where_it_is_text(data: bytes, form: str, text: str |
     assert (found["partition"], found["index"], found["kind"]) == (1, 7, "bytes")
 
 
+@pytest.mark.needs("nextgraph")
 def test_what_only_its_clients_can_read_is_not_guessed_at() -> None:
     assert row(b"hello", EntryKind.NEXTGRAPH)["format"] == "binary"
 
