@@ -1,0 +1,62 @@
+"""A plug-in's rooms can be deleted from a clone: all that does not need it works as before."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from rooms import ROOT
+
+LAYERS: Final = ("codecs", "actors", "node", "tests")
+
+DELETED: Final = (("nextgraph",), ("overlay",), ("overlay", "streamr"), ("gateway",))
+    ("nextgraph",),
+    ("overlay",),
+    ("overlay", "streamr"),
+    ("gateway",),
+    ("telemetry",),
+)
+"""What is deleted together, as the overlay stands on Streamr."""
+
+
+def clone_without(rooms: tuple[str, ...], directory: Path) -> Path:
+    """The files of this clone that git knows, without those rooms."""
+    known = subprocess.run(
+        ("git", "ls-files", "-z"), cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
+    gone = {(layer, room) for layer in LAYERS for room in rooms}
+    for name in filter(None, known.split("\0")):
+        source, made = ROOT / name, directory / name
+        if Path(name).parts[:2] not in gone and source.exists():
+            made.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, made, follow_symlinks=False)
+    return directory
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rooms", DELETED, ids="+".join)
+def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) -> None:
+    """Its tests are found, and those of the command line and of failing actors pass."""
+    clone = clone_without(rooms, tmp_path / "clone")
+    environment = os.environ | {"PYTHONPATH": str(clone / "src")}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    pytest_command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    for arguments in (
+        ("--collect-only",),
+        ("tests/kernel/unit/node/test_cli.py", "tests/simulation/fail_once/test_links.py"),
+    ):
+        done = subprocess.run(
+            (*pytest_command, *arguments),
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4_000:]
+    said = done.stdout
+    assert "passed" in said
