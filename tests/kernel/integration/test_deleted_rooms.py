@@ -14,12 +14,6 @@ from rooms import ROOT
 LAYERS: Final = ("codecs", "actors", "node", "tests")
 
 DELETED: Final = (("nextgraph",), ("overlay",), ("overlay", "streamr"), ("gateway",))
-    ("nextgraph",),
-    ("overlay",),
-    ("overlay", "streamr"),
-    ("gateway",),
-    ("telemetry",),
-)
 """What is deleted together, as the overlay stands on Streamr."""
 
 
