@@ -68,7 +68,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(item, ast.ImportFrom):
             yield from (f"{item.module}.{alias.name}" for alias in item.names)
         elif isinstance(item, ast.Call) and ast.unparse(item.func) == "import_module":
-            yield from (one.value for one in item.args if isinstance(one, ast.Constant))
+            values = (one.value for one in item.args if isinstance(one, ast.Constant))
+            yield from (value for value in values if isinstance(value, str))
 
 
 @cache
