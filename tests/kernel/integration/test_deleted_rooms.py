@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from one_run import ONE_RUN
 from rooms import ROOT
 
 LAYERS: Final = ("codecs", "actors", "node", "tests")
@@ -37,7 +38,8 @@ def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) ->
     """Its tests are found, and those of the command line and of failing actors pass."""
     clone = clone_without(rooms, tmp_path / "clone")
     environment = os.environ | {"PYTHONPATH": str(clone / "src")}
-    environment.pop("PYTEST_XDIST_WORKER", None)
+    for name in ("PYTEST_XDIST_WORKER", ONE_RUN):  # it is another run, of other tests
+        environment.pop(name, None)
     pytest_command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     for arguments in (
         ("--collect-only",),
