@@ -72,7 +72,11 @@ def test_contents_are_typed_where_there_is_a_key_and_else_say_which_one_lacks(
 def test_what_does_not_decrypt_is_a_reject_that_says_why(
     files: dict[str, str], changes: dict[str, Any], said: str | None
 ) -> None:
-    sealed = {"encryption_type": 2, "group_key_id": "k1", "content": "00" * 16} | changes
+    sealed: dict[str, Any] = {
+        "encryption_type": 2,
+        "group_key_id": "k1",
+        "content": "00" * 16,
+    } | changes
     landed = land([message(1, **sealed), message(2, ONE)], files)
     assert [row["n"] for row in values(landed)] == [2]
     (reason,) = reasons(landed)
