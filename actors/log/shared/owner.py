@@ -141,6 +141,18 @@ class Owner(Protocol):
         """Put a view aside, which is not open, so that another one is made."""
         ...
 
+    def note_loss(self, shard: int, error: StoreError, /) -> None:
+        """Note with a view, which is not open, what the log has lost of it. Blocks."""
+        ...
+
+    def check_loss(self, shard: int, /) -> None:
+        """See that nothing is lost of a view, or that somebody has deleted it. Blocks.
+
+        Raises:
+            StoreError: `store.lost`, as it was noted.
+        """
+        ...
+
     def make_view(self, shard: int, complete: Complete, on_health: OnHealth, /) -> View:
         """The view of a shard, not open yet."""
         ...

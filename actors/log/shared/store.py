@@ -12,6 +12,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -70,6 +71,9 @@ COPYING: Final = "shared/copying"
 
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
+
+_LOSS_FILE: Final = "loss"
+"""In a view's directory: what the log has lost of it, which stands until it is deleted with it."""
 
 CONNECTION_SECONDS: Final = 1.0
 """How often it is looked whether the engine is there."""
@@ -336,6 +340,19 @@ class SharedLogStore:
         shutil.rmtree(aside, ignore_errors=True)
         if path.exists():
             path.rename(aside)
+
+    def note_loss(self, number: int, error: StoreError) -> None:
+        """Let a view be refused from now on, until an operator has deleted it."""
+        path = self._path(number)
+        if path.is_dir():  # a view in memory has none
+            with suppress(OSError):  # it is found again, as long as the log can show it
+                (path / _LOSS_FILE).write_text(error.text, "utf-8")
+
+    def check_loss(self, number: int) -> None:
+        """See that nothing was noted of a view. Raises StoreError: `store.lost`."""
+        file = self._path(number) / _LOSS_FILE
+        if file.exists():
+            raise StoreError("store.lost", file.read_text("utf-8"), retryable=False)
 
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""

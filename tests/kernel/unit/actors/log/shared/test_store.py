@@ -53,6 +53,11 @@ async def refused(node: Node, log: int) -> str:
     return caught.value.code
 
 
+def snapshots_of(servers: MemoryServers) -> list[str]:
+    """The snapshots that are whole."""
+    return [name for name in servers.blobs if name.endswith(".snapshot")]
+
+
 # The log is not what it was ------------------------------------------------------------------
 
 
@@ -90,6 +95,64 @@ def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) ->
         assert code(await node.push(log, b"x")) == "store.lost"
 
     in_virtual_time(work())
+
+
+@pytest.mark.parametrize("is_noted", [False, True], ids=["seen late", "seen at once"])
+async def test_no_snapshot_hides_that_a_log_has_lost_frames(tmp_path: Path, is_noted: bool) -> None:
+    servers = new_servers()
+    one = Node(servers, tmp_path / "1", view=rocks_view)
+    log = await one.stream(name_in(1))
+    for number in range(3):
+        await one.push(log, b"%d" % number)
+    await one.close()
+    del servers.shards[1].frames[-1:]
+    if is_noted:
+        one = Node(servers, tmp_path / "1", view=rocks_view, seed=1)
+        assert await refused(one, log) == "store.lost"
+        await one.close()
+    # The others go on, and come so far that the first would take a snapshot, or must.
+    other = Node(servers, tmp_path / "2", view=rocks_view, snapshot_bytes=2_000)
+    number = 0
+    while not (servers.shards[1].trimmed if is_noted else snapshots_of(servers)):
+        await other.push(log, b"other %d" % number)
+        number += 1
+    await other.close()
+    assert is_noted == (servers.shards[1].trimmed > 0)
+    for life in range(2):
+        one = Node(servers, tmp_path / "1", view=rocks_view, seed=life + 2, late_frames=5)
+        assert await refused(one, log) == "store.lost"
+        assert code(await one.push(log, b"x")) == "store.lost"
+        await one.close()
+    shutil.rmtree(tmp_path / "1" / "0001")
+    one = Node(servers, tmp_path / "1", view=rocks_view, seed=9)
+    await one.fresh(log)
+    assert (await one.texts(log))[:3] == [b"0", b"1", b"other 0"]
+    await one.close()
+
+
+async def test_who_only_reads_is_told_that_the_log_has_lost_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
+    servers = new_servers()
+    one = Node(servers, tmp_path / "1")
+    log = await one.stream(name_in(1))
+    reader = Node(servers, tmp_path / "2", view=rocks_view)
+    for number in range(3):
+        await one.push(log, b"%d" % number)
+    await reader.fresh(log)
+    assert await reader.texts(log) == [b"0", b"1", b"2"]
+    await one.die()
+    del servers.shards[1].frames[-2:]
+    # One that has never seen them writes behind what is left.
+    other = Node(servers, tmp_path / "3", seed=1)
+    for number in range(10):
+        await other.push(log, b"other %d" % number)
+    await until(lambda: reader.shard(log).refusal is not None)
+    assert await refused(reader, log) == "store.lost"
+    assert code(await other.push(log, b"after")) == ""
+    await reader.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("call", ["append", "read", "span"])
