@@ -163,7 +163,11 @@ class Node:
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(
-            config, entropy, self._threads, self._at_turns_end if commit_on_loop else None
+            config,
+            entropy,
+            self._now_ms,
+            self._threads,
+            self._at_turns_end if commit_on_loop else None,
         )
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
@@ -652,6 +656,9 @@ class Node:
     def _open_store(self) -> None:
         self._store.open()
         remove_abandoned_copies(self.config.checkpoints_dir)
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms()
 
     def _at_turns_end(self, work: Callable[[], None]) -> bool:
         return self._system.at_turns_end(work)

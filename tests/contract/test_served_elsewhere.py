@@ -67,6 +67,7 @@ class Log:
                 self._directory / name / "views",
                 memory_view,
                 entropy=os.urandom,
+                now_ms=lambda: 0,
                 complete=complete,
                 on_health=on_health,
                 loop=loop,

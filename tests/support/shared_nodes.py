@@ -56,6 +56,7 @@ class Node:
             directory,
             view,
             entropy=random.Random(f"{directory}{seed}").randbytes,
+            now_ms=lambda: int(self._loop.time() * 1_000),
             complete=self._complete,
             on_health=self.healths.append,
             loop=self._loop,

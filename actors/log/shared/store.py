@@ -107,6 +107,7 @@ class SharedLogStore:
         directory: of the views; what is in it can be had again.
         make_view: makes a view.
         entropy: gives random bytes.
+        now_ms: the time, in ms since 1970.
         complete: takes what is complete; called from any thread.
         on_health: is told of changes; called on the loop.
         options: sizes and times.
@@ -123,6 +124,7 @@ class SharedLogStore:
         make_view: MakeView,
         *,
         entropy: Callable[[int], bytes],
+        now_ms: Callable[[], int],
         complete: Complete,
         on_health: OnHealth,
         loop: asyncio.AbstractEventLoop,
@@ -134,6 +136,7 @@ class SharedLogStore:
         self._copying = copying
         self.options = options
         self.entropy = entropy
+        self._now_ms = now_ms
         self._blobs = blobs
         self._directory = directory
         self._make_view = make_view
@@ -146,7 +149,7 @@ class SharedLogStore:
         self._watching = Watching(self._done)
         self._held = Held(self.shards)
         self._catalogue = Catalogue(self.shards, self._held, self._watching)
-        self._saving: Saving
+        self._saving: Saving | None = None
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         # What comes before the engine has said how many shards there are.
@@ -229,7 +232,9 @@ class SharedLogStore:
             self._identity = opened.identity
             self.shards.placement = Placement(opened.shards, self._places)
             snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
-            self._saving = Saving(self.shards, self.log, snapshots, self._path, self.entropy)
+            self._saving = Saving(
+                self.shards, self.log, snapshots, self._path, self.entropy, self._now_ms
+            )
             early, self._early = self._early, []
             for operation in early:
                 self.submit(operation)
@@ -318,9 +323,15 @@ class SharedLogStore:
                 self._away = unreachable("there is no connection") if is_away else None
                 self.health_changed()
 
+    @property
+    def _known_saving(self) -> Saving:
+        """What makes and takes snapshots; the engine has said what they are of."""
+        assert self._saving is not None
+        return self._saving
+
     async def restore(self, number: int, after: int) -> bool:
         """Put the newest snapshot of a shard in the place of its view; see `Saving`."""
-        return await self._saving.restore(number, after)
+        return await self._known_saving.restore(number, after)
 
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
@@ -373,6 +384,7 @@ class SharedLogStore:
                 "behind": max(0, shard.follows.known - shard.follows.applied),
                 "always": shard.number in self._held.always,
                 "error": None if shard.refusal is None else shard.refusal.code,
+                **({} if self._saving is None else self._saving.described(shard.number)),
             }
             for shard in self.shards
         ]
@@ -485,7 +497,7 @@ class SharedLogStore:
         is_news = not is_own and frame.sequence > self.shards[shard].history
         self._held.landed(frame)
         self._watching.landed(frame, is_own=not is_news)
-        self._saving.landed(shard, frame, is_own=is_own)
+        self._known_saving.landed(shard, frame, is_own=is_own)
         if not is_own:
             self._catalogue.landed(shard, frame, is_news=is_news)
 
@@ -494,6 +506,7 @@ class SharedLogStore:
         for watch in self._watching.logs.values():
             if self.shards.place.of_log(watch.log) == number:
                 self.shards.begin(self._look_at(watch))
+        self.shards.begin(self._known_saving.opened(number))
         if number != CATALOGUE:
             self.shards.begin(self._catalogue.compare(number))
 

@@ -33,7 +33,15 @@ from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
-from shared_nodes import Node, in_virtual_time, name_in, new_servers, rocks_view, until
+from shared_nodes import (
+    Node,
+    in_virtual_time,
+    memory_view,
+    name_in,
+    new_servers,
+    rocks_view,
+    until,
+)
 from store_support import SMALL
 
 
@@ -285,6 +293,38 @@ def test_a_log_that_is_trimmed_while_a_view_is_opened_is_told(
         assert await refused(other, log) == "store.trimmed"
         await one.close()
         await other.close()
+
+    in_virtual_time(work())
+
+
+def test_all_nodes_tell_how_old_the_newest_snapshot_is(tmp_path: Path) -> None:
+    def told(node: Node) -> tuple[object, object]:
+        (view,) = (one for one in node.store.describe()["views"] if one["shard"] == 1)
+        return view["snapshot"], view["snapshot_seconds"]
+
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1", view=memory_view, snapshot_bytes=2_000)
+        log = await one.stream(name_in(1))
+        other = Node(servers, tmp_path / "2")
+        await other.fresh(log)
+        assert told(one) == told(other) == (None, None)
+        while not snapshots_of(servers):
+            await one.push(log, b"entry")
+            await asyncio.sleep(0.002)
+        sequence = max(int(name[5:21], 16) for name in snapshots_of(servers))
+        await until(lambda: told(other)[0] == sequence)
+        await asyncio.sleep(3_600.0)
+        # Also who comes later, to whose view that is no news.
+        late = Node(servers, tmp_path / "3")
+        await late.fresh(log)
+        await until(lambda: told(late)[0] is not None)
+        for node in (one, other, late):
+            found, age = told(node)
+            assert found == sequence
+            assert isinstance(age, float)
+            assert 3_600.0 <= age < 3_610.0
+            await node.close()
 
     in_virtual_time(work())
 
