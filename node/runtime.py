@@ -607,16 +607,21 @@ class Node:
     def _introduce(self) -> Cell | None:
         """Have other nodes of the same log told of this one, where there may be any."""
         config = self.config
-        if config.store.engine == "rocksdb" or "noise" not in self._links:
+        if config.store.engine == "rocksdb":
             return None
-        address = config.noise.public or public_address(self._links["noise"].address)
-        if not address:
-            logger.warning("node_not_public", extra={"listen": config.noise.listen})
+        # Here, because most nodes do not have this store.
+        from rillnode.actors.log.shared.frames import FRAME_VERSION
+
+        address = ""
+        if "noise" in self._links:
+            address = config.noise.public or public_address(self._links["noise"].address)
+            if not address:
+                logger.warning("node_not_public", extra={"listen": config.noise.listen})
 
         def introduce() -> NodeRecord:
             return NodeRecord(
                 name=config.name, identity=self.identity, address=address,
-                serve=config.store.serve, told_at=self._clock.now_ms(),
+                serve=config.store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
             )  # fmt: skip
 
         return self._system.spawn(partial(IntroductionActor, self._store, introduce))

@@ -9,6 +9,7 @@ from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.shared.applying import ApplyFrame, Progress
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.port import SharedLog
+from rillnode.actors.log.shared.versions import Versions
 from rillnode.codecs.errors import StoreError
 
 
@@ -100,6 +101,11 @@ class Owner(Protocol):
     @property
     def under_way(self) -> int:
         """Frames of all shards that are not carried out yet."""
+        ...
+
+    @property
+    def versions(self) -> Versions:
+        """Which frames the nodes of the log read."""
         ...
 
     def entropy(self, count: int, /) -> bytes:

@@ -11,7 +11,7 @@ node serves which client decides nothing. What must not be older than what anybo
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from rillnode.actors.log import (
     version_of,
 )
 from rillnode.actors.log.completion import closed_error, deliver, tell
+from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.rocks.format import check_copied
 from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity
 from rillnode.actors.log.shared.catalogue import Catalogue
@@ -60,6 +61,7 @@ from rillnode.actors.log.shared.saving import Saving
 from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.snapshots import Snapshots
+from rillnode.actors.log.shared.versions import Versions
 from rillnode.actors.log.shared.watching import Watching
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
@@ -146,6 +148,7 @@ class SharedLogStore:
         self._places = places
         self._identity = b""
         self.shards = Shards(partial(Shard, owner=self), options, loop)
+        self.versions = Versions()
         self._watching = Watching(self._done)
         self._held = Held(self.shards)
         self._catalogue = Catalogue(self.shards, self._held, self._watching)
@@ -496,6 +499,8 @@ class SharedLogStore:
         # What was there when the view was first opened is no news.
         is_news = not is_own and frame.sequence > self.shards[shard].history
         self._held.landed(frame)
+        if shard == CATALOGUE:
+            self.versions.learn(_values_of(frame))
         self._watching.landed(frame, is_own=not is_news)
         self._known_saving.landed(shard, frame, is_own=is_own)
         if not is_own:
@@ -507,8 +512,21 @@ class SharedLogStore:
             if self.shards.place.of_log(watch.log) == number:
                 self.shards.begin(self._look_at(watch))
         self.shards.begin(self._known_saving.opened(number))
+        if number == CATALOGUE:
+            self.shards.begin(self._learn_nodes())
         if number != CATALOGUE:
             self.shards.begin(self._catalogue.compare(number))
+
+    async def _learn_nodes(self) -> None:
+        """Learn which versions the nodes read that have told of themselves before."""
+        page = ListRecords(prefix=NODES)
+        with suppress(StoreError):  # it is opened again
+            while True:
+                await self.shards.ask(CATALOGUE, page)
+                self.versions.learn(page.records)
+                if len(page.records) < page.limit:
+                    return
+                page = ListRecords(prefix=NODES, after=page.records[-1][0])
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -630,6 +648,16 @@ class SharedLogStore:
             else:
                 self._watching.grown(watch.log, look.extent.next_index)
                 return
+
+
+def _values_of(frame: ApplyFrame) -> Iterator[tuple[str, bytes | None]]:
+    """The named values that a frame has changed."""
+    for operation in frame.operations:
+        if operation.error is None:
+            if isinstance(operation, PutRecord):
+                yield operation.key, operation.value
+            elif isinstance(operation, PutRecords):
+                yield from operation.records
 
 
 def _may_cut(trim: Trim, look: Read) -> bool:

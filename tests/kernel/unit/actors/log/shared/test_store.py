@@ -27,8 +27,9 @@ from rillnode.actors.log import (
     StreamRecord,
     Trim,
 )
+from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from rillnode.actors.log.shared import applying, catalogue, following, shard
+from rillnode.actors.log.shared import applying, catalogue, following, shard, versions
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
@@ -39,6 +40,7 @@ from shared_nodes import (
     memory_view,
     name_in,
     new_servers,
+    plant_second_version,
     rocks_view,
     until,
 )
@@ -226,6 +228,59 @@ def test_a_frame_of_a_later_version_stops_the_shard_of_this_node_alone(tmp_path:
         assert await refused(other, log) == "store.newer"
         await other.fresh(other_log)
         await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
+def test_nothing_is_written_before_all_nodes_can_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_second_version(monkeypatch)
+    day = versions.GONE_MS
+
+    async def work() -> None:
+        servers = new_servers()
+        node = Node(servers, tmp_path / "1")
+        name = name_in(1)
+        log = await node.stream(name)
+
+        async def tell(who: str, *, reads: int, at: int) -> None:
+            record = NodeRecord(name=who, identity=who, address="", told_at=at, reads=reads)
+            await node.write(PutRecord(key=record.key, value=record.encode()))
+
+        async def remove() -> str:
+            """What is new, of one frame with what is not."""
+            pushed = node.begin(Append(log=log, count=1, body=pack_body([b"x"])))
+            removed = node.begin(RemoveStream(name=name))
+            assert code(await pushed) == ""
+            return code(await removed)
+
+        await tell("new", reads=2, at=day)
+        await tell("old", reads=1, at=day)
+        removed = await node.write(RemoveStream(name=name))
+        assert code(removed) == "store.outdated"
+        assert removed.error is not None
+        assert "(old)" in removed.error.text
+        assert await remove() == "store.outdated"
+        # So is it for who comes later, and for one that leaves.
+        other = Node(servers, tmp_path / "2")
+        await other.fresh(log)
+        await until(lambda: len(other.store.versions._nodes) == 2)  # pyright: ignore[reportPrivateUsage]
+        assert code(await other.write(RemoveStream(name=name))) == "store.outdated"
+        await node.write(PutRecord(key="nodes/old"))
+        assert other.store.versions.common == 1
+        await other.read(GetRecord(key="fresh"))
+        assert other.store.versions.common == 2
+        # One that has told nothing of itself for a day is waited for no longer.
+        await tell("old", reads=1, at=day)
+        assert await remove() == "store.outdated"
+        await tell("new", reads=2, at=2 * day + 1)
+        assert await remove() == ""
+        await other.fresh(log)
+        assert (await other.read(FindStream(name=name))).record is None
+        assert [frame[0] for frame in servers.shards[1].frames].count(2) == 1
+        await node.close()
         await other.close()
 
     in_virtual_time(work())
