@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nodes import node_config
 from rillnode.actors.log import Complete, GetRecord, LogStore, OnHealth
 from rillnode.actors.log.nodes import NODES
-from rillnode.actors.log.shared.memory_log import MemoryLog, MemoryServers
+from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.shard import SharedOptions
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.node.config import Config, StoreTable
@@ -24,17 +24,27 @@ from store_support import eventually
 
 SECONDS: Final = 60.0
 
+PATIENCE_SECONDS: Final = 5.0
+"""What is written at a node that is cut off is refused after it."""
+
 
 class Log:
-    """A log in memory, and the nodes that share it."""
+    """A log in memory, and the nodes that share it.
+
+    Attributes:
+        servers: which keep it.
+        faults: of each node's link to them, by the node's name.
+    """
 
     def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
         self.servers = MemoryServers(os.urandom(16))
+        self.faults: dict[str, LogFaults] = {}
         self._directory = directory
         self._stack = stack
 
     def make(self, name: str, *serve: str, config: Config | None = None) -> Node:
-        """A node, not started, that holds what is said."""
+        """A node, not started, that holds what is said; its link to the servers has `faults`."""
+        faults = self.faults[name] = LogFaults()
         config = config or node_config(self._directory / name)
         # The engine is in memory all the same.
         store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:1",), serve=serve)
@@ -42,7 +52,7 @@ class Log:
         loop = asyncio.get_running_loop()
 
         def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-            log = MemoryLog(self.servers)
+            log = MemoryLog(self.servers, faults)
             return SharedLogStore(
                 log,
                 log,
@@ -53,7 +63,9 @@ class Log:
                 complete=complete,
                 on_health=on_health,
                 loop=loop,
-                options=SharedOptions(shards=4, serve=serve),
+                options=SharedOptions(
+                    shards=4, serve=serve, patience_seconds=PATIENCE_SECONDS, retry_seconds=0.05
+                ),
                 places=places(),
             )
 

@@ -107,6 +107,13 @@ class Node:
             return operation
         return await self._end(operation, future)
 
+    async def watch(self, operation: AnyOperation) -> AnyOperation:
+        """Wait for what is watched."""
+        future = self._waiting[operation] = self._loop.create_future()
+        any_operation: Any = operation
+        self.store.watch(any_operation)
+        return await self._end(operation, future)
+
     async def _end(self, operation: AnyOperation, future: "asyncio.Future[None]") -> AnyOperation:
         async with asyncio.timeout(ANSWER_SECONDS):
             await future

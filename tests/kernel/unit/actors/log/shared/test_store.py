@@ -26,12 +26,13 @@ from rillnode.actors.log import (
     SaveIndex,
     StreamRecord,
     Trim,
+    WatchRecords,
 )
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.shared import applying, catalogue, following, shard, versions
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
-from rillnode.actors.log.shared.memory_log import MemoryServers
+from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog, MemoryServers
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from shared_nodes import (
@@ -694,6 +695,49 @@ def test_what_was_confirmed_anywhere_is_read_everywhere(tmp_path: Path) -> None:
             name = f"stream {number}"
             await writer.stream(name)
             assert (await reader.read(FindStream(name=name))).record is not None
+        for node in nodes:
+            await node.close()
+
+    in_virtual_time(work())
+
+
+async def told_of(node: Node, owner: str) -> None:
+    """Wait until a node is told of a stream of this owner."""
+    while owner not in [one.owner for one in (await node.watch(WatchRecords())).changed]:
+        pass
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["by the ends alone", "by news"])
+def test_what_becomes_of_a_stream_is_heard_within_a_second(
+    tmp_path: Path, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So rights, which streams have, end at all nodes."""
+
+    async def work() -> None:
+        loop, servers = asyncio.get_running_loop(), new_servers()
+        nodes = [Node(servers, tmp_path / str(n)) for n in range(3)]
+        for node in nodes:
+            node.faults.seconds = lambda: 0.005
+        name = name_in(1)
+        await nodes[0].stream(name)
+        await nodes[1].read(FindStream(name=name))  # it has the stream's view, and the third not
+        if not is_told:
+            monkeypatch.setattr(MemoryLog, "hear", lambda *_: None)
+        told = dict[int, float]()
+        for number in range(20):
+            await asyncio.sleep(0.37 * number)
+            waiting = [
+                asyncio.ensure_future(told_of(node, f"owner {number}")) for node in nodes[1:]
+            ]
+            record = (await nodes[0].read(FindStream(name=name))).record
+            assert record is not None
+            changed = StreamRecord(name=name, id=record.id, owner=f"owner {number}")
+            began = loop.time()
+            await nodes[0].write(PutStream(record=changed))
+            await asyncio.gather(*waiting)
+            told[number] = loop.time() - began
+        assert max(told.values()) <= ENDS_SECONDS + 0.1
+        assert is_told == (max(told.values()) < 0.1)
         for node in nodes:
             await node.close()
 
