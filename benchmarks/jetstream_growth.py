@@ -1,6 +1,7 @@
 """Growth, shown by counting: what an entry costs the servers and the nodes of a shared log.
 
-    python -m benchmarks.growth [--nodes 1 2 4 8] [--servers 3 5] [--entries N] [--scattered]
+    python -m benchmarks.jetstream_growth [--nodes 1 2 4 8] [--servers 3 5] [--entries N]
+        [--scattered]
 
 The same entries go to the same streams in each run, by clients that are divided among 1, 2, 4 and
 8 nodes, on 3 and on 5 servers that keep each frame three times. A few cores cannot show rates; so
@@ -208,7 +209,9 @@ def show(figures: Sequence[Growth], console: Console) -> None:
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.jetstream_growth", description=__doc__
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
     parser.add_argument("--servers", type=int, nargs="+", default=[3, 5], metavar="N")
     parser.add_argument("--entries", type=int, default=64_000, metavar="N")
