@@ -101,9 +101,7 @@ def actor_classes() -> tuple[type[Worker], ...]:
     found = {
         one
         for one in _subclasses(Worker)
-        if one.__module__.partition(".")[0] == "rillnode"
-        and not inspect.isabstract(one)
-        and one.handle is not Worker.handle
+        if one.__module__.partition(".")[0] == "rillnode" and not inspect.isabstract(one)
     }
     return tuple(sorted(found, key=lambda one: (one.__module__, one.__qualname__)))
 
