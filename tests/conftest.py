@@ -30,9 +30,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from coroutines import run_test
+from deleted_rooms import can_import, deleted_rooms, left_out, plug_ins
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
-from rooms import can_import, deleted_rooms, plug_ins
+from rooms import TESTS
 
 settings.register_profile(
     "explore",
@@ -110,15 +111,18 @@ def _is_here(need: str) -> bool:
 def pytest_report_header() -> list[str]:
     """Say what is left out."""
     missing = [need for need in NEEDS if not _is_here(need)]
-    return [
-        *(f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing),
-        *(f"left out is what needs {room}: it was deleted" for room in sorted(deleted_rooms())),
-    ]
+    said = [f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing]
+    if deleted := deleted_rooms():
+        functions = left_out(TESTS.glob("**/test_*.py"), deleted)
+        said += [f"left out is what needs {room}: it was deleted" for room in sorted(deleted)]
+        said.append(f"left out with what was deleted: {functions} test functions that are here")
+    return said
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out what imports a room that was deleted."""
-    if collection_path.suffix == ".py" and deleted_rooms() and not can_import(collection_path):
+    deleted = deleted_rooms()
+    if collection_path.suffix == ".py" and deleted and not can_import(collection_path, deleted):
         return True
     return None
 
