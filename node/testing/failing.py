@@ -169,7 +169,7 @@ def _import_all(package: ModuleType) -> None:
                 raise
 
 
-def _subclasses(base: type[Worker]) -> Iterator[type[Worker]]:
+def _subclasses(base: type[Any]) -> Iterator[type[Worker]]:
     for one in base.__subclasses__():
         yield one
         yield from _subclasses(one)
