@@ -1,8 +1,9 @@
 """Sets how property tests look for examples, leaves out what cannot run here, and ends what ran.
 
-A run tests the same examples each time, so that what fails has to do with what was changed, and
-not with chance; and an example may take its time, for machines are busy. To look for new ones:
-`pytest --hypothesis-profile=explore`.
+A run tests the same few examples each time, so that what fails has to do with what was changed, and
+not with chance; and an example may take its time, for machines are busy. `make test-long` tests
+more of them (`--hypothesis-profile=thorough`). To look for new ones: `pytest
+--hypothesis-profile=explore`.
 
 A test that needs what this machine does not have is left out and not skipped: the header of the run
 names what is missing, and what installs it. So are tests of a plug-in, and of it and others, whose
@@ -43,8 +44,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "repeatable", settings.get_profile("explore"), derandomize=True, database=None
+    "thorough", settings.get_profile("explore"), derandomize=True, database=None, max_examples=300
 )
+settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=25)
 settings.load_profile("repeatable")
 
 # No test shall find the contexts of whoever runs it, or a node that runs beside it.
