@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey, encrypt_message
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.message import encode_either
@@ -144,6 +146,27 @@ def test_rejects_land_when_their_key_was_added(tmp_path: Path, files: dict[str, 
     run(table)
     assert lake.table(**keys).retry() == (3, 0)
     assert sorted(row["n"] for row in lake.rows()) == [*range(7)]
+    assert lake.read("t_rejects") == []
+
+
+def test_a_table_waits_for_its_file_of_keys(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "keys"
+    lake.push(message(1, ONE), kind=EntryKind.STREAMR)
+    table = lake.table(columns={"n": "int"}, key_files={"streamr": str(path)})
+    for text, mode, said in (
+        (None, 0o600, "no such key file"),
+        ("{", 0o644, "run `chmod 600"),
+        ('{"id":"k1","key":"00"}', 0o600, f"{path}: line 1 is no group key: a group key has 32"),
+    ):
+        if text is not None:
+            path.write_text(text)
+            path.chmod(mode)
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            table.step()
+    path.unlink()
+    GroupKeyFile(path).add(ALICE.address.lower(), "s", ONE)
+    run(table)
+    assert [row["n"] for row in lake.rows()] == [1]
     assert lake.read("t_rejects") == []
 
 
