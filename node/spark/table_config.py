@@ -205,10 +205,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             yield from one._stream_problems(path, sinks)
             yield from one._schema_problems(path)
             yield from _catalog_problems(path, one.format, one.catalog, one.dir)
-            for key in ("key", "delete_when", "partition_by", "keep_days"):
-                if one.format == "iceberg" and getattr(one, key):
-                    text = 'is of Delta tables: leave it out, or set format = "delta"'
-                    yield Problem((*path, key), "config.conflict", text)
+            for key in one._of_delta:
+                text = 'is of Delta tables: leave it out, or set format = "delta"'
+                yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
@@ -228,6 +227,12 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             if text := next(clashes, ""):
                 yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
+
+    @property
+    def _of_delta(self) -> list[str]:
+        """The settings that it has, and Iceberg tables do not."""
+        keys = ("key", "delete_when", "partition_by", "keep_days")
+        return [one for one in keys if self.format == "iceberg" and getattr(self, one)]
 
     def places(self, at: int) -> dict[str, Location]:
         """Where it lies, by what says so; it is the configuration's number `at`."""
@@ -284,8 +289,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         layout = self.layout
         problems = list(layout.problems(columns))
         for name, text in problems:
-            yield Problem((*path, name), "table.layout", text)
-        if layout.delete_when and not problems and is_installed():
+            if name not in self._of_delta:
+                yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and not self._of_delta and is_installed():
             # Only here, because it needs what the extra installs.
             from rillnode.node.spark.typed.keys import check_delete_when
 
