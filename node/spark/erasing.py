@@ -330,7 +330,8 @@ class Held:
         is_swept: whether all that was erased is no longer in it.
         files: old files, which hold what was erased, or may.
         bytes: their sizes.
-        until: when they may be removed by the table's own maintenance; None where there are none.
+        until: when they may be removed by the table's own maintenance; None where there are none,
+            or where the table was not swept yet.
     """
 
     table: str
@@ -351,22 +352,23 @@ def held(lake: Lake, erased: Erased) -> Iterator[Held]:
         if table is None or place in lag:
             continue
         sizes = _old_files(place, table)
-        until = None
-        if sizes:
-            until = _erased_at(table) + datetime.timedelta(
-                hours=hours.get(place, maintenance.KEEP_HOURS)
-            )
         is_swept = (
             _has_followed(table, views[place], erased)
             if place in views
             else applied(table) >= erased.number
         )
+        until = None
+        if sizes and is_swept:
+            kept = datetime.timedelta(hours=hours.get(place, maintenance.KEEP_HOURS))
+            until = _erased_at(table) + kept
         yield Held(place, is_swept, len(sizes), sum(sizes.values()), until)
     for store in lake.iceberg_of(erased.streams):
         if (iceberg := store.open()) is not None:
             old = iceberg.old_files(erased.number)
-            until = old.newest and old.newest + datetime.timedelta(hours=maintenance.KEEP_HOURS)
             is_swept = applied(iceberg) >= erased.number
+            until = None
+            if old.newest is not None and is_swept:
+                until = old.newest + datetime.timedelta(hours=maintenance.KEEP_HOURS)
             yield Held(store.name, is_swept, len(old.sizes), sum(old.sizes.values()), until)
 
 

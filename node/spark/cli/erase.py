@@ -127,7 +127,7 @@ async def _tell(
     for one in _held(lake, erased):
         if one["state"] != "erased":
             terminal.message(f"{one['table']}: its job has yet to calculate it anew")
-        if one["old_files"]:
+        elif one["old_files"]:
             terminal.message(
                 f"{one['table']}: {one['old_files']} old files hold what was erased, or may, until "
                 f"the table's maintenance after {_text(one['until'])}"

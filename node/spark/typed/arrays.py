@@ -192,7 +192,7 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
                 return pa.array(values, _ARROW[column.kind])
             except pa.ArrowException as error:
                 text = "Expected a decimal of at most 20 digits before the point and 18 after it"
-                raise pa.ArrowInvalid(text) from error
+                raise pa.ArrowException(text) from error
         case scalar:
             return pa.array(values, _ARROW[scalar])
 
