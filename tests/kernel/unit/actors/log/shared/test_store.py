@@ -619,7 +619,12 @@ def test_groups_over_two_shards_are_refused(tmp_path: Path) -> None:
         both = await node.write(PutRecords(records=[("plain", b""), (beside, b"")]))
         seen = await node.write(PutRecords(records=[("plain", b"")], seen=[(beside, 0)]))
         append = await node.push(log, b"x", records=[("plain", b"")])
-        assert {code(both), code(seen), code(append)} == {"store.scattered"}
+        follows = await node.push(log, b"x", follows=[("plain", 0)])
+        key = SavedIndexKey(name_in(1), 0, "c")
+        saved = await node.write(SaveIndex(key=key, index=1, seen=[("plain", 0)]))
+        refused = {code(one) for one in (both, seen, append, follows, saved)}
+        assert refused == {"store.scattered"}
+        assert code(await node.write(SaveIndex(key=key, index=1, seen=[(beside, 0)]))) == ""
         assert code(await node.push(log, b"x", records=[(beside, b"v")])) == ""
         assert (await node.read(GetRecord(key=beside))).value == b"v"
         await node.close()
