@@ -19,6 +19,8 @@ from rillnode.actors.jetstream.checks import (
 )
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
+from rillnode.node.config.store_tables import CONFIRMS
+from rooms import ROOT
 
 NEW = "2.12.1"
 
@@ -156,6 +158,18 @@ def test_any_server_of_the_cluster_that_is_too_old_is_refused(
     with pytest.raises(StoreError) as caught:
         asyncio.run(check_servers(options, NEW))
     assert caught.value.code == "store.old"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/how-to/three-machines.md", "docs/explanation/runtime-semantics.md"]
+)
+def test_what_a_confirm_means_is_said_alike_everywhere(page: str) -> None:
+    """As a node's banner says it."""
+    text = " ".join((ROOT / page).read_text("utf-8").split())
+    assert CONFIRMS["always"] in text
+    if page != "README.md":
+        assert CONFIRMS["interval"] in text
+    assert CONFIRMS["interval"] in checks.REMEDY
 
 
 @pytest.mark.parametrize(("size", "told"), [(1_048_576, True), (8_388_608, False)])

@@ -11,6 +11,7 @@ from rillnode.actors.log import (
     HasRecords,
     ListRecords,
     PutRecords,
+    SaveIndex,
 )
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.actors.log.records import BESIDE_LOGS, beside_log
@@ -23,15 +24,17 @@ PLACE = Placement(16, places())
 def check_placed(store: MemoryLogStore, operation: Any) -> None:
     """Check that an operation concerns one shard."""
     match operation:
-        case Append(log=log, records=records) if records:
+        case Append(log=log, records=records, follows=follows) if records or follows:
             find = FindStream(id=log >> 32)
             store.look(find)
             own = beside_log(log)
-            others = [name for name, _ in records if not name.startswith(own)]
+            others = [name for name, _ in (*records, *follows) if not name.startswith(own)]
             if others:
                 assert find.record is not None
                 found = {_shard_of(store, name) for name in others}
                 assert found == {PLACE.of_stream(find.record.name)}, others
+        case SaveIndex(key=key, seen=seen):
+            assert {_shard_of(store, name) for name, _ in seen} <= {PLACE.of_stream(key.stream)}
         case PutRecords(records=records, seen=seen):
             PLACE.of_values([name for name, _ in (*records, *seen)])
         case GetRecords(keys=names) | HasRecords(keys=names):

@@ -60,6 +60,8 @@ longest is forgotten first."""
 AUTHORS_MAX: Final = 32_768
 """Logs whose authors are kept in memory."""
 
+STREAM_ID_MAX: Final = 2**32 - 1
+
 WHOLE: Final = 2**32 - 1
 """Operations done of a frame that is done."""
 
@@ -322,6 +324,7 @@ class Applier:
             case PutRecords(seen=seen):
                 self._check_seen(seen)
             case PutListing(name=name, generation=generation):
+                _check_listing(operation)
                 key = LISTING_PREFIX + utf8(name)
                 known = tables.row(key)
                 if known is not None and _NUMBER.unpack(known)[0] >= generation:
@@ -368,6 +371,13 @@ def _check_count(append: Append) -> None:
     """See that a body has the lengths of its entries: less would have the log go backwards."""
     if append.count < 1 or len(append.body) < table_bytes(append.count, append.flags):
         raise ValueError(f"{len(append.body)} bytes are no body of {append.count} entries")
+
+
+def _check_listing(listing: PutListing) -> None:
+    """See that a listing is of a stream that can be: all nodes would fail to list it."""
+    record = listing.record
+    if record is not None and (record.name != listing.name or not 0 < record.id <= STREAM_ID_MAX):
+        raise ValueError(f"{listing.name!r} is listed as stream {record.id} {record.name!r}")
 
 
 def _author(session: Session) -> bytes:

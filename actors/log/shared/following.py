@@ -53,6 +53,7 @@ class Following:
         life: how often it was begun with a view: what was read before that is over.
         unsaved_bytes: of the frames that were carried out since a snapshot was made, here or, as
             far as this node has seen it, elsewhere.
+        last: sequence and checksum of the last frame that was given to the view, if known.
         check: a place, and what the view was there, which other nodes are told once.
     """
 
@@ -79,8 +80,7 @@ class Following:
         # Frames that are known and not given to the view yet, by their sequences.
         self._ahead: dict[int, Sent] = {}
         self._fetching: asyncio.Task[None] | None = None
-        # Sequence and checksum of the last frame that was given to the view, where they are known.
-        self._last = (0, 0)
+        self.last = (0, 0)
         self._looked_at = 0.0
         self._applying: deque[tuple[ApplyFrame, int]] = deque()
         self._applying_bytes = 0
@@ -95,7 +95,7 @@ class Following:
         progress = view.progress
         self.view, self.failed = view, None
         self.handed = self.applied = progress.sequence - (not progress.is_whole)
-        self._last = (progress.sequence, progress.checksum)
+        self.last = (progress.sequence, progress.checksum)
         self._ahead.clear()
         self._checks.clear()
         self.check = NO_CHECK
@@ -166,7 +166,7 @@ class Following:
         pause = options.retry_seconds / 8
         try:
             while self.handed < self.known and self.can_apply:
-                life, after, last, looks = self.life, self.handed, self._last, self._looks()
+                life, after, last, looks = self.life, self.handed, self.last, self._looks()
                 try:
                     found = await log.read(self._number, after - looks, options.read_bytes_max)
                 except LogLost:
@@ -199,7 +199,7 @@ class Following:
     def _looks(self) -> bool:
         """Whether the view's last frame is to be read with what comes next."""
         is_due = self._loop.time() - self._looked_at >= LOOK_SECONDS
-        return is_due and 0 < self.handed == self._last[0]
+        return is_due and 0 < self.handed == self.last[0]
 
     async def _take(self, found: Sequence[Frame], life: int) -> None:
         for sequence, data in found:
@@ -238,7 +238,7 @@ class Following:
                 extra = {"shard": self._number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
         self.handed = sequence
-        self._last = (sequence, apply.checksum)
+        self.last = (sequence, apply.checksum)
         self._applying.append((apply, len(data)))
         self._applying_bytes += len(data)
         assert self.view is not None

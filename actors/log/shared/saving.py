@@ -13,6 +13,7 @@ from rillnode.actors.log import GetRecord, PutRecords
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.tables import open_error
 from rillnode.actors.log.shared.applying import ApplyFrame
+from rillnode.actors.log.shared.following import check_same, lost_frames
 from rillnode.actors.log.shared.port import LogLost, SharedLog
 from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.shards import Shards
@@ -75,6 +76,7 @@ class Saving:
             if sequence < after:
                 break
             try:
+                await self._check(number, sequence)
                 await self._snapshots.restore(number, sequence, self._path(number))
                 return True
             except OSError as error:
@@ -88,6 +90,20 @@ class Saving:
                 raise LogLost("other snapshots have taken the place of those that were fetched")
             raise failure
         return False
+
+    async def _check(self, number: int, sequence: int) -> None:
+        """See that a snapshot is of this log as it is: who has accepted a loss begins without it.
+
+        Raises:
+            LogLost: nobody answers.
+            StoreError: `store.lost`, or it cannot be read.
+        """
+        checksum = await self._snapshots.checksum_of(number, sequence)
+        found = await self._log.read(number, sequence - 1, 1)
+        if found and checksum:
+            check_same(number, found[0], sequence, checksum)
+        if not found and sequence > (await self._log.span(number)).last:
+            raise lost_frames(number, sequence)
 
     def landed(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """Make a snapshot where the log has grown, unless another node has said that it does."""
@@ -115,9 +131,10 @@ class Saving:
                 return
             follows.unsaved_bytes = 0
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
-            sequence = follows.handed
+            sequence, last = follows.handed, follows.last
             await self._shards.wait_for(Checkpoint(path=copy), shard.checkpoint)
-            await self._snapshots.put(number, sequence, path, copy)
+            checksum = last[1] if last[0] == sequence else 0
+            await self._snapshots.put(number, sequence, path, copy, checksum=checksum)
             made = PutRecords(records=[(MADE, _MADE.pack(sequence, self._now_ms()))])
             await self._shards.wait_for(made, shard.submit)
             oldest = await self._snapshots.prune(number)

@@ -44,12 +44,13 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot: its position, and its files."""
+    """A snapshot: its position, the checksum of the frame there (0: unknown), and its files."""
 
     format: int = SNAPSHOT_FORMAT
     identity: bytes
     shard: int
     sequence: int
+    checksum: int = 0
     files: tuple[File, ...]
 
 
@@ -92,7 +93,9 @@ class Snapshots:
 
     # Making ----------------------------------------------------------------------------------
 
-    async def put(self, shard: int, sequence: int, view: Path, copy: Path) -> int:
+    async def put(
+        self, shard: int, sequence: int, view: Path, copy: Path, *, checksum: int = 0
+    ) -> int:
         """Store a copy of a view as it was at a frame; what is stored already is not sent again.
 
         Args:
@@ -100,6 +103,7 @@ class Snapshots:
             sequence: the last frame that the copy has.
             view: the view's directory, which has its name.
             copy: the copy's.
+            checksum: of that frame, where it is known.
 
         Returns:
             Bytes that were sent.
@@ -116,7 +120,10 @@ class Snapshots:
             blob = f"{prefix}{name}" if name.endswith(".sst") else f"{prefix}{name}.{sequence:016x}"
             size, digest = path.stat().st_size, await asyncio.to_thread(_hash, path)
             files.append(File(name, blob, size, digest))
-        made = Snapshot(identity=self._identity, shard=shard, sequence=sequence, files=tuple(files))
+        made = Snapshot(
+            identity=self._identity, shard=shard, sequence=sequence, checksum=checksum,
+            files=tuple(files),
+        )  # fmt: skip
         manifest = copy / _SUFFIX
         manifest.write_bytes(_encoder.encode(made))
         # First, so that nobody drops as useless what is sent.
@@ -167,6 +174,15 @@ class Snapshots:
         return file.read_text()
 
     # Taking ----------------------------------------------------------------------------------
+
+    async def checksum_of(self, shard: int, sequence: int) -> int:
+        """The checksum of a snapshot's last frame; 0: unknown.
+
+        Raises:
+            LogLost: nobody answers.
+            StoreError: it cannot be read, or is gone.
+        """
+        return (await self._read(shard, sequence)).checksum
 
     async def restore(self, shard: int, sequence: int, view: Path) -> None:
         """Put a snapshot in the place of a view, which must not be open.

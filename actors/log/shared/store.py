@@ -435,25 +435,28 @@ class SharedLogStore:
         place = self.shards.place
         match operation:
             case Append(log=log, records=records, follows=follows):
-                number = place.of_log(log)
-                beside = [name for name, _ in (*records, *follows)]
-                if beside and place.of_values(beside) != number:
-                    raise StoreError(
-                        "store.scattered",
-                        f"values beside {log:#x} lie in another shard than it",
-                        retryable=False,
-                    )
-                return number
+                return self._with(place.of_log(log), (*records, *follows))
             case Trim(log=log) | BeginLog(log=log) | OpenProducer(log=log):
                 return place.of_log(log)
             case PutStream(record=StreamRecord(name=name)) | RemoveStream(name=name):
                 return place.of_stream(name)
-            case SaveIndex(key=key):
-                return place.of_stream(key.stream)
+            case SaveIndex(key=key, seen=seen):
+                return self._with(place.of_stream(key.stream), seen)
             case PutRecord(key=name):
                 return place.of_value(name)
             case PutRecords(records=records, seen=seen):
                 return place.of_values([name for name, _ in (*records, *seen)])
+
+    def _with(self, number: int, beside: Sequence[tuple[str, object]]) -> int:
+        """A shard, if these values lie there, too. Raises StoreError: `store.scattered`."""
+        names = [name for name, _ in beside]
+        if names and self.shards.place.of_values(names) != number:
+            raise StoreError(
+                "store.scattered",
+                f"values that are changed or seen with shard {number} lie in another: {names[:3]}",
+                retryable=False,
+            )
+        return number
 
     async def _trim(self, operation: Trim, shard: Shard) -> None:
         """Write a sweep's trim only where there may be something to drop."""

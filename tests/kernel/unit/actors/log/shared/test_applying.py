@@ -1,8 +1,10 @@
 """Tests that every view decides alike: the one in memory and the one on disk."""
 
+import copy
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from rillnode.actors.log.rocks.view import DurableView
 from rillnode.actors.log.shared import applying
 from rillnode.actors.log.shared.applying import ApplyFrame, Progress, encode_identity
 from rillnode.actors.log.shared.frames import (
+    BeginLog,
     Contents,
     PutListing,
     Session,
@@ -424,6 +427,17 @@ def test_of_listings_the_newest_counts(target: Target) -> None:
         target.reopen()
 
 
+@pytest.mark.parametrize(
+    "record", [StreamRecord(name="l", id=-1), StreamRecord(name="l", id=2**32),
+               StreamRecord(name="l", id=0), StreamRecord(name="other", id=2)],
+)  # fmt: skip
+def test_what_no_stream_is_cannot_be_listed(target: Target, record: StreamRecord) -> None:
+    listed = PutListing(name="l", record=StreamRecord(name="l", id=2), generation=1)
+    frame = target.frame(PutListing(name="l", record=record, generation=9), listed, number=1)
+    assert codes(frame) == ["store.void", ""]
+    assert target.read(ListStreams()).records == [listed.record]
+
+
 def test_streams_have_ids_of_their_shard(target: Target) -> None:
     made = target.frame(*(PutStream(record=StreamRecord(name=n)) for n in "abc"), number=1)
     ids = [one.record.id for one in made.operations if isinstance(one, PutStream)]
@@ -620,6 +634,97 @@ def test_views_are_the_same_after_the_same_frames(
         assert memory.progress == rocks.progress
         assert held(memory) == held(rocks)
         rocks.close()
+
+
+# Any contents --------------------------------------------------------------------------------
+
+WILD = st.sampled_from([0, 1, 5, -1, -5, -(2**63), 2**64 - 1]) | st.sampled_from(
+    [2**8, 2**16, 2**31, 2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 1, 2**63]
+)
+WILD_LOGS = st.sampled_from([LOG, LOG + 1, LOG + 2**32 - 1, log_id(4, 0), 2**64 - 1]) | WILD
+WILD_BYTES = st.sampled_from([b"", b"\0" * 4, b"\0" * 8, b"\xff" * 9, b"\0\0\0\1a", b"t" * 8])
+WILD_NAMES = st.sampled_from(["a", "s", "v", "\0", "beside/4294967296/x", "é" * 90])
+WILD_PAIRS = st.lists(st.tuples(WILD_NAMES, WILD), max_size=2)
+WILD_VALUES = st.lists(st.tuples(WILD_NAMES, st.none() | WILD_BYTES), max_size=2)
+WILD_KEYS = st.lists(st.tuples(WILD_BYTES, WILD), max_size=2)
+WILD_FLOATS = st.sampled_from([0.0, -1.0, 1e308, float("nan"), float("inf")])
+
+
+@st.composite
+def a_retention(draw: st.DrawFn) -> Retention:
+    most = st.none() | WILD
+    return Retention(
+        seconds=draw(st.none() | WILD_FLOATS), entries_max=draw(most), bytes_max=draw(most)
+    )
+
+
+@st.composite
+def a_record(draw: st.DrawFn) -> StreamRecord:
+    return StreamRecord(
+        name=draw(WILD_NAMES), id=draw(WILD), partitions=draw(st.sampled_from([1, 2, 0, -1])),
+        created_at=draw(WILD), owner=draw(WILD_NAMES), retention=draw(a_retention()),
+    )  # fmt: skip
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> SharedOperation:
+    match draw(st.integers(0, 9)):
+        case 0:
+            return Trim(
+                log=draw(WILD_LOGS), before=draw(WILD), retention=draw(a_retention()),
+                now_ms=draw(WILD), hold=draw(st.none() | WILD),
+            )  # fmt: skip
+        case 1:
+            return PutStream(record=draw(a_record()))
+        case 2:
+            return RemoveStream(name=draw(WILD_NAMES))
+        case 3:
+            key = SavedIndexKey(draw(WILD_NAMES), draw(WILD), draw(WILD_NAMES))
+            return SaveIndex(key=key, index=draw(WILD), seen=draw(WILD_PAIRS))
+        case 4:
+            return PutRecords(records=draw(WILD_VALUES), seen=draw(WILD_PAIRS))
+        case 5:
+            record = draw(st.none() | a_record())
+            return PutListing(name=draw(WILD_NAMES), record=record, generation=draw(WILD))
+        case 6:
+            return OpenProducer(
+                log=draw(WILD_LOGS), producer=draw(WILD_BYTES), received_at=draw(WILD)
+            )
+        case 7:
+            return BeginLog(log=draw(WILD_LOGS), index=draw(WILD), position=draw(WILD))
+        case _:
+            return Append(
+                log=draw(WILD_LOGS), flags=draw(WILD), received_at=draw(WILD), count=draw(WILD),
+                body=draw(WILD_BYTES), keys=draw(WILD_KEYS), timed=draw(st.none() | WILD),
+                records=draw(WILD_VALUES), seen=draw(st.none() | WILD), follows=draw(WILD_PAIRS),
+                producer=draw(WILD_BYTES), epoch=draw(WILD), sequence=draw(WILD),
+            )  # fmt: skip
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(anything(), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_no_contents_stop_a_view(frames: list[list[SharedOperation]]) -> None:
+    """Whoever may write to the log may write anything: at every view it is void, or does the same.
+
+    That is so however often a view is opened anew, and forgets what it keeps in memory.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        one, other = (OnDisk(Path(directory, name)) for name in "12")
+        for target in (one, other):
+            number = 1
+            target.frame(*BEFORE, number=number)
+            for operations in frames:
+                if target is other:
+                    target.reopen()
+                with suppress(OverflowError):  # it cannot be written
+                    target.frame(*copy.deepcopy(operations), number=number + 1)
+                    number += 1
+            frame = target.frame(put("after", b"1"), number=number + 1)
+            assert codes(frame) == [""]
+        assert one.progress == other.progress
+        assert repr(held(one)) == repr(held(other))  # NaN is not itself
+        for target in (one, other):
+            target.close()
 
 
 def random_frames(seed: int) -> list[bytes]:

@@ -141,6 +141,38 @@ async def test_no_snapshot_hides_that_a_log_has_lost_frames(tmp_path: Path, is_n
     await one.close()
 
 
+def test_a_snapshot_of_what_the_log_has_lost_is_not_taken(tmp_path: Path) -> None:
+    """Else who has accepted a loss would find it again."""
+
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1", snapshot_bytes=2_000)
+        log = await one.stream(name_in(1))
+        count = 0
+        while not snapshots_of(servers):
+            await one.push(log, b"%d" % count)
+            count += 1
+            await asyncio.sleep(0.002)
+        await one.close()
+        (snapshot,) = snapshots_of(servers)
+        frames = servers.shards[1].frames
+        del frames[int(snapshot[5:21], 16) - 3 :]
+        # At first the log ends before that place; then it has another frame there.
+        before: list[bytes] = []
+        for number in range(2):
+            other = Node(servers, tmp_path / f"other {number}", late_frames=5)
+            await other.fresh(log)
+            found = await other.texts(log)
+            assert found[: len(before)] == before
+            assert b"%d" % (count - 1) not in found
+            for _ in range(6):
+                assert code(await other.push(log, b"after")) == ""
+            before = await other.texts(log)
+            await other.close()
+
+    in_virtual_time(work())
+
+
 async def test_who_only_reads_is_told_that_the_log_has_lost_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,7 +651,12 @@ def test_groups_over_two_shards_are_refused(tmp_path: Path) -> None:
         both = await node.write(PutRecords(records=[("plain", b""), (beside, b"")]))
         seen = await node.write(PutRecords(records=[("plain", b"")], seen=[(beside, 0)]))
         append = await node.push(log, b"x", records=[("plain", b"")])
-        assert {code(both), code(seen), code(append)} == {"store.scattered"}
+        follows = await node.push(log, b"x", follows=[("plain", 0)])
+        key = SavedIndexKey(name_in(1), 0, "c")
+        saved = await node.write(SaveIndex(key=key, index=1, seen=[("plain", 0)]))
+        refused = {code(one) for one in (both, seen, append, follows, saved)}
+        assert refused == {"store.scattered"}
+        assert code(await node.write(SaveIndex(key=key, index=1, seen=[(beside, 0)]))) == ""
         assert code(await node.push(log, b"x", records=[(beside, b"v")])) == ""
         assert (await node.read(GetRecord(key=beside))).value == b"v"
         await node.close()
