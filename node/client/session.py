@@ -538,9 +538,19 @@ class Session:
             # What matters of it is pending, and is sent by `link_opened`.
             self._outgoing.clear()
             return
-        if self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
-            frames, self._outgoing = self._outgoing, []
-            link.send(frames)
+        while self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
+            link.send(self._next_frames())
+
+    def _next_frames(self) -> list[bytes]:
+        """What goes out in one write; a link that is given all of a large turn at once breaks."""
+        outgoing, size, count = self._outgoing, 0, 0
+        for frame in outgoing:
+            size += len(frame)
+            count += 1
+            if size > LINK_BUFFER_HIGH_BYTES:
+                break
+        self._outgoing = outgoing[count:]
+        return outgoing if count == len(outgoing) else outgoing[:count]
 
     def _ask_gathered(self) -> None:
         gathering, self._gathering = self._gathering, []
