@@ -39,7 +39,9 @@ from rillnode.actors.log import (
 )
 from rillnode.codecs.errors import StoreError
 
-FRAME_VERSION: Final = 1
+FRAME_VERSION: Final = 2
+_VERSIONS: Final = (1, FRAME_VERSION)
+"""Those that are read: in the first one no key led to every entry."""
 
 WRITER_BYTES: Final = 8
 
@@ -227,7 +229,7 @@ def _read_header(data: bytes) -> tuple[Session, int, int]:
             "update it",
             retryable=False,
         )
-    if version != FRAME_VERSION or crc32(memoryview(data)[_HEAD.size :]) != checksum:
+    if version not in _VERSIONS or crc32(memoryview(data)[_HEAD.size :]) != checksum:
         raise FrameError("the checksum is another")
     writer, epoch, number, since, mark, digest = _REST.unpack_from(data, _HEAD.size)
     return Session(writer, epoch, number, since), mark, digest
