@@ -34,6 +34,7 @@ from rillnode.actors.log.rocks.layout import (
     encode_keys,
     encode_record,
     indexed_keys,
+    key_rows,
     logs_range,
     put_behind,
     record_key,
@@ -169,7 +170,7 @@ class GroupCommit:
         puts = self._changes.puts
         puts.append((BLOCK_KEY.pack(log, first_index), value, self._tables.blocks))
         if indexed:
-            self._put_keys(log, indexed, first_index)
+            self._put_keys(log, indexed, first_index, operation.count)
         if numbers is not None:
             numbers.add(operation, first_index, self._put_record)
             self._logs.noted += 1
@@ -182,10 +183,9 @@ class GroupCommit:
         self._blocks.append((log, Block(first_index, value)))
         self._slice_bytes += len(value)
 
-    def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int) -> None:
-        prefix, puts, family = LOG_KEY.pack(log), self._changes.puts, self._tables.keys
-        for key in indexed:
-            puts.append((prefix + key, b"", family))
+    def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int, count: int) -> None:
+        puts, family = self._changes.puts, self._tables.keys
+        puts += [(key, value, family) for key, value in key_rows(log, indexed, count)]
         puts.append((block_keys_key(log, first_index), encode_keys(indexed), family))
         self._slice_bytes += sum(2 * len(key) + _CHANGE_BYTES for key in indexed)
 
