@@ -32,6 +32,7 @@ test: setup
 
 test-long: setup
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "hypothesis and not long and not check" --hypothesis-profile=thorough
 
 check: setup
 	$(BIN)/ruff check .

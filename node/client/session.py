@@ -27,6 +27,7 @@ from rillnode.codecs.routing.routes import (
 from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
+from rillnode.transports.clock import elapsed as machine_elapsed
 from rillnode.transports.links import Link, LinkEvents
 
 logger = logging.getLogger("rillnode.node.client")
@@ -104,6 +105,7 @@ class Session:
         on_disconnect: told, with the reason, when a link is lost that the session still needs.
         on_reconnect: told when there is a link again.
         name: of the node, for people.
+        elapsed: seconds that never go back, and that pass while the machine sleeps, too.
 
     Attributes:
         appends: what is appended to streams.
@@ -124,8 +126,10 @@ class Session:
         on_disconnect: OnDisconnect | None = None,
         on_reconnect: OnReconnect | None = None,
         name: str = "",
+        elapsed: Callable[[], float] = machine_elapsed,
     ) -> None:
         self.name = name
+        self.elapsed = elapsed
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
         self._connect = connect
