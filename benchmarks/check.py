@@ -87,10 +87,10 @@ def main() -> None:
         return
     compared = compare(ratios, {row: baseline[row] for row in baseline.keys() - others.keys()})
     _show(compared, Console())
-    for row in compared:
-        if row.state:
-            errors.print(f"{row.state}: {row.name}", markup=False, soft_wrap=True)
-    sys.exit(any(row.state in (FALLEN, GONE) for row in compared))
+    for one in compared:
+        if one.state:
+            errors.print(f"{one.state}: {one.name}", markup=False, soft_wrap=True)
+    sys.exit(any(one.state in (FALLEN, GONE) for one in compared))
 
 
 def _case(row: str) -> str:

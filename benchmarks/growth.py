@@ -331,8 +331,9 @@ def draw(points: Sequence[Point], file: Path) -> None:
                 some = [point for point in points if point.part == part]
                 axes.plot([point.size for point in some], list(map(value, some)), marker="o")
                 axes.set_xscale("log")
+                axes.minorticks_off()
                 axes.set_ylim(bottom=0.0)
-                axes.set(xlabel=part, ylabel=title)
+                axes.set(title=title, xlabel=part)
                 axes.grid(alpha=0.3)
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
 
