@@ -189,6 +189,8 @@ class Trim(Operation):
             trim is a sweep's: appends that are submitted after it may be applied before it.
         extent: result: what is left; of a log that is not at hand, nothing.
         trimmed: result: number of entries dropped.
+        oldest_ms: result: when the first entry that is left was received, if the store has looked
+            that up for `retention.seconds`.
     """
 
     log: int = 0
@@ -199,6 +201,7 @@ class Trim(Operation):
     at_hand: bool = False
     extent: LogExtent = NO_ENTRIES
     trimmed: int = 0
+    oldest_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)

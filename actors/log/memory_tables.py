@@ -51,7 +51,7 @@ from rillnode.actors.log.rocks.layout import (
     split_key,
     utf8,
 )
-from rillnode.actors.log.rocks.retention import cut_index, first_since
+from rillnode.actors.log.rocks.retention import cut_index, first_since, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, sizes_of
@@ -173,6 +173,7 @@ class MemoryTables:
             first = log.blocks[0].first_index if log.blocks else state.next_index
             log.keys = [key for key in log.keys if split_key(key)[1] >= first]
             log.runs = [(key, count) for key, count in log.runs if split_key(key)[1] >= first]
+        operation.oldest_ms = oldest_ms(operation, state, find)
         operation.extent = state.extent()
 
     def _put_stream(self, operation: PutStream) -> None:

@@ -47,7 +47,7 @@ from rillnode.actors.log.rocks.layout import (
     utf8,
 )
 from rillnode.actors.log.rocks.logs import LogTable, block_at, block_position, seek, step
-from rillnode.actors.log.rocks.retention import BlockAt, cut_index
+from rillnode.actors.log.rocks.retention import BlockAt, cut_index, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 from rillnode.actors.log.rocks.tail import TailCache
@@ -199,6 +199,7 @@ class GroupCommit:
         operation.trimmed = cut - state.first_index
         if operation.trimmed:
             self._cut(log, state, cut, find)
+        operation.oldest_ms = oldest_ms(operation, state, find)
         operation.extent = state.extent()
 
     def _cut(self, log: int, state: LogState, cut: int, find: BlockAt) -> None:

@@ -253,6 +253,15 @@ def test_entries_without_bytes_count_for_retention_by_number_only(driver: StoreD
     assert done.extent == LogExtent(7, 8, 0)
 
 
+def test_a_trim_by_age_may_tell_the_age_of_what_is_left(driver: StoreDriver) -> None:
+    driver.write_all([append(b"a", b"b", at=1_000), append(b"c", at=2_000)])
+    for now_ms, left in ((2_500, 1_000), (11_500, 2_000), (99_999, None)):
+        done = driver.write(Trim(log=LOG, retention=Retention(seconds=10.0), now_ms=now_ms))
+        assert done.oldest_ms in (left, None)
+    driver.write(append(b"d", at=3_000))
+    assert driver.write(Trim(log=LOG, retention=Retention(entries_max=1))).oldest_ms is None
+
+
 def test_a_trim_of_an_unknown_log_finds_nothing(driver: StoreDriver) -> None:
     done = driver.write(Trim(log=log_id(9, 9), before=5, retention=Retention(seconds=0.0)))
     assert (done.error, done.extent, done.trimmed) == (None, LogExtent(), 0)
