@@ -18,7 +18,7 @@ from rillnode.node.spark.config import PythonSink, SinkTables
 
 
 def run_as_shown(directory: Path) -> list[str]:
-    command = [sys.executable, ROOT / "examples" / "twins.py", directory]
+    command: list[str | Path] = [sys.executable, ROOT / "examples" / "twins.py", directory]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
