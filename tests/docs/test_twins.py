@@ -24,10 +24,14 @@ def run_as_shown(directory: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+def tables_of(spark: tuple[PythonSink, ...]) -> SinkTables:
+    return SinkTables(python=spark)
+
+
 def run_without_spark(directory: Path) -> list[str]:
     with (
         patch.object(twins, "SparkSink", PythonSink),
-        patch.object(twins, "SinkTables", lambda spark: SinkTables(python=spark)),
+        patch.object(twins, "SinkTables", tables_of),
         redirect_stdout(StringIO()) as printed,
     ):
         asyncio.run(twins.main(directory))
