@@ -261,7 +261,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Callable[[], int]
 @pytest.mark.parametrize(
     "commits",
     [
-        pytest.param(commits, marks=() if commits in (0, 1, 2, 5, 9, 15) else pytest.mark.long)
+        pytest.param(commits, marks=() if commits in (1, 5, 15) else pytest.mark.long)
         for commits in range(16)
     ],
 )
@@ -436,8 +436,8 @@ def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
     "layout",
     [
         {"partition_by": ("day(_received_at)",)},
-        {"partition_by": ("user",)},
-        {"key": ("id",)},
+        pytest.param({"partition_by": ("user",)}, marks=pytest.mark.long),
+        pytest.param({"key": ("id",)}, marks=pytest.mark.long),
         {"key": ("id",), "partition_by": ("user",)},
     ],
 )

@@ -134,7 +134,10 @@ def test_files_have_the_numbers_of_all_columns(lake: IcebergLake) -> None:
     assert task.file.lower_bounds  # which lets readers skip files
 
 
-@pytest.mark.parametrize("commits", range(4))
+@pytest.mark.parametrize(
+    "commits",
+    [1, 3, *(pytest.param(commits, marks=pytest.mark.long) for commits in (0, 2))],
+)
 def test_a_kill_between_two_commits_loses_and_repeats_nothing(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
