@@ -53,7 +53,8 @@ def init(args: argparse.Namespace, terminal: Terminal) -> None:
         with config.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError("config.file", f"{config}: cannot be written: {error}") from None
+        text = f"{config}: cannot be written: {error.strerror}"
+        raise ConfigError("config.unwritable", text) from None
     terminal.record(
         {
             "config": str(config),
