@@ -130,6 +130,18 @@ def test_every_block_says_its_language(page: Path) -> None:
 
 @pytest.mark.check
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
+def test_every_block_begins_and_ends(page: Path) -> None:
+    """A block that has lost its first line is prose to readers, and is not run any more."""
+    begun = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if fence := re.match(r" *```(.*)", line):
+            assert begun != bool(fence[1]), line
+            begun = not begun
+    assert not begun
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     """Not every Markdown knows them otherwise, the one that makes the site among them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
