@@ -95,11 +95,8 @@ def template(name: str, admin: str) -> str:
         "# Take away the # before the protocols that your clients speak.",
         *(f"# [{one}]" for one in offered),
         "",
-        *(
-            line
-            for one in written
-            for line in (f"# {_summary(one).partition(chr(10))[0]}", f"[{one.table}]", "")
-        ),
+        *map(_titled, written),
+        "",
         "[[grant]]  # the key that `rillnode init` made for you, data/admin.key",
         f'who = "noise:{admin}"',
         'streams = "*"',
