@@ -58,7 +58,7 @@ PROGRAMS: dict[str, tuple[Printed, ...]] = {
     ),
     "docs/tutorials/embed.md": (
         # Beside what each round stores, the page has run app.py a second time.
-        lambda nth: f'stored at {2001 * (nth - 1) + 1}\n0 {{"item": "pear", "count": 3}}\n...\n',
+        lambda nth: "stored at {0}\n...\n{0} {{...}}\n".format(2001 * (nth - 1) + 1),
         lambda nth: f"1000 stored\nthe next entry gets {2001 * nth + 1}\n",
         lambda nth: f"processed 2001\nsaved position {2001 * nth + 1}\n",
     ),
