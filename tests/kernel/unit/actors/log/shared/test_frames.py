@@ -22,11 +22,13 @@ from rillnode.actors.log.shared import frames
 from rillnode.actors.log.shared.frames import (
     FRAME_VERSION,
     HEADER_BYTES,
+    BeginLog,
     Contents,
     FrameError,
     PutListing,
     Session,
     SharedOperation,
+    TooNewError,
     checksum_of,
     decode_frame,
     decode_session,
@@ -34,6 +36,11 @@ from rillnode.actors.log.shared.frames import (
 )
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import StoreError
+from shared_nodes import plant_second_version
+
+BEGIN = BeginLog(log=2**33, index=2**40, position=2**41)
+PINNED = 1_766_184_028
+"""Of the frame that has one of each operation, with all of its fields."""
 
 SESSION = Session(b"\xff\x00writer", 2**32 - 1, 2**64 - 1, 2**63)
 RECORD = StreamRecord(
@@ -184,6 +191,36 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
     (found,) = decode_frame(framed(msgspec.msgpack.encode([[4, "s", {"more": 1}]]))).operations
     assert isinstance(found, RemoveStream)
     assert found.name == "s"
+
+
+@pytest.fixture
+def second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that has one more field of a trim, and removals."""
+    plant_second_version(monkeypatch)
+
+
+@pytest.mark.usefixtures("second_version")
+def test_a_frame_has_the_first_version_that_has_all_of_it() -> None:
+    old, new = Trim(log=5, before=9, now_ms=7), Trim(log=5, hold=4)
+    frame = encode_frame(Contents(SESSION, operations=[old, SaveIndex()]), 1)
+    assert frame[0] == 1
+    assert msgspec.msgpack.decode(frame[HEADER_BYTES:])[0][:3] == [2, 5, 9]
+    assert len(msgspec.msgpack.decode(frame[HEADER_BYTES:])[0]) == 5  # its kind, and four fields
+    assert list(map(fields, decode_frame(frame).operations[:1])) == [fields(old)]
+    frame = encode_frame(Contents(SESSION, operations=[old, new]), 2)
+    assert frame[0] == 2
+    assert list(map(fields, decode_frame(frame).operations)) == [fields(old), fields(new)]
+    assert encode_frame(Contents(SESSION), 1)[0] == 1
+    for operation in (new, RemoveStream(name="s")):
+        with pytest.raises(TooNewError) as caught:
+            encode_frame(Contents(SESSION, operations=[old, operation]), 1)
+        assert caught.value.version == 2
+
+
+def test_what_takes_no_later_version_is_written_as_it_always_was() -> None:
+    """Whoever changes what is written here changes what older nodes read: see FRAME_VERSION."""
+    frame = encode_frame(Contents(SESSION, operations=[*OPERATIONS, BEGIN]))
+    assert (FRAME_VERSION, frame[0], crc32(frame)) == (1, 1, PINNED)
 
 
 @pytest.mark.parametrize(
