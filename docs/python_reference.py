@@ -233,7 +233,7 @@ def _alias_of(path: str) -> dict[str, str]:
         source = _source(module)
     except (ImportError, TypeError):  # in a class, where it is its own; in a package without a file
         return {}
-    member = source.members.get(name)
+    member: Any = source.members.get(name)
     if member is None:
         return {}
     if member.is_alias:
