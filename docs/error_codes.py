@@ -64,6 +64,7 @@ _MEANINGS: Final = {
     "channel.early": "a message came before the handshake was over, and was dropped",
     "channel.other_connection": "a channel's message came over another connection, and was dropped",
     "channel.too_large": "a message does not fit the link when it is sealed, and was dropped",
+    "key.unwritable": "a key file cannot be written",
     "plugin.broken": "a plug-in cannot be imported; the text says which and why",
     "plugin.extra": "what a plug-in needs is not installed; the text says which extra has it",
     "plugin.missing": "no installed package has the plug-in that a table asks for",
