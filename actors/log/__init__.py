@@ -53,7 +53,7 @@ from rillnode.actors.log.records import (
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import StoreError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 """Version of the store's layout; a newer one is refused, an older one is migrated forward."""
 
 

@@ -15,14 +15,8 @@ Migration = Callable[[Tables], Changes]
 version's stamp, in one synced write. What is too much for one write it makes itself, in a way that
 may be repeated after a crash."""
 
-
-def _nothing(_: Tables) -> Changes:
-    """From version 1: keys that lead to all entries of a block came to be, and none is there."""
-    return Changes()
-
-
-MIGRATIONS: Final[Mapping[int, Migration]] = MappingProxyType({1: _nothing})
-"""By the version they start from."""
+MIGRATIONS: Final[Mapping[int, Migration]] = MappingProxyType({})
+"""By the version they start from; empty while there is only one."""
 
 
 def settle_format(

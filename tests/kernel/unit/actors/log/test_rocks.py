@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import (
-    EVERY_ENTRY,
     FORMAT_VERSION,
     FindStream,
-    ListKeys,
     LoadIndex,
     LogExtent,
     Operation,
@@ -116,20 +114,6 @@ def test_a_newer_store_is_refused_and_left_alone(rocks: RocksDriver) -> None:
     stamp(rocks.path, FORMAT_VERSION)
     rocks.store.open()
     assert [entry.data for entry in rocks.entries()] == [b"entry"]
-
-
-def test_a_store_of_the_first_format_is_taken_over(rocks: RocksDriver) -> None:
-    operation = append(b"entry", b"other")
-    operation.keys = [(b"key", 0), (b"key", 1)]
-    rocks.write(operation)
-    rocks.store.close()
-    stamp(rocks.path, 1)
-    rocks.store.open()
-    operation = append(b"entry", b"other")
-    operation.keys = [(b"key", EVERY_ENTRY)]
-    rocks.write(operation)
-    rocks.reopen()
-    assert rocks.read(ListKeys(log=LOG)).pairs == [(b"key", index) for index in range(4)]
 
 
 def test_an_older_store_is_migrated_step_by_step(rocks: RocksDriver) -> None:

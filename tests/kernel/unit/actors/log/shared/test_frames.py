@@ -141,12 +141,6 @@ def test_a_frame_that_was_cut_is_found() -> None:
     assert checksum_of(frame[:3]) == crc32(frame[:3])
 
 
-def test_the_first_version_is_read() -> None:
-    frame = encode_frame(Contents(SESSION, operations=OPERATIONS))
-    first = decode_frame(b"\1" + frame[1:])  # the checksum is not over the version
-    assert encode_frame(first) == frame
-
-
 def test_a_later_version_is_not_looked_into() -> None:
     frame = bytes([FRAME_VERSION + 1]) + b"whatever a later version writes, if it is long enough.."
     for read in (decode_frame, decode_session):
