@@ -149,6 +149,10 @@ METRICS: Final = (
         "rillnode_store_view_failed", "gauge", ("shard",),
         "1 while a shard takes no writes at this node.",
     ),
+    Described(
+        "rillnode_store_view_snapshot_seconds", "gauge", ("shard",),
+        "Age of the newest snapshot of a shard; nothing before there is one.",
+    ),
     Described("rillnode_peer_links", "gauge", ("peer",), "Links open to a configured peer."),
 )  # fmt: skip
 
@@ -158,10 +162,11 @@ def every_metric() -> tuple[Described, ...]:
     return (*METRICS, *(one for plug_in in every_plug_in() for one in plug_in.metrics))
 
 
-_OF_VIEWS: Final[dict[str, Callable[[Mapping[str, Any]], float]]] = {
+_OF_VIEWS: Final[dict[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "sequence": lambda view: view["sequence"],
     "frames_behind": lambda view: view["behind"],
     "failed": lambda view: view["error"] is not None,
+    "snapshot_seconds": lambda view: view["snapshot_seconds"],
 }
 
 _OF_LINKS: Final = (
@@ -256,7 +261,9 @@ class NodeMetrics:
             "rillnode_store_shards": [((), log["shards"])],
             **{
                 f"rillnode_store_view_{name}": [
-                    ((str(view["shard"]),), value(view)) for view in log["views"]
+                    ((str(view["shard"]),), found)
+                    for view in log["views"]
+                    if (found := value(view)) is not None
                 ]
                 for name, value in _OF_VIEWS.items()
             },

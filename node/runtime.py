@@ -163,7 +163,11 @@ class Node:
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(
-            config, entropy, self._threads, self._at_turns_end if commit_on_loop else None
+            config,
+            entropy,
+            self._now_ms,
+            self._threads,
+            self._at_turns_end if commit_on_loop else None,
         )
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
@@ -603,16 +607,21 @@ class Node:
     def _introduce(self) -> Cell | None:
         """Have other nodes of the same log told of this one, where there may be any."""
         config = self.config
-        if config.store.engine == "rocksdb" or "noise" not in self._links:
+        if config.store.engine == "rocksdb":
             return None
-        address = config.noise.public or public_address(self._links["noise"].address)
-        if not address:
-            logger.warning("node_not_public", extra={"listen": config.noise.listen})
+        # Here, because most nodes do not have this store.
+        from rillnode.actors.log.shared.frames import FRAME_VERSION
+
+        address = ""
+        if "noise" in self._links:
+            address = config.noise.public or public_address(self._links["noise"].address)
+            if not address:
+                logger.warning("node_not_public", extra={"listen": config.noise.listen})
 
         def introduce() -> NodeRecord:
             return NodeRecord(
                 name=config.name, identity=self.identity, address=address,
-                serve=config.store.serve, told_at=self._clock.now_ms(),
+                serve=config.store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
             )  # fmt: skip
 
         return self._system.spawn(partial(IntroductionActor, self._store, introduce))
@@ -652,6 +661,9 @@ class Node:
     def _open_store(self) -> None:
         self._store.open()
         remove_abandoned_copies(self.config.checkpoints_dir)
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms()
 
     def _at_turns_end(self, work: Callable[[], None]) -> bool:
         return self._system.at_turns_end(work)

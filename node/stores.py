@@ -33,14 +33,18 @@ def places() -> tuple[PlaceOf, ...]:
 
 
 def store_maker(
-    config: Config, entropy: Entropy, threads: Threads, at_turns_end: AtTurnsEnd | None = None
+    config: Config,
+    entropy: Entropy,
+    now_ms: Callable[[], int],
+    threads: Threads,
+    at_turns_end: AtTurnsEnd | None = None,
 ) -> MakeStore:
-    """What makes the configured store of a node with this source of random bytes.
+    """What makes the configured store of a node with this source of random bytes, and this time.
 
     Where the ends of turns are told, a store of the node's own commits small groups there.
     """
     if config.store.engine != "rocksdb":
-        return _shared(config, entropy, threads)
+        return _shared(config, entropy, now_ms, threads)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(
@@ -54,12 +58,15 @@ def store_maker(
     return make
 
 
-def _shared(config: Config, entropy: Entropy, threads: Threads) -> MakeStore:
+def _shared(
+    config: Config, entropy: Entropy, now_ms: Callable[[], int], threads: Threads
+) -> MakeStore:
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return shared_store(
             config.store,
             config.views_dir,
             entropy=entropy,
+            now_ms=now_ms,
             threads=threads,
             complete=complete,
             on_health=on_health,
@@ -73,6 +80,7 @@ def shared_store(
     views: Path,
     *,
     entropy: Entropy,
+    now_ms: Callable[[], int],
     threads: Threads,
     complete: Complete,
     on_health: OnHealth,
@@ -95,6 +103,7 @@ def shared_store(
         views,
         partial(RocksView, threads=threads, on_loop=True),
         entropy=entropy,
+        now_ms=now_ms,
         complete=complete,
         on_health=on_health,
         loop=asyncio.get_running_loop(),

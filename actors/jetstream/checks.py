@@ -51,8 +51,8 @@ def version_of(text: str) -> tuple[int, int, int]:
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 
 
-def check_version(text: str, replicas: int) -> None:
-    """Refuse a server that is too old, and warn of one that is so for replicas only.
+def check_version(text: str, replicas: int, *, is_news: bool = True) -> None:
+    """Refuse a server that is too old, and warn of one that is so for replicas only, if it is news.
 
     Raises:
         StoreError: `store.old`.
@@ -66,28 +66,29 @@ def check_version(text: str, replicas: int) -> None:
             f"server fails: run nats-server {wanted} or later on every server",
             retryable=False,
         )
-    if version < REPLICAS_VERSION_MIN:
+    if version < REPLICAS_VERSION_MIN and is_news:
         remedy = f"run nats-server {wanted} or later: with replicas it is demanded"
         logger.warning("store_servers_old", extra={"version": text, "remedy": remedy})
 
 
-async def check_servers(options: JetStreamOptions, version: str) -> str:
-    """Why not all writes are known to be synced; empty where they are. Warns of that.
+async def check_servers(options: JetStreamOptions, version: str, known: str | None = None) -> str:
+    """Why not all writes are known to be synced; empty where they are. Warns of that, if it is new.
 
     Args:
         options: where the servers' monitoring is.
         version: of the server that is connected to; others tell theirs by their monitoring.
+        known: what was returned the last time; None: they were not asked yet.
 
     Raises:
         StoreError: `store.old`: some server is. `store.unsynced`: every write is to be synced, and
             some server says that it does not, or too few say that they do; in the latter case it
             may be tried again.
     """
-    check_version(version, options.replicas)
+    check_version(version, options.replicas, is_news=known is None)
     said = await _ask_all(options)
     for server in said:
         if isinstance(server, Varz) and server.version != version:
-            check_version(server.version, options.replicas)
+            check_version(server.version, options.replicas, is_news=known is None)
     reason, is_grave = _judged(options, said)
     if is_grave and options.sync == "always":
         silent = [answer for answer in said if isinstance(answer, str)]
@@ -96,7 +97,7 @@ async def check_servers(options: JetStreamOptions, version: str) -> str:
             f"the NATS servers are not known to sync every write ({reason}): {REMEDY}",
             retryable=len(silent) > 0 and reason == "; ".join(silent),
         )
-    if reason:
+    if reason and reason != known:
         logger.warning("store_unsynced", extra={"reason": reason, "remedy": REMEDY})
     return reason
 

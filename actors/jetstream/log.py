@@ -66,6 +66,8 @@ class JetStreamLog:
         self._subjects: list[bytes] = []
         self._news_subject = b""
         self._unsynced: str | None = None
+        # Why nothing is stored though servers answer; None: they are as they must be.
+        self._refusal: StoreError | None = None
         # By shard: the end as the servers have told us, the same as somebody else has, and when
         # the servers did.
         self._ends: list[int] = []
@@ -101,13 +103,16 @@ class JetStreamLog:
         try:
             await self.connection.open()
             self._unsynced = await check_servers(self.options, self.connection.version)
+            self._refusal = None
             check_room(self.connection.message_bytes_max)
             made, spans = await Maker(self.connection, self.options).find_or_make(shards)
             self._begin(made, spans, heard)
         except BaseException:
             await self.close()
             raise
-        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._look())]
+        self._tasks = [
+            asyncio.create_task(work) for work in (self._beat(), self._look(), self._prove())
+        ]
         return made
 
     async def close(self) -> None:
@@ -125,8 +130,11 @@ class JetStreamLog:
         Raises:
             LogLost: it is not known whether it is or will be stored.
             StoreError: it is not stored: `store.full`, `store.denied`, `store.too_large`,
-                `store.incomplete` (the log is gone).
+                `store.incomplete` (the log is gone), `store.unsynced` and `store.old` (a server was
+                started anew, and is not as it must be).
         """
+        if self._refusal is not None:
+            raise StoreError(self._refusal.code, self._refusal.text)
         if len(data) > self.frame_bytes_max:
             raise too_large_error(f"{len(data)} of {self.frame_bytes_max} bytes")
         subject = self._subjects[shard] if self._subjects else b""
@@ -290,6 +298,27 @@ class JetStreamLog:
                 # Who has told of more tells it again.
                 self._rumours[shard] = 0
                 self._heard(shard, span.last)
+
+    async def _prove(self) -> None:
+        """Ask again and again whether the servers sync: one may have been started otherwise."""
+        options = self.options
+        while True:
+            # What was refused is taken soon after it was mended.
+            pause = options.proof_seconds if self._refusal is None else options.look_seconds
+            await asyncio.sleep(pause)
+            if not self.connection.is_up:
+                continue
+            try:
+                version, known = self.connection.version, self._unsynced
+                self._unsynced = await check_servers(options, version, known)
+            except StoreError as error:
+                # Where too few answer none has said that it does not.
+                if not error.retryable:
+                    if self._refusal is None:
+                        logger.error("store_refused", extra={"code": error.code})
+                    self._refusal, self._unsynced = error, error.text
+            else:
+                self._refusal = None
 
 
 def _ignore(shard: int, sequence: int) -> None:

@@ -39,6 +39,7 @@ class JetStreamOptions:
         doubt_seconds: logs that are missing are looked for so long before they are called gone: a
             new leader may answer before it has applied all that it holds.
         look_seconds: a log that nothing is known of for so long is looked at, unasked.
+        proof_seconds: the servers are asked again so often whether they sync.
         beat_seconds: others are told so often where the logs end.
         repair_seconds_min: first pause after no server let us in; doubled up to the next.
         repair_seconds_max: longest pause.
@@ -58,6 +59,7 @@ class JetStreamOptions:
     mute_seconds_max: float = 6.0
     doubt_seconds: float = 3.0
     look_seconds: float = 3.0
+    proof_seconds: float = 60.0
     beat_seconds: float = 1.0
     repair_seconds_min: float = 0.1
     repair_seconds_max: float = 2.0

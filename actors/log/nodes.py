@@ -17,6 +17,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         address: `host:port` where clients reach its links; "" where they cannot.
         serve: what it holds, as its configuration says it.
         told_at: when it has said so last, in ms since 1970 by its own clock.
+        reads: the newest version of frames that it reads.
     """
 
     name: str
@@ -24,6 +25,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     serve: tuple[str, ...] = ()
     told_at: int = 0
+    reads: int = 1
 
     @property
     def key(self) -> str:

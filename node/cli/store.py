@@ -1,6 +1,7 @@
 """`rillnode store`: moves all that a node holds from one engine to the other, and back."""
 
 import argparse
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator
@@ -155,6 +156,7 @@ def _shared(
 ) -> "SharedLogStore":
     from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.stores import shared_store
+    from rillnode.transports.clock import SystemClock
 
     return shared_store(
         # A copy promises nothing of a power cut: who wants to leave such servers can do it. It is
@@ -162,6 +164,7 @@ def _shared(
         msgspec.structs.replace(config.store, sync="interval", serve=()),
         views,
         entropy=os.urandom,
+        now_ms=SystemClock(asyncio.get_running_loop()).now_ms,
         threads=SYSTEM_THREADS,
         complete=complete,
         on_health=lambda health: None,

@@ -10,6 +10,7 @@ from rillnode.node.cli.connection import target_of
 from rillnode.node.client import connect
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding, State
+from rillnode.node.entry_lines import duration
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
@@ -126,6 +127,10 @@ async def _views(config: Config) -> list[Finding]:
     return [] if log is None else [_judged(log)]
 
 
+def _age(seconds: float) -> str:
+    return duration(round(seconds / 60) * 60) if seconds >= 60 else duration(round(seconds))
+
+
 def _judged(log: Mapping[str, Any]) -> Finding:
     views = log["views"]
     failed = [f"shard {view['shard']}: {view['error']}" for view in views if view["error"]]
@@ -135,6 +140,10 @@ def _judged(log: Mapping[str, Any]) -> Finding:
     behind = max((view["behind"] for view in views), default=0)
     served = ", ".join(log["serve"]) or "whatever is used"
     text = f"{len(views)} of {log['shards']} shards in use, up to {behind:,} frames behind"
+    ages = [view["snapshot_seconds"] for view in views if view["snapshot_seconds"] is not None]
+    text += f", {len(ages)} with snapshots"
+    if ages:
+        text += f" of at most {_age(max(ages))}"
     text += f"; serves {served}"
     if behind > _BEHIND_FRAMES:
         return Finding("store views", "warn", text, "wait: the node reads what it has missed")

@@ -195,6 +195,7 @@ class SharedDisk(Disk):
             self._directory / str(next(self._lives)),
             make_view,
             entropy=self.random.randbytes,
+            now_ms=clock.now_ms,
             complete=complete,
             on_health=on_health,
             loop=loop,

@@ -4,9 +4,6 @@ Clients of other protocols are told in their own words that this node does not s
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,81 +13,27 @@ import pytest
 from msgspec.structs import replace
 
 from coroutines import handed_by
+from memory_nodes import Log, with_log
 from nextgraph_document import ACCESS, ALICE, INNER, REPO, TOPIC, identity
 from nodes import CLIENT, connect_to, node_config
 from rillnode import nextgraph, streamr
-from rillnode.actors.log import Complete, GetRecord, LogStore, OnHealth, PutRecord
+from rillnode.actors.log import GetRecord, PutRecord
 from rillnode.actors.log.nodes import NODES, NodeRecord
-from rillnode.actors.log.shared.memory_log import MemoryLog, MemoryServers
 from rillnode.actors.log.shared.placement import Placement
-from rillnode.actors.log.shared.shard import SharedOptions
-from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import connect_blocking
-from rillnode.node.config import Config, GrantTable, NoiseListener, StoreTable
+from rillnode.node.config import GrantTable, NoiseListener
 from rillnode.node.keys.files import write_key
 from rillnode.node.nextgraph.config import NextgraphListener, nextgraph_key_file
 from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.runtime import Node
 from rillnode.node.stores import places
-from shared_support import memory_view
 from store_support import eventually
 from streamr_rest_support import Server, streamr_config
 
-SECONDS: Final = 60.0
 BROKER: Final = identity("broker")
-
-
-class Log:
-    """A log in memory, and the nodes that share it."""
-
-    def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
-        self.servers = MemoryServers(os.urandom(16))
-        self._directory = directory
-        self._stack = stack
-
-    def make(self, name: str, *serve: str, config: Config | None = None) -> Node:
-        """A node, not started, that holds what is said."""
-        config = config or node_config(self._directory / name)
-        # The engine is in memory all the same.
-        store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:1",), serve=serve)
-        config = replace(config, name=name, store=store)
-        loop = asyncio.get_running_loop()
-
-        def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-            log = MemoryLog(self.servers)
-            return SharedLogStore(
-                log,
-                log,
-                self._directory / name / "views",
-                memory_view,
-                entropy=os.urandom,
-                complete=complete,
-                on_health=on_health,
-                loop=loop,
-                options=SharedOptions(shards=4, serve=serve),
-                places=places(),
-            )
-
-        return Node(config, make_store=make_store)
-
-    async def node(self, name: str, *serve: str, config: Config | None = None) -> Node:
-        """A node that runs, and of which the others know."""
-        node = await self._stack.enter_async_context(self.make(name, *serve, config=config))
-        await eventually(partial(self.known, node, node))
-        return node
-
-    @staticmethod
-    async def known(node: Node, other: Node) -> bool:
-        """Whether a node knows of another one."""
-        found = GetRecord(key=NODES + other.identity)
-        store: Any = node._store  # pyright: ignore[reportPrivateUsage]
-        shard = store.shards[0]
-        await store.shards.ask(0, found)
-        assert shard.number == 0
-        return found.value is not None
 
 
 async def tell(node: Node, key: str, value: bytes | None) -> None:
@@ -98,14 +41,6 @@ async def tell(node: Node, key: str, value: bytes | None) -> None:
     store: Any = node._store  # pyright: ignore[reportPrivateUsage]
     await store.shards.wait_for(put := PutRecord(key=key, value=value), store.shards[0].submit)
     assert put.error is None
-
-
-def with_log(test: Callable[[Log], Awaitable[None]], directory: Path) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
-            await test(Log(directory, stack))
-
-    asyncio.run(main())
 
 
 log = handed_by(with_log)

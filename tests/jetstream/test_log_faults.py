@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from contract.shared_log import data_of, opened
+from contract.shared_log import data_of, opened, until
 from jetstream.support import administer, appended, open_only, options_of, pair_of, until_away
 from nats_support import MutingProxy, NatsServer, needs_nats
 from rillnode.actors.jetstream import fetching
@@ -316,6 +317,58 @@ def test_servers_that_do_not_sync_are_refused(tmp_path: Path) -> None:
         asyncio.run(run())
     finally:
         server.kill()
+
+
+def test_a_server_that_is_started_anew_without_syncing_is_refused_until_it_does(
+    nats: NatsServer, options: JetStreamOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        looks = {"proof_seconds": 0.05, "look_seconds": 0.05}
+        async with (
+            opened(pair_of(options, **looks)) as client,
+            opened(pair_of(options, **looks, sync="interval")) as other,
+        ):
+            await client.append(0, b"before")
+            await asyncio.to_thread(nats.kill)
+            nats.set_sync('"2m"')
+            await asyncio.to_thread(nats.start)
+
+            async def refused() -> StoreError | None:
+                try:
+                    with suppress(LogLost):
+                        await client.log.append(0, b"may be there")
+                except StoreError as error:
+                    return error
+                return None
+
+            async def told() -> str:
+                return str(other.log.describe()["unsynced"])
+
+            found = await until(refused, bool)
+            assert found is not None
+            assert (found.code, found.retryable) == ("store.unsynced", True)
+            assert "120 seconds" in client.log.describe()["unsynced"]
+            # Who may lose what is confirmed goes on, and says so; what is there is read by all.
+            last = await appended(other, 0, b"other")
+            await until(told, lambda text: "120 seconds" in text)
+            assert (await client.read(0, last - 1, 1))[0] == (last, b"other")
+            await asyncio.to_thread(nats.kill)
+            # Nobody says that it does not sync.
+            nats.set_sync("always")
+            await asyncio.to_thread(nats.start)
+
+            async def taken() -> int:
+                with suppress(LogLost, StoreError):
+                    return await client.log.append(0, b"after")
+                return 0
+
+            await until(taken, bool)
+            assert client.log.describe()["unsynced"] == ""
+
+    asyncio.run(run())
+    logged = [record.message for record in caplog.records]
+    assert logged.count("store_refused") == 1
+    assert "store_unsynced" in logged
 
 
 async def test_who_is_no_server_is_told_with_its_address(nats: NatsServer) -> None:

@@ -125,6 +125,13 @@ class NatsServer:
         """Let it go on."""
         self._signal(signal.SIGCONT)
 
+    def set_sync(self, sync: str) -> None:
+        """Let it sync otherwise when it is started next."""
+        text = self._config.read_text()
+        changed = re.sub(r"sync_interval: [^}]*", f"sync_interval: {sync} ", text)
+        assert changed != text
+        self._config.write_text(changed)
+
     def reload(self) -> None:
         """Let it read its configuration again."""
         self._signal(signal.SIGHUP)

@@ -5,9 +5,22 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
-from rillnode.actors.log import Append, Operation, PutStream, Read, StreamRecord, log_id
+import msgspec
+import pytest
+
+from rillnode.actors.log import (
+    Append,
+    Operation,
+    PutStream,
+    Read,
+    RemoveStream,
+    StreamRecord,
+    Trim,
+    log_id,
+)
+from rillnode.actors.log.shared import frames
 from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.placement import Placement
 from rillnode.actors.log.shared.shard import Shard, SharedOptions
@@ -56,6 +69,7 @@ class Node:
             directory,
             view,
             entropy=random.Random(f"{directory}{seed}").randbytes,
+            now_ms=lambda: int(self._loop.time() * 1_000),
             complete=self._complete,
             on_health=self.healths.append,
             loop=self._loop,
@@ -91,6 +105,13 @@ class Node:
         if self.store.read(any_operation):
             del self._waiting[operation]
             return operation
+        return await self._end(operation, future)
+
+    async def watch(self, operation: AnyOperation) -> AnyOperation:
+        """Wait for what is watched."""
+        future = self._waiting[operation] = self._loop.create_future()
+        any_operation: Any = operation
+        self.store.watch(any_operation)
         return await self._end(operation, future)
 
     async def _end(self, operation: AnyOperation, future: "asyncio.Future[None]") -> AnyOperation:
@@ -148,6 +169,29 @@ class Node:
         await self.store._close()  # pyright: ignore[reportPrivateUsage]
 
 
+def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a version of frames that has one more field of a trim, and removals."""
+    kinds, packed = dict[type[Any], Any](), list[Any]()
+    for number, (operation, counts, required) in enumerate(
+        frames._LAYOUT,  # pyright: ignore[reportPrivateUsage]
+        1,
+    ):
+        if operation is Trim:
+            counts, required = (4, *counts), 4
+        elif operation is RemoveStream:
+            counts = (0, *counts)
+        kind = frames._Kind(  # pyright: ignore[reportPrivateUsage]
+            number, operation, counts, required
+        )
+        kinds[operation] = kind
+        packed.append(kind.packed)
+    decoder = msgspec.msgpack.Decoder(list[Union[tuple(packed)]])  # type: ignore[misc] # noqa: UP007
+    monkeypatch.setattr(frames, "_KINDS", kinds)
+    monkeypatch.setattr(frames, "_OPERATIONS", {one.packed: key for key, one in kinds.items()})
+    monkeypatch.setattr(frames, "_decoder", decoder)
+    monkeypatch.setattr(frames, "FRAME_VERSION", 2)
+
+
 def new_servers() -> MemoryServers:
     """An engine without logs."""
     return MemoryServers(b"x" * 16)
@@ -167,4 +211,13 @@ async def until(reached: Callable[[], bool], seconds: float = ANSWER_SECONDS) ->
             await asyncio.sleep(0.01)
 
 
-__all__ = ["Node", "in_virtual_time", "memory_view", "name_in", "new_servers", "rocks_view"]
+__all__ = [
+    "Node",
+    "in_virtual_time",
+    "memory_view",
+    "name_in",
+    "new_servers",
+    "plant_second_version",
+    "rocks_view",
+    "until",
+]

@@ -132,6 +132,7 @@ class OnLoopDriver(ThreadedDriver):
                 self.directory,
                 rocks_view if self._view == "rocks" else memory_view,
                 entropy=os.urandom,
+                now_ms=lambda: 0,
                 complete=self.take,
                 on_health=self.hear,
                 loop=self.thread.loop,

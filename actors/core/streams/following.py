@@ -59,6 +59,11 @@ class _Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Told:
+    """What one watch of records has brought is taken."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Beat:
     """There are groups that other nodes may share: tell these that this one is well."""
 
@@ -72,7 +77,7 @@ class _Overdue:
     """Other nodes may have heard nothing of this one for too long."""
 
 
-Message = _Changed | _Removed | _Followed | _Beat | _Overdue
+Message = _Changed | _Removed | _Told | _Followed | _Beat | _Overdue
 
 
 class StoreFollower(Worker):
@@ -85,7 +90,7 @@ class StoreFollower(Worker):
 
     on_failure = "restart"
     # What one watch has brought is taken before the next one ends.
-    spare: ClassVar = {_Changed: STREAM_CHANGES_MAX, _Removed: STREAM_CHANGES_MAX}
+    spare: ClassVar = {_Changed: STREAM_CHANGES_MAX, _Removed: STREAM_CHANGES_MAX, _Told: 2}
     essential = True
 
     def __init__(
@@ -94,7 +99,10 @@ class StoreFollower(Worker):
         self._context = context
         self._changed = changed
         self._beating = False
-        self._vouched_at = 0.0
+        # How much of what is heard of records is not taken yet, and logs that have grown meanwhile:
+        # who was to lose a right before that must not be told first.
+        self._untold = 0
+        self._held: list[Watch] = []
 
     def started(self) -> None:
         """Follow from now on."""
@@ -125,6 +133,11 @@ class StoreFollower(Worker):
                 logger.info("stream_removed_elsewhere", extra={"stream": record.name})
                 self._context.quotas.removed(record)
                 self._changed(tell_removed(self._context, record))
+            case _Told():
+                self._untold = max(0, self._untold - 1)
+                held, self._held = self._held, []
+                for news in held:
+                    self._grown(news)
             case _Followed(log=log):
                 self._watch(log, 0)
             case _Beat():
@@ -143,6 +156,8 @@ class StoreFollower(Worker):
 
     def _heard(self, news: WatchRecords) -> None:
         _tell(news)
+        self._untold += 1
+        self.send(self.address, _Told())
         self._watch_records()
 
     # Groups ----------------------------------------------------------------------------------
@@ -166,22 +181,25 @@ class StoreFollower(Worker):
     def _now(self) -> float:
         return self.system.timing.monotonic()
 
+    def _elapsed(self) -> float:
+        return self._context.clock.elapsed()
+
     async def _beat(self) -> None:
         """Tell other nodes that this one is well, as long as it has groups."""
         groups, store = self._context.groups, self._context.store
         name = f"{NODES}{groups.node}"
-        self._vouched_at = self._now()
+        groups.vouched_at = self._elapsed()
         self._overdue()
         try:
             while groups.shared:
-                begun = self._now()
+                begun = self._elapsed()
                 try:
                     await write(store, PutRecord(key=name, value=b"%.1f" % begun))
                 except StoreError as error:
                     logger.info("node_not_vouched_for", extra={"code": error.code})
                 else:
                     self._vouch(begun)
-                await self.sleep(max(0.0, begun + BEAT_SECONDS - self._now()))
+                await self.sleep(max(0.0, begun + BEAT_SECONDS - self._elapsed()))
         finally:
             self._beating = groups.suspended = False
         with suppress(StoreError):
@@ -189,16 +207,17 @@ class StoreFollower(Worker):
 
     def _vouch(self, begun: float) -> None:
         """Others have heard, from that time on."""
-        self._vouched_at = begun
         groups = self._context.groups
-        if groups.suspended and self._now() - begun < VOUCHED_SECONDS:
+        groups.vouched_at = begun
+        if groups.suspended and self._elapsed() - begun < VOUCHED_SECONDS:
             groups.suspended = False
             groups.heard.clear()  # as little as this one could be heard
             groups.tell(GroupNews(anew=True))
 
     def _overdue(self) -> None:
         """See whether others may take this node for dead soon."""
-        groups, left = self._context.groups, self._vouched_at + VOUCHED_SECONDS - self._now()
+        groups = self._context.groups
+        left = groups.vouched_at + VOUCHED_SECONDS - self._elapsed()
         if left <= 0.0 and not groups.suspended:
             logger.warning("groups_suspended")
             groups.suspended = True
@@ -212,6 +231,9 @@ class StoreFollower(Worker):
         self._context.store.watch(self.then(Watch(log=log, index=index), self._grown))
 
     def _grown(self, news: Watch) -> None:
+        if self._untold:
+            self._held.append(news)
+            return
         followers = self._context.followers
         if news.log in followers.logs:
             followers.grown(news.log, news.next_index)

@@ -28,6 +28,10 @@ CHECK_FRAMES: Final = 1_024
 CHECKS_KEPT: Final = 8
 """Digests that are kept to be compared."""
 
+LOOK_SECONDS: Final = 1.0
+"""A view looks so often whether its last frame is still in the log, when it reads what comes next:
+servers that have lost frames are gone for longer, and what is stored afterwards does not follow."""
+
 
 class Following:
     """The progress of a view, and its next frames. All calls on the loop, but `completed`.
@@ -75,6 +79,9 @@ class Following:
         # Frames that are known and not given to the view yet, by their sequences.
         self._ahead: dict[int, Sent] = {}
         self._fetching: asyncio.Task[None] | None = None
+        # Sequence and checksum of the last frame that was given to the view, where they are known.
+        self._last = (0, 0)
+        self._looked_at = 0.0
         self._applying: deque[tuple[ApplyFrame, int]] = deque()
         self._applying_bytes = 0
         self._room = asyncio.Event()
@@ -88,6 +95,7 @@ class Following:
         progress = view.progress
         self.view, self.failed = view, None
         self.handed = self.applied = progress.sequence - (not progress.is_whole)
+        self._last = (progress.sequence, progress.checksum)
         self._ahead.clear()
         self._checks.clear()
         self.check = NO_CHECK
@@ -158,12 +166,18 @@ class Following:
         pause = options.retry_seconds / 8
         try:
             while self.handed < self.known and self.can_apply:
-                life = self.life
+                life, after, last, looks = self.life, self.handed, self._last, self._looks()
                 try:
-                    found = await log.read(self._number, self.handed, options.read_bytes_max)
+                    found = await log.read(self._number, after - looks, options.read_bytes_max)
                 except LogLost:
                     await asyncio.sleep(options.retry_seconds)
                     continue
+                if looks and found:
+                    self._looked_at = self._loop.time()
+                    if self.life == life:
+                        check_same(self._number, found[0], *last)
+                    if found[-1].sequence <= after:
+                        continue  # what comes next is read now
                 if not found:
                     # Who has answered is behind; or nothing is there, and who has told so erred.
                     if pause > options.patience_seconds:
@@ -181,6 +195,11 @@ class Following:
             self._fetching = None
         if self._ahead or self.handed < self.known:
             self.advance()
+
+    def _looks(self) -> bool:
+        """Whether the view's last frame is to be read with what comes next."""
+        is_due = self._loop.time() - self._looked_at >= LOOK_SECONDS
+        return is_due and 0 < self.handed == self._last[0]
 
     async def _take(self, found: Sequence[Frame], life: int) -> None:
         for sequence, data in found:
@@ -219,6 +238,7 @@ class Following:
                 extra = {"shard": self._number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
         self.handed = sequence
+        self._last = (sequence, apply.checksum)
         self._applying.append((apply, len(data)))
         self._applying_bytes += len(data)
         assert self.view is not None
@@ -304,12 +324,22 @@ class Following:
         )
 
 
+def check_same(shard: int, frame: Frame, sequence: int, checksum: int) -> None:
+    """See that a frame that was read is the one that a view has at its place.
+
+    Raises:
+        StoreError: `store.lost`.
+    """
+    if frame.sequence == sequence and checksum_of(frame.data) != checksum:
+        raise lost_frames(shard, sequence)
+
+
 def lost_frames(shard: int, sequence: int) -> StoreError:
     """The log does not have a frame that it has had."""
     return StoreError(
         "store.lost",
         f"the log of shard {shard} is not what it was: this node has seen frame {sequence}, and "
         "the servers have lost what they confirmed; restore them from a backup, or accept the loss "
-        "by deleting this node's directory of the shard",
+        f"by deleting the directory {shard:04x} of this node's views while it is stopped",
         retryable=False,
     )

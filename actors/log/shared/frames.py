@@ -1,6 +1,6 @@
 """Frames: what one store writes at a time into the log of a shard; pure.
 
-    version    u8       of the layout and of the operations; readers refuse what they do not know
+    version    u8       the first that has all that is in it; readers refuse what they do not know
     checksum   u32      CRC-32 of all that follows
     writer     8 bytes  drawn by a store each time that it opens
     epoch      u32      raised when frames were given up that may come yet
@@ -15,7 +15,7 @@ applied all that was stored before he wrote it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, Union, get_type_hints
@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     OpenProducer,
     Operation,
@@ -39,9 +40,9 @@ from rillnode.actors.log import (
 )
 from rillnode.codecs.errors import StoreError
 
-FRAME_VERSION: Final = 2
-_VERSIONS: Final = (1, FRAME_VERSION)
-"""Those that are read: in the first one no key led to every entry."""
+FRAME_VERSION: Final = 1
+"""The newest that is read. A kind of operation that is added, or a field of one, or of what is
+in it, takes another: by it older nodes know that they cannot carry a frame out as others do."""
 
 WRITER_BYTES: Final = 8
 
@@ -121,19 +122,32 @@ class FrameError(Exception):
     """A frame that nobody can read; every reader passes it over alike."""
 
 
-_LAYOUT: Final[Sequence[tuple[type[Operation], int, int]]] = (
-    (Append, 14, 6),
-    (Trim, 5, 5),
-    (PutStream, 1, 1),
-    (RemoveStream, 1, 1),
-    (SaveIndex, 3, 2),
-    (PutRecords, 2, 1),
-    (PutListing, 3, 3),
-    (BeginLog, 3, 3),
-    (OpenProducer, 3, 3),
+class TooNewError(Exception):
+    """A frame that not all nodes can read.
+
+    Attributes:
+        version: what they would have to.
+    """
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"it takes version {version}")
+        self.version = version
+
+
+_LAYOUT: Final[Sequence[tuple[type[Operation], Sequence[int], int]]] = (
+    (Append, (14,), 6),
+    (Trim, (5,), 5),
+    (PutStream, (1,), 1),
+    (RemoveStream, (1,), 1),
+    (SaveIndex, (3,), 2),
+    (PutRecords, (2,), 1),
+    (PutListing, (3,), 3),
+    (BeginLog, (3,), 3),
+    (OpenProducer, (3,), 3),
 )
-"""Operations by their kinds, which are 1 and so on, how many fields of each are written, the first
-of its own in their order, and how many of these must be there to be read."""
+"""Operations by their kinds, which are 1 and so on; how many fields of each are written, the first
+of its own in their order, in version 1 and in those after it up to the last that has changed it (0:
+that does not know it); and how many of them must be there to be read."""
 
 _OF_SUBMITTER: Final = (None,) * len(fields(Operation))
 """What every operation begins with; it is not written."""
@@ -142,7 +156,10 @@ _OF_SUBMITTER: Final = (None,) * len(fields(Operation))
 class _Kind:
     """A kind of operation, and the array that it is written as."""
 
-    def __init__(self, number: int, operation: type[Any], count: int, required: int) -> None:
+    def __init__(
+        self, number: int, operation: type[Any], counts: Sequence[int], required: int
+    ) -> None:
+        count = counts[-1]
         own = fields(operation)[len(_OF_SUBMITTER) :][:count]
         types = {**get_type_hints(operation), "body": bytes}
         rows: list[Any] = [
@@ -154,10 +171,28 @@ class _Kind:
         self.packed: Any = msgspec.defstruct(
             operation.__name__, rows, frozen=True, array_like=True, tag=number
         )
+        self.counts = counts
+        empty = operation()
+        self._defaults = [(one.name, getattr(empty, one.name)) for one in own]
         names = [one.name for one in own]
         self.values: Callable[[Any], Sequence[Any]] = (
             attrgetter(*names) if count > 1 else lambda one: (getattr(one, names[0]),)
         )
+
+    def version_of(self, operation: object) -> int:
+        """The first version that has all that an operation says."""
+        for version, count in enumerate(self.counts, 1):
+            later = self._defaults[count:]
+            if count and all(getattr(operation, name) == default for name, default in later):
+                return version
+        return len(self.counts)
+
+    def pack(self, operation: Any, version: int) -> object:
+        """The array that is written of an operation in a version."""
+        values = self.values(operation)
+        if version < len(self.counts):
+            values = values[: self.counts[version - 1]]
+        return (self.number, *values)
 
 
 _KINDS: Final = {row[0]: _Kind(number, *row) for number, row in enumerate(_LAYOUT, 1)}
@@ -169,10 +204,11 @@ _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
 )
 
 
-def encode_frame(contents: Contents) -> bytes:
-    """Write a frame.
+def encode_frame(contents: Contents, version_max: int = FRAME_VERSION) -> bytes:
+    """Write a frame of the first version that has all that is in it.
 
     Raises:
+        TooNewError: that is past `version_max`.
         UnicodeEncodeError: a name is no Unicode text.
         OverflowError: a number has more than 64 bits.
     """
@@ -185,8 +221,11 @@ def encode_frame(contents: Contents) -> bytes:
         contents.mark,
         contents.digest,
     )
-    body = _encoder.encode([_pack(operation) for operation in contents.operations])
-    return b"".join((_HEAD.pack(FRAME_VERSION, crc32(body, crc32(rest))), rest, body))
+    version, packed = _packed(contents.operations)
+    if version > version_max:
+        raise TooNewError(version)
+    body = _encoder.encode(packed)
+    return b"".join((_HEAD.pack(version, crc32(body, crc32(rest))), rest, body))
 
 
 def decode_frame(data: bytes) -> Contents:
@@ -229,17 +268,40 @@ def _read_header(data: bytes) -> tuple[Session, int, int]:
             "update it",
             retryable=False,
         )
-    if version not in _VERSIONS or crc32(memoryview(data)[_HEAD.size :]) != checksum:
+    if version < 1 or crc32(memoryview(data)[_HEAD.size :]) != checksum:
         raise FrameError("the checksum is another")
     writer, epoch, number, since, mark, digest = _REST.unpack_from(data, _HEAD.size)
     return Session(writer, epoch, number, since), mark, digest
 
 
-def _pack(operation: SharedOperation) -> object:
-    if isinstance(operation, PutRecord):
-        operation = PutRecords(records=[(operation.key, operation.value)])
-    kind = _KINDS[type(operation)]
-    return (kind.number, *kind.values(operation))
+def _packed(operations: Sequence[SharedOperation]) -> tuple[int, list[object]]:
+    """The version that operations take, and what is written of them."""
+    version = 1
+    kinds: list[tuple[_Kind, SharedOperation]] = []
+    for operation in operations:
+        if isinstance(operation, PutRecord):
+            operation = PutRecords(records=[(operation.key, operation.value)])
+        elif isinstance(operation, Append):
+            operation = _with_keys_singly(operation)
+        kind = _KINDS[type(operation)]
+        if len(kind.counts) > 1:
+            version = max(version, kind.version_of(operation))
+        kinds.append((kind, operation))
+    return version, [kind.pack(operation, version) for kind, operation in kinds]
+
+
+def _with_keys_singly(operation: Append) -> Append:
+    """An append with a key for each entry in place of one for all: older nodes know no others."""
+    if not any(offset == EVERY_ENTRY for _, offset in operation.keys):
+        return operation
+    keys: list[tuple[bytes, int]] = []
+    timed = 0
+    first_timed = len(operation.keys) - (operation.timed or 0)
+    for place, (key, offset) in enumerate(operation.keys):
+        offsets = range(operation.count) if offset == EVERY_ENTRY else (offset,)
+        keys += [(key, one) for one in offsets]
+        timed += len(offsets) if place >= first_timed else 0
+    return replace(operation, keys=keys, timed=None if operation.timed is None else timed)
 
 
 def _unpack(packed: Any) -> SharedOperation:

@@ -9,6 +9,7 @@ from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.shared.applying import ApplyFrame, Progress
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.port import SharedLog
+from rillnode.actors.log.shared.versions import Versions
 from rillnode.codecs.errors import StoreError
 
 
@@ -102,6 +103,11 @@ class Owner(Protocol):
         """Frames of all shards that are not carried out yet."""
         ...
 
+    @property
+    def versions(self) -> Versions:
+        """Which frames the nodes of the log read."""
+        ...
+
     def entropy(self, count: int, /) -> bytes:
         """Random bytes."""
         ...
@@ -139,6 +145,18 @@ class Owner(Protocol):
 
     def discard(self, shard: int, /) -> None:
         """Put a view aside, which is not open, so that another one is made."""
+        ...
+
+    def note_loss(self, shard: int, error: StoreError, /) -> None:
+        """Note with a view, which is not open, what the log has lost of it. Blocks."""
+        ...
+
+    def check_loss(self, shard: int, /) -> None:
+        """See that nothing is lost of a view, or that somebody has deleted it. Blocks.
+
+        Raises:
+            StoreError: `store.lost`, as it was noted.
+        """
         ...
 
     def make_view(self, shard: int, complete: Complete, on_health: OnHealth, /) -> View:

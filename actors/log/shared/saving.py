@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from struct import Struct, error as StructError
 from typing import Final
 
 from rillnode.actors.log import GetRecord, PutRecords
@@ -22,6 +24,11 @@ logger = logging.getLogger("rillnode.actors.log")
 CLAIM: Final = "shared/snapshot"
 """Named value, in each shard, that changes when a node sets out to make a snapshot of it."""
 
+MADE: Final = f"{CLAIM}/made"
+"""Named value, in each shard: its newest snapshot's sequence, and when that was stored."""
+
+_MADE: Final = Struct(">QQ")
+
 
 class Saving:
     """Makes snapshots of the shards that this node has, and takes others'.
@@ -32,6 +39,7 @@ class Saving:
         snapshots: where they are.
         path: the directory of a shard's view.
         entropy: gives random bytes.
+        now_ms: the time, in ms since 1970.
     """
 
     def __init__(
@@ -41,12 +49,16 @@ class Saving:
         snapshots: Snapshots,
         path: Callable[[int], Path],
         entropy: Callable[[int], bytes],
+        now_ms: Callable[[], int],
     ) -> None:
         self._shards = shards
         self._log = log
         self._snapshots = snapshots
         self._path = path
         self._entropy = entropy
+        self._now_ms = now_ms
+        # By shard, the newest snapshot as its log tells of it.
+        self._made: dict[int, tuple[int, int]] = {}
         # Shards of which a snapshot is being made.
         self._under_way: set[int] = set()
 
@@ -80,12 +92,13 @@ class Saving:
     def landed(self, number: int, frame: ApplyFrame, *, is_own: bool) -> None:
         """Make a snapshot where the log has grown, unless another node has said that it does."""
         shard = self._shards[number]
-        if not is_own and any(
-            isinstance(one, PutRecords) and one.records[:1] and one.records[0][0] == CLAIM
-            for one in frame.operations
-            if one.error is None
-        ):
-            shard.follows.unsaved_bytes = 0
+        for one in frame.operations:
+            if one.error is None and isinstance(one, PutRecords) and one.records:
+                name, value = one.records[0]
+                if name == CLAIM and not is_own:
+                    shard.follows.unsaved_bytes = 0
+                elif name == MADE and value is not None:
+                    self._note(number, value)
         is_due = shard.follows.unsaved_bytes >= self._shards.options.snapshot_bytes
         if is_due and number not in self._under_way:
             self._under_way.add(number)
@@ -105,6 +118,8 @@ class Saving:
             sequence = follows.handed
             await self._shards.wait_for(Checkpoint(path=copy), shard.checkpoint)
             await self._snapshots.put(number, sequence, path, copy)
+            made = PutRecords(records=[(MADE, _MADE.pack(sequence, self._now_ms()))])
+            await self._shards.wait_for(made, shard.submit)
             oldest = await self._snapshots.prune(number)
             if oldest is not None:
                 await self._log.trim(number, oldest + 1)
@@ -114,6 +129,27 @@ class Saving:
         finally:
             self._under_way.discard(number)
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+
+    async def opened(self, number: int) -> None:
+        """Learn of the newest snapshot of a shard whose view was opened."""
+        made = GetRecord(key=MADE)
+        with suppress(StoreError):  # it is opened again
+            await self._shards.ask(number, made)
+            if made.value is not None:
+                self._note(number, made.value)
+
+    def described(self, number: int) -> Mapping[str, int | float | None]:
+        """The newest snapshot of a shard, and its age in seconds, for people; None: none is known.
+
+        Clocks of nodes may differ: one that was made in the future is new.
+        """
+        sequence, at_ms = self._made.get(number, (None, 0))
+        age = None if sequence is None else max(0, self._now_ms() - at_ms) / 1_000
+        return {"snapshot": sequence, "snapshot_seconds": age}
+
+    def _note(self, number: int, value: bytes) -> None:
+        with suppress(StructError):  # whoever writes the log may have written this
+            self._made[number] = max(self._made.get(number, (0, 0)), _MADE.unpack(value))
 
     async def _claims(self, shard: Shard) -> bool:
         """Whether this node is the one that makes a snapshot now; the others see it in the log."""

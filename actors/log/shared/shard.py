@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 from rillnode.actors.log import StoreHealth
 from rillnode.actors.log.completion import closed_error
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
-from rillnode.actors.log.shared.following import Following, lost_frames
-from rillnode.actors.log.shared.frames import SharedOperation, checksum_of
+from rillnode.actors.log.shared.following import Following, check_same, lost_frames
+from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.owner import Owner, SharedOptions as SharedOptions, View as View
-from rillnode.actors.log.shared.port import LogLost, unreachable
+from rillnode.actors.log.shared.port import LogLost, Span, unreachable
 from rillnode.actors.log.shared.writing import Writing
 from rillnode.codecs.errors import StoreError
 
@@ -149,7 +149,7 @@ class Shard:
         except Exception as reason:
             error = _failure(reason)
             logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
-            await self._drop_view()
+            await self._put_aside(error)
             self._opening = None
             self._writing.refuse(error)
             if error.retryable:
@@ -167,13 +167,16 @@ class Shard:
     async def _open_view(self) -> None:
         owner, log, follows = self._owner, self._owner.log, self._following
         await self._drop_view()
+        await _blocking(partial(owner.check_loss, self.number))
         span = await self._patiently(lambda: log.span(self.number))
         await self._show_view()
+        # Before a snapshot takes the view's place, and nobody could see it any more.
+        await self._check_log(span)
         late = span.last - follows.handed > owner.options.late_frames
         if late or span.first > follows.handed + 1:
             await self._restore(span.first)
             span = await self._patiently(lambda: log.span(self.number))
-        await self._check_log()
+            await self._check_log(span)
         follows.known = max(span.last, follows.known)
         if self.history < 0:
             self.history = follows.known
@@ -190,21 +193,26 @@ class Shard:
                 raise follows.failed
             await follows.stirring()
 
-    async def _check_log(self) -> None:
-        """See that the log has the last frame of the view where that says.
+    async def _check_log(self, span: Span) -> None:
+        """See that the log has the last frame of the view, unless that was trimmed.
 
         Raises:
             StoreError: `store.lost`.
         """
-        view, log = self.view, self._owner.log
+        view, options = self.view, self._owner.options
         assert view is not None
         sequence, checksum = view.progress.sequence, view.progress.checksum
-        if not sequence:
-            return
-        found = await self._patiently(lambda: log.read(self.number, sequence - 1, 1))
-        # Where there is none, it was trimmed, or who has answered is behind.
-        if found and found[0].sequence == sequence and checksum_of(found[0].data) != checksum:
-            raise lost_frames(self.number, sequence)
+        deadline = self._loop.time() + options.patience_seconds
+        while span.first <= sequence <= span.last:
+            found = await self._patiently(
+                lambda: self._owner.log.read(self.number, sequence - 1, 1)
+            )
+            if found:
+                check_same(self.number, found[0], sequence, checksum)
+            # Else who has answered is behind; or somebody has taken away the last frame of all.
+            if found or self._loop.time() > deadline:
+                return
+            await asyncio.sleep(options.retry_seconds)
 
     async def _show_view(self) -> None:
         view = self._owner.make_view(self.number, self._following.completed, self._on_health)
@@ -249,6 +257,14 @@ class Shard:
         if view is not None:
             await _blocking(view.close)
 
+    async def _put_aside(self, error: StoreError) -> None:
+        """Close the view, and do with it what its error says."""
+        await self._drop_view()
+        if error.code == "store.differs":
+            await _blocking(partial(self._owner.discard, self.number))
+        elif error.code == "store.lost":
+            await _blocking(partial(self._owner.note_loss, self.number, error))
+
     async def rest(self) -> None:
         """Close the view until somebody needs it again."""
         self._writing.is_open, self._opening = False, None
@@ -292,9 +308,7 @@ class Shard:
             return
         self._writing.is_open, self._opening = False, None
         async with self._door:
-            await self._drop_view()
-            if error.code == "store.differs":
-                await _blocking(partial(self._owner.discard, self.number))
+            await self._put_aside(error)
         self._stop(error)
         if error.code in ("store.differs", "store.failed", "store.trimmed"):
             # It is made anew, or a snapshot may reach what is kept.

@@ -11,7 +11,8 @@ node serves which client decides nothing. What must not be older than what anybo
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -47,6 +48,7 @@ from rillnode.actors.log import (
     version_of,
 )
 from rillnode.actors.log.completion import closed_error, deliver, tell
+from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.rocks.format import check_copied
 from rillnode.actors.log.shared.applying import ApplyFrame, encode_identity
 from rillnode.actors.log.shared.catalogue import Catalogue
@@ -59,6 +61,7 @@ from rillnode.actors.log.shared.saving import Saving
 from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.snapshots import Snapshots
+from rillnode.actors.log.shared.versions import Versions
 from rillnode.actors.log.shared.watching import Watching
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
@@ -70,6 +73,9 @@ COPYING: Final = "shared/copying"
 
 CLOSE_SECONDS: Final = 5.0
 """What is under way has so long to end when the store is closed."""
+
+_LOSS_FILE: Final = "loss"
+"""In a view's directory: what the log has lost of it, which stands until it is deleted with it."""
 
 CONNECTION_SECONDS: Final = 1.0
 """How often it is looked whether the engine is there."""
@@ -103,6 +109,7 @@ class SharedLogStore:
         directory: of the views; what is in it can be had again.
         make_view: makes a view.
         entropy: gives random bytes.
+        now_ms: the time, in ms since 1970.
         complete: takes what is complete; called from any thread.
         on_health: is told of changes; called on the loop.
         options: sizes and times.
@@ -119,6 +126,7 @@ class SharedLogStore:
         make_view: MakeView,
         *,
         entropy: Callable[[int], bytes],
+        now_ms: Callable[[], int],
         complete: Complete,
         on_health: OnHealth,
         loop: asyncio.AbstractEventLoop,
@@ -130,6 +138,7 @@ class SharedLogStore:
         self._copying = copying
         self.options = options
         self.entropy = entropy
+        self._now_ms = now_ms
         self._blobs = blobs
         self._directory = directory
         self._make_view = make_view
@@ -139,10 +148,11 @@ class SharedLogStore:
         self._places = places
         self._identity = b""
         self.shards = Shards(partial(Shard, owner=self), options, loop)
+        self.versions = Versions()
         self._watching = Watching(self._done)
         self._held = Held(self.shards)
         self._catalogue = Catalogue(self.shards, self._held, self._watching)
-        self._saving: Saving
+        self._saving: Saving | None = None
         self._refusal: StoreError | None = closed_error()
         self._health = StoreHealth(writable=False, reason="the store is not open")
         # What comes before the engine has said how many shards there are.
@@ -225,7 +235,9 @@ class SharedLogStore:
             self._identity = opened.identity
             self.shards.placement = Placement(opened.shards, self._places)
             snapshots = Snapshots(self._blobs, opened.identity, self._directory, self.entropy)
-            self._saving = Saving(self.shards, self.log, snapshots, self._path, self.entropy)
+            self._saving = Saving(
+                self.shards, self.log, snapshots, self._path, self.entropy, self._now_ms
+            )
             early, self._early = self._early, []
             for operation in early:
                 self.submit(operation)
@@ -314,9 +326,15 @@ class SharedLogStore:
                 self._away = unreachable("there is no connection") if is_away else None
                 self.health_changed()
 
+    @property
+    def _known_saving(self) -> Saving:
+        """What makes and takes snapshots; the engine has said what they are of."""
+        assert self._saving is not None
+        return self._saving
+
     async def restore(self, number: int, after: int) -> bool:
         """Put the newest snapshot of a shard in the place of its view; see `Saving`."""
-        return await self._saving.restore(number, after)
+        return await self._known_saving.restore(number, after)
 
     def make_view(self, number: int, complete: Complete, on_health: OnHealth) -> View:
         """The view of a shard, not open yet."""
@@ -337,6 +355,19 @@ class SharedLogStore:
         if path.exists():
             path.rename(aside)
 
+    def note_loss(self, number: int, error: StoreError) -> None:
+        """Let a view be refused from now on, until an operator has deleted it."""
+        path = self._path(number)
+        if path.is_dir():  # a view in memory has none
+            with suppress(OSError):  # it is found again, as long as the log can show it
+                (path / _LOSS_FILE).write_text(error.text, "utf-8")
+
+    def check_loss(self, number: int) -> None:
+        """See that nothing was noted of a view. Raises StoreError: `store.lost`."""
+        file = self._path(number) / _LOSS_FILE
+        if file.exists():
+            raise StoreError("store.lost", file.read_text("utf-8"), retryable=False)
+
     def health_changed(self) -> None:
         """Tell whether writes are taken by all shards that are in use."""
         found = (self._away, *(one.refusal for one in self.shards))
@@ -356,6 +387,7 @@ class SharedLogStore:
                 "behind": max(0, shard.follows.known - shard.follows.applied),
                 "always": shard.number in self._held.always,
                 "error": None if shard.refusal is None else shard.refusal.code,
+                **({} if self._saving is None else self._saving.described(shard.number)),
             }
             for shard in self.shards
         ]
@@ -467,8 +499,10 @@ class SharedLogStore:
         # What was there when the view was first opened is no news.
         is_news = not is_own and frame.sequence > self.shards[shard].history
         self._held.landed(frame)
+        if shard == CATALOGUE:
+            self.versions.learn(_values_of(frame))
         self._watching.landed(frame, is_own=not is_news)
-        self._saving.landed(shard, frame, is_own=is_own)
+        self._known_saving.landed(shard, frame, is_own=is_own)
         if not is_own:
             self._catalogue.landed(shard, frame, is_news=is_news)
 
@@ -477,8 +511,22 @@ class SharedLogStore:
         for watch in self._watching.logs.values():
             if self.shards.place.of_log(watch.log) == number:
                 self.shards.begin(self._look_at(watch))
+        self.shards.begin(self._known_saving.opened(number))
+        if number == CATALOGUE:
+            self.shards.begin(self._learn_nodes())
         if number != CATALOGUE:
             self.shards.begin(self._catalogue.compare(number))
+
+    async def _learn_nodes(self) -> None:
+        """Learn which versions the nodes read that have told of themselves before."""
+        page = ListRecords(prefix=NODES)
+        with suppress(StoreError):  # it is opened again
+            while True:
+                await self.shards.ask(CATALOGUE, page)
+                self.versions.learn(page.records)
+                if len(page.records) < page.limit:
+                    return
+                page = ListRecords(prefix=NODES, after=page.records[-1][0])
 
     # Reads -----------------------------------------------------------------------------------
 
@@ -600,6 +648,16 @@ class SharedLogStore:
             else:
                 self._watching.grown(watch.log, look.extent.next_index)
                 return
+
+
+def _values_of(frame: ApplyFrame) -> Iterator[tuple[str, bytes | None]]:
+    """The named values that a frame has changed."""
+    for operation in frame.operations:
+        if operation.error is None:
+            if isinstance(operation, PutRecord):
+                yield operation.key, operation.value
+            elif isinstance(operation, PutRecords):
+                yield from operation.records
 
 
 def _may_cut(trim: Trim, look: Read) -> bool:

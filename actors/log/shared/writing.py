@@ -19,6 +19,7 @@ from rillnode.actors.log.shared.frames import (
     FrameError,
     Session,
     SharedOperation,
+    TooNewError,
     decode_session,
     encode_frame,
 )
@@ -230,27 +231,31 @@ class Writing:
         try:
             frame = self._make_frame(operations, waiters)
         except UnicodeEncodeError:
-            code, reason = "store.name", "a name is not valid Unicode text"
+            refusal = StoreError("store.name", "a name is not valid Unicode text", retryable=False)
         except OverflowError as error:
-            code, reason = "store.void", f"it cannot be carried out ({error})"
+            text = f"it cannot be carried out ({error})"
+            refusal = StoreError("store.void", text, retryable=False)
+        except TooNewError as error:
+            refusal = self._owner.versions.outdated(error.version)
         else:
             if len(frame.data) <= self._owner.log.frame_bytes_max:
                 return (frame,)
             del self._sent[frame.number]
-            code = "store.too_large"
-            reason = f"{len(frame.data)} bytes are more than the log's servers take"
+            text = f"{len(frame.data)} bytes are more than the log's servers take"
+            refusal = StoreError("store.too_large", text, retryable=False)
         self._session = session
         if len(operations) > 1:
             half = len(operations) // 2
             first = self._framed(operations[:half], ())
             return (*first, *self._framed(operations[half:], waiters))
-        self._refused(operations, StoreError(code, reason, retryable=False))
+        self._refused(operations, refusal)
         return self._framed((), waiters) if waiters else ()
 
     def _make_frame(self, operations: Sequence[SharedOperation], waiters: Sequence[Waiter]) -> Sent:
         last = self._session
         session = Session(last.writer, last.epoch, last.number + 1, last.since)
-        data = encode_frame(Contents(session, *self._reader.check, operations))
+        contents = Contents(session, *self._reader.check, operations)
+        data = encode_frame(contents, self._owner.versions.common)
         self._reader.check = NO_CHECK
         self._session = session
         frame = self._sent[session.number] = Sent(session, operations, data, waiters)

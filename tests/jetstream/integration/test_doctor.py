@@ -91,7 +91,7 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     *_, log, views = asyncio.run(run())
     assert (log.state, log.text.split(",")[0]) == ("ok", f"{SHARDS} shards")
     assert (views.state, f"of {SHARDS} shards in use" in views.text) == ("ok", True)
-    assert views.text.endswith("serves sensors*, !logs*")
+    assert views.text.endswith("0 with snapshots; serves sensors*, !logs*")
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:

@@ -164,8 +164,8 @@ def maker(jetstream: JetStreamDriver, views: Path) -> OpenStore:
 
     def make(complete: Complete) -> SharedLogStore:
         return shared_store(
-            table, views, entropy=os.urandom, threads=SYSTEM_THREADS, complete=complete,
-            on_health=lambda health: None, copying=True,
+            table, views, entropy=os.urandom, now_ms=lambda: 0, threads=SYSTEM_THREADS,
+            complete=complete, on_health=lambda health: None, copying=True,
         )  # fmt: skip
 
     return make

@@ -84,6 +84,7 @@ class Member:
             directory,
             rocks_view if self.view == "rocks" else memory_view,
             entropy=self.chance.randbytes,
+            now_ms=lambda: 0,
             complete=complete,
             on_health=lambda _: None,
             loop=loop,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     OpenProducer,
     PutRecord,
@@ -22,11 +23,13 @@ from rillnode.actors.log.shared import frames
 from rillnode.actors.log.shared.frames import (
     FRAME_VERSION,
     HEADER_BYTES,
+    BeginLog,
     Contents,
     FrameError,
     PutListing,
     Session,
     SharedOperation,
+    TooNewError,
     checksum_of,
     decode_frame,
     decode_session,
@@ -34,6 +37,11 @@ from rillnode.actors.log.shared.frames import (
 )
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import StoreError
+from shared_nodes import plant_second_version
+
+BEGIN = BeginLog(log=2**33, index=2**40, position=2**41)
+PINNED = 1_766_184_028
+"""Of the frame that has one of each operation, with all of its fields."""
 
 SESSION = Session(b"\xff\x00writer", 2**32 - 1, 2**64 - 1, 2**63)
 RECORD = StreamRecord(
@@ -134,10 +142,18 @@ def test_a_frame_that_was_cut_is_found() -> None:
     assert checksum_of(frame[:3]) == crc32(frame[:3])
 
 
-def test_the_first_version_is_read() -> None:
-    frame = encode_frame(Contents(SESSION, operations=OPERATIONS))
-    first = decode_frame(b"\1" + frame[1:])  # the checksum is not over the version
-    assert encode_frame(first) == frame
+@pytest.mark.parametrize(("timed", "written"), [(0, 0), (1, 3), (2, 6), (3, 7), (None, None)])
+def test_a_key_of_every_entry_is_written_as_one_for_each(
+    timed: int | None, written: int | None
+) -> None:
+    keys = [(b"one", 1), (b"all", EVERY_ENTRY), (b"too", EVERY_ENTRY)]
+    append = Append(count=3, body=b"", keys=keys, timed=timed)
+    (found,) = decode_frame(encode_frame(Contents(SESSION, operations=[append]))).operations
+    assert isinstance(found, Append)
+    singly = [(key, offset) for key in (b"all", b"too") for offset in range(3)]
+    assert [tuple(one) for one in found.keys] == [(b"one", 1), *singly]
+    assert found.timed == written
+    assert append.keys == keys
 
 
 def test_a_later_version_is_not_looked_into() -> None:
@@ -190,6 +206,36 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
     (found,) = decode_frame(framed(msgspec.msgpack.encode([[4, "s", {"more": 1}]]))).operations
     assert isinstance(found, RemoveStream)
     assert found.name == "s"
+
+
+@pytest.fixture
+def second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that has one more field of a trim, and removals."""
+    plant_second_version(monkeypatch)
+
+
+@pytest.mark.usefixtures("second_version")
+def test_a_frame_has_the_first_version_that_has_all_of_it() -> None:
+    old, new = Trim(log=5, before=9, now_ms=7), Trim(log=5, hold=4)
+    frame = encode_frame(Contents(SESSION, operations=[old, SaveIndex()]), 1)
+    assert frame[0] == 1
+    assert msgspec.msgpack.decode(frame[HEADER_BYTES:])[0][:3] == [2, 5, 9]
+    assert len(msgspec.msgpack.decode(frame[HEADER_BYTES:])[0]) == 5  # its kind, and four fields
+    assert list(map(fields, decode_frame(frame).operations[:1])) == [fields(old)]
+    frame = encode_frame(Contents(SESSION, operations=[old, new]), 2)
+    assert frame[0] == 2
+    assert list(map(fields, decode_frame(frame).operations)) == [fields(old), fields(new)]
+    assert encode_frame(Contents(SESSION), 1)[0] == 1
+    for operation in (new, RemoveStream(name="s")):
+        with pytest.raises(TooNewError) as caught:
+            encode_frame(Contents(SESSION, operations=[old, operation]), 1)
+        assert caught.value.version == 2
+
+
+def test_what_takes_no_later_version_is_written_as_it_always_was() -> None:
+    """Whoever changes what is written here changes what older nodes read: see FRAME_VERSION."""
+    frame = encode_frame(Contents(SESSION, operations=[*OPERATIONS, BEGIN]))
+    assert (FRAME_VERSION, frame[0], crc32(frame)) == (1, 1, PINNED)
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,25 @@ from rillnode.actors.log import (
     SaveIndex,
     StreamRecord,
     Trim,
+    WatchRecords,
 )
+from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from rillnode.actors.log.shared import applying, catalogue, following, shard
+from rillnode.actors.log.shared import applying, catalogue, following, shard, versions
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
-from rillnode.actors.log.shared.memory_log import MemoryServers
+from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog, MemoryServers
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
-from shared_nodes import Node, in_virtual_time, name_in, new_servers, rocks_view, until
+from shared_nodes import (
+    Node,
+    in_virtual_time,
+    memory_view,
+    name_in,
+    new_servers,
+    plant_second_version,
+    rocks_view,
+    until,
+)
 from store_support import SMALL
 
 
@@ -51,6 +62,11 @@ async def refused(node: Node, log: int) -> str:
     with pytest.raises(StoreError) as caught:
         await node.fresh(log)
     return caught.value.code
+
+
+def snapshots_of(servers: MemoryServers) -> list[str]:
+    """The snapshots that are whole."""
+    return [name for name in servers.blobs if name.endswith(".snapshot")]
 
 
 # The log is not what it was ------------------------------------------------------------------
@@ -90,6 +106,64 @@ def test_a_log_that_loses_frames_while_a_view_is_open_is_told(tmp_path: Path) ->
         assert code(await node.push(log, b"x")) == "store.lost"
 
     in_virtual_time(work())
+
+
+@pytest.mark.parametrize("is_noted", [False, True], ids=["seen late", "seen at once"])
+async def test_no_snapshot_hides_that_a_log_has_lost_frames(tmp_path: Path, is_noted: bool) -> None:
+    servers = new_servers()
+    one = Node(servers, tmp_path / "1", view=rocks_view)
+    log = await one.stream(name_in(1))
+    for number in range(3):
+        await one.push(log, b"%d" % number)
+    await one.close()
+    del servers.shards[1].frames[-1:]
+    if is_noted:
+        one = Node(servers, tmp_path / "1", view=rocks_view, seed=1)
+        assert await refused(one, log) == "store.lost"
+        await one.close()
+    # The others go on, and come so far that the first would take a snapshot, or must.
+    other = Node(servers, tmp_path / "2", view=rocks_view, snapshot_bytes=2_000)
+    number = 0
+    while not (servers.shards[1].trimmed if is_noted else snapshots_of(servers)):
+        await other.push(log, b"other %d" % number)
+        number += 1
+    await other.close()
+    assert is_noted == (servers.shards[1].trimmed > 0)
+    for life in range(2):
+        one = Node(servers, tmp_path / "1", view=rocks_view, seed=life + 2, late_frames=5)
+        assert await refused(one, log) == "store.lost"
+        assert code(await one.push(log, b"x")) == "store.lost"
+        await one.close()
+    shutil.rmtree(tmp_path / "1" / "0001")
+    one = Node(servers, tmp_path / "1", view=rocks_view, seed=9)
+    await one.fresh(log)
+    assert (await one.texts(log))[:3] == [b"0", b"1", b"other 0"]
+    await one.close()
+
+
+async def test_who_only_reads_is_told_that_the_log_has_lost_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
+    servers = new_servers()
+    one = Node(servers, tmp_path / "1")
+    log = await one.stream(name_in(1))
+    reader = Node(servers, tmp_path / "2", view=rocks_view)
+    for number in range(3):
+        await one.push(log, b"%d" % number)
+    await reader.fresh(log)
+    assert await reader.texts(log) == [b"0", b"1", b"2"]
+    await one.die()
+    del servers.shards[1].frames[-2:]
+    # One that has never seen them writes behind what is left.
+    other = Node(servers, tmp_path / "3", seed=1)
+    for number in range(10):
+        await other.push(log, b"other %d" % number)
+    await until(lambda: reader.shard(log).refusal is not None)
+    assert await refused(reader, log) == "store.lost"
+    assert code(await other.push(log, b"after")) == ""
+    await reader.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("call", ["append", "read", "span"])
@@ -160,6 +234,59 @@ def test_a_frame_of_a_later_version_stops_the_shard_of_this_node_alone(tmp_path:
     in_virtual_time(work())
 
 
+def test_nothing_is_written_before_all_nodes_can_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_second_version(monkeypatch)
+    day = versions.GONE_MS
+
+    async def work() -> None:
+        servers = new_servers()
+        node = Node(servers, tmp_path / "1")
+        name = name_in(1)
+        log = await node.stream(name)
+
+        async def tell(who: str, *, reads: int, at: int) -> None:
+            record = NodeRecord(name=who, identity=who, address="", told_at=at, reads=reads)
+            await node.write(PutRecord(key=record.key, value=record.encode()))
+
+        async def remove() -> str:
+            """What is new, of one frame with what is not."""
+            pushed = node.begin(Append(log=log, count=1, body=pack_body([b"x"])))
+            removed = node.begin(RemoveStream(name=name))
+            assert code(await pushed) == ""
+            return code(await removed)
+
+        await tell("new", reads=2, at=day)
+        await tell("old", reads=1, at=day)
+        removed = await node.write(RemoveStream(name=name))
+        assert code(removed) == "store.outdated"
+        assert removed.error is not None
+        assert "(old)" in removed.error.text
+        assert await remove() == "store.outdated"
+        # So is it for who comes later, and for one that leaves.
+        other = Node(servers, tmp_path / "2")
+        await other.fresh(log)
+        await until(lambda: len(other.store.versions._nodes) == 2)  # pyright: ignore[reportPrivateUsage]
+        assert code(await other.write(RemoveStream(name=name))) == "store.outdated"
+        await node.write(PutRecord(key="nodes/old"))
+        assert other.store.versions.common == 1
+        await other.read(GetRecord(key="fresh"))
+        assert other.store.versions.common == 2
+        # One that has told nothing of itself for a day is waited for no longer.
+        await tell("old", reads=1, at=day)
+        assert await remove() == "store.outdated"
+        await tell("new", reads=2, at=2 * day + 1)
+        assert await remove() == ""
+        await other.fresh(log)
+        assert (await other.read(FindStream(name=name))).record is None
+        assert [frame[0] for frame in servers.shards[1].frames].count(2) == 1
+        await node.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
 def test_a_damaged_frame_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         servers = new_servers()
@@ -222,6 +349,38 @@ def test_a_log_that_is_trimmed_while_a_view_is_opened_is_told(
         assert await refused(other, log) == "store.trimmed"
         await one.close()
         await other.close()
+
+    in_virtual_time(work())
+
+
+def test_all_nodes_tell_how_old_the_newest_snapshot_is(tmp_path: Path) -> None:
+    def told(node: Node) -> tuple[object, object]:
+        (view,) = (one for one in node.store.describe()["views"] if one["shard"] == 1)
+        return view["snapshot"], view["snapshot_seconds"]
+
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1", view=memory_view, snapshot_bytes=2_000)
+        log = await one.stream(name_in(1))
+        other = Node(servers, tmp_path / "2")
+        await other.fresh(log)
+        assert told(one) == told(other) == (None, None)
+        while not snapshots_of(servers):
+            await one.push(log, b"entry")
+            await asyncio.sleep(0.002)
+        sequence = max(int(name[5:21], 16) for name in snapshots_of(servers))
+        await until(lambda: told(other)[0] == sequence)
+        await asyncio.sleep(3_600.0)
+        # Also who comes later, to whose view that is no news.
+        late = Node(servers, tmp_path / "3")
+        await late.fresh(log)
+        await until(lambda: told(late)[0] is not None)
+        for node in (one, other, late):
+            found, age = told(node)
+            assert found == sequence
+            assert isinstance(age, float)
+            assert 3_600.0 <= age < 3_610.0
+            await node.close()
 
     in_virtual_time(work())
 
@@ -536,6 +695,49 @@ def test_what_was_confirmed_anywhere_is_read_everywhere(tmp_path: Path) -> None:
             name = f"stream {number}"
             await writer.stream(name)
             assert (await reader.read(FindStream(name=name))).record is not None
+        for node in nodes:
+            await node.close()
+
+    in_virtual_time(work())
+
+
+async def told_of(node: Node, owner: str) -> None:
+    """Wait until a node is told of a stream of this owner."""
+    while owner not in [one.owner for one in (await node.watch(WatchRecords())).changed]:
+        pass
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["by the ends alone", "by news"])
+def test_what_becomes_of_a_stream_is_heard_within_a_second(
+    tmp_path: Path, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So rights, which streams have, end at all nodes."""
+
+    async def work() -> None:
+        loop, servers = asyncio.get_running_loop(), new_servers()
+        nodes = [Node(servers, tmp_path / str(n)) for n in range(3)]
+        for node in nodes:
+            node.faults.seconds = lambda: 0.005
+        name = name_in(1)
+        await nodes[0].stream(name)
+        await nodes[1].read(FindStream(name=name))  # it has the stream's view, and the third not
+        if not is_told:
+            monkeypatch.setattr(MemoryLog, "hear", lambda *_: None)
+        told = dict[int, float]()
+        for number in range(20):
+            await asyncio.sleep(0.37 * number)
+            waiting = [
+                asyncio.ensure_future(told_of(node, f"owner {number}")) for node in nodes[1:]
+            ]
+            record = (await nodes[0].read(FindStream(name=name))).record
+            assert record is not None
+            changed = StreamRecord(name=name, id=record.id, owner=f"owner {number}")
+            began = loop.time()
+            await nodes[0].write(PutStream(record=changed))
+            await asyncio.gather(*waiting)
+            told[number] = loop.time() - began
+        assert max(told.values()) <= ENDS_SECONDS + 0.1
+        assert is_told == (max(told.values()) < 0.1)
         for node in nodes:
             await node.close()
 
