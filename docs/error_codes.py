@@ -118,6 +118,7 @@ _MEANINGS: Final = {
     "key.length": "a key of another length",
     "key.line": "a line of a file of group keys holds none",
     "key.mode": "others may read the key file",
+    "key.size": "a file of keys is larger than one may be",
     "key.type": "a message that plays no part in an exchange of keys",
     "link.closed": "there is no link to the node at the moment, or it was closed under a request",
     "link.duplicate": "the peer has made a link to this node by itself, which is used instead",
