@@ -59,7 +59,7 @@ class IcebergMaintenance:
         if self._planned:
             return _merge(table, [one.path for one in self._planned.pop(0)])
         self._planned, self._done_at = None, table.version
-        expired = _expire(table.table)
+        expired = _expire(table.table, SNAPSHOTS_MAX)
         removed = _remove_unused(table.table)
         return f"{expired} snapshots have expired, {removed} files that none has are removed"
 
@@ -104,7 +104,7 @@ def forget_snapshots(table: Table) -> int:
     What no commit has added yet stays. Returns how many files were removed.
     """
     had = set(_used(table))
-    _expire(table, snapshots_max=0)
+    _expire(table, 0)
     gone = had - set(_used(table))
     system, _ = filesystem(plain(table.location()))
     for path in gone:
@@ -113,7 +113,7 @@ def forget_snapshots(table: Table) -> int:
     return len(gone)
 
 
-def _expire(table: Table, snapshots_max: int = SNAPSHOTS_MAX) -> int:
+def _expire(table: Table, snapshots_max: int) -> int:
     """Let old snapshots expire; returns how many."""
     oldest_ms = time.time() * 1_000 - KEEP_HOURS * 3_600_000
     snapshots = sorted(table.snapshots(), key=lambda one: one.timestamp_ms, reverse=True)
