@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@$(BIN)/python -m benchmarks.interpreter
 	@touch $(STAMP)
 
 demo: setup
@@ -31,6 +32,7 @@ test: setup
 
 test-long: setup
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "hypothesis and not long and not check" --hypothesis-profile=thorough
 
 check: setup
 	$(BIN)/ruff check .

@@ -29,6 +29,10 @@ class Clock(Protocol):
         """Seconds that never go back."""
         ...
 
+    def elapsed(self) -> float:
+        """Seconds that never go back, and that pass while the machine sleeps, too."""
+        ...
+
     def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
         """Call `callback` on the loop's thread after `seconds`."""
         ...

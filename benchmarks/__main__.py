@@ -59,7 +59,9 @@ _PARTS: Final = {
     "against": "this checkout and another by turns: has anything become slower?",
     "check": "is anything slower than the stored baseline? (make bench-check)",
     "floods": "latency of good clients while a listener is flooded with useless connections",
-    "growth": "a shared log on 1 to 8 nodes and 3 and 5 servers, shown by counting",
+    "growth": "one node with ever more streams, links and entries, with plots",
+    "interpreter": "how fast this Python is for its machine",
+    "jetstream_growth": "a shared log on 1 to 8 nodes and 3 and 5 servers, shown by counting",
     "links": "sealing, encrypted echo, idle links",
     "nextgraph": "events, syncs and blocks through the NextGraph broker",
     "simulation": "seeds and copies a second, beside other simulators",
@@ -169,7 +171,8 @@ def _settings(arguments: argparse.Namespace, directory: Path) -> workloads.Setti
 def _headline(about: dict[str, Any]) -> str:
     return (
         f"rillnode {about['rillnode']} ({about['commit']}) on {about['cores']} cores of "
-        f"{about['cpu']}, Python {about['python']}, {about['file_system']}: "
+        f"{about['cpu']}, Python {about['python']} ({about['python_slowness']:.2f} times as long "
+        f"as an optimised build for a small loop), {about['file_system']}: "
         f"4 KiB append and fdatasync {about['sync_us'] / 1e3:.3f} ms"
     )
 

@@ -1,231 +1,401 @@
-"""Growth, shown by counting: what an entry costs the servers and the nodes of a shared log.
+"""Growth of one node: what a push costs with ever more streams, links and entries.
 
-    python -m benchmarks.growth [--nodes 1 2 4 8] [--servers 3 5] [--entries N] [--scattered]
+    python -m benchmarks.growth [--parts streams links entries] [--sizes N ...] [--plot FILE]
 
-The same entries go to the same streams in each run, by clients that are divided among 1, 2, 4 and
-8 nodes, on 3 and on 5 servers that keep each frame three times. A few cores cannot show rates; so
-what is done is counted: bytes on the servers' disks, operations that nodes carry out on their
-views, and processor time. Clients are divided by the shards of their streams; with `--scattered` by
-chance, so that each node needs many views.
+Each part has a node of its own, which grows from size to size: active streams, each of which has
+been pushed to; links, each of which follows a stream and pushes; entries of 100 bytes that are kept
+in 16 streams. Entries are written into the node's store, but for the last 3 million, which are
+pushed. Retention runs all the time: every stream has a limit, and streams beside those with all the
+entries are trimmed as they grow. At each size the same number of messages is pushed, at most 64 of
+them unconfirmed, to the streams or over the links in random order; then the node is killed amid
+pushes, and the time is taken until it is ready again, which is when it has written its ports.
+Everything that was confirmed has to be there then. A hundred million entries need 15 GB of disk.
+
+On a busy machine compare processor times, of a push and of a start; the rest is told as well.
 """
 
 import argparse
 import asyncio
 import json
+import random
+import resource
+import signal
+import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.generator import LoadGenerator
-from benchmarks.jetstream import start_node
-from benchmarks.jobs import DividedJob
-from benchmarks.nats_servers import NatsServers, start_nats_servers
+from benchmarks import machine
+from benchmarks.jobs import Endpoint
+from benchmarks.measure import payloads
 from benchmarks.processes import cpu_seconds, disk_bytes
-from benchmarks.rillnode_load import connect_to
-from benchmarks.servers import Server
-from rillnode.actors.jetstream.log import JetStreamLog
-from rillnode.actors.jetstream.options import JetStreamOptions
-from rillnode.actors.log.shared.frames import decode_frame
-from rillnode.actors.log.shared.placement import Placement
+from benchmarks.rillnode_load import connect_to, follow_idle
+from benchmarks.servers import Server, make_home, start_rillnode
+from benchmarks.store import Counter
+from rillnode.actors.log import Append, PutStream, Retention, StreamRecord, log_id
+from rillnode.actors.log.rocks.store import RocksLogStore
+from rillnode.codecs.entries import pack_body
+from rillnode.codecs.errors import RillnodeError
+from rillnode.node.client import Client, Stream
 
 _ROOT: Final = Path(__file__).parent.parent
-_REPLICAS: Final = 3
-_SHARDS: Final = 16
-_STREAMS: Final = 64
-_READ_BYTES: Final = 4_194_304
-_CAUGHT_UP_SECONDS: Final = 60.0
+_BYTES: Final = 100
+_WINDOW: Final = 64
+_WARM_UP: Final = 2_000
+_TOGETHER: Final = 1_000
+"""Streams opened, and links made, at one time; of the latter a tenth."""
 
-Sequences = Mapping[int, int]
-"""By shard, the last frame that a view has carried out."""
+_KEPT: Final = 16
+"""Streams that keep all entries."""
+
+_TRIMMED: Final = 4
+"""Streams that are trimmed."""
+
+_LAST: Final = 3_000_000
+"""Entries pushed to all of them before pushes are timed: more than the store's log holds."""
+
+_BLOCK: Final = 500
+"""Entries of a block, where a store is filled."""
+
+_UNDER_WAY: Final = 200
+"""Blocks."""
+
+_LIMITS: Final = Retention(seconds=864_000.0)
+
+_RETENTION: Final = """
+[[stream]]
+name = "trimmed-*"
+retain_entries_max = 100000
+
+[[stream]]
+name = "*"
+retain_seconds = 864000.0
+"""
+
+_AMID_SECONDS: Final = 1.0
+"""Pushes go on for so long before the kill."""
+
+_LOOKED_AT: Final = 1_000
+"""Streams that are looked at after a kill, at most."""
+
+SIZES: Final = {
+    "streams": (1, 10, 100, 1_000, 10_000, 30_000, 100_000),
+    "links": (1, 10, 100, 1_000, 5_000),
+    "entries": (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000),
+}
+
+QUICK: Final = {"streams": (1, 100), "links": (1, 10), "entries": (1_000, 5_000)}
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The cost of the same entries to so many servers and nodes; all but three fields for one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What a node does at one size.
 
     Attributes:
-        views_max: shards that the busiest node has.
-        servers_bytes: on the disks of all servers.
-        server_bytes_max: on that of the fullest one.
-        node_bytes_max: on that of the fullest node.
-        applied: how often an operation is carried out, by all nodes.
-        applied_max: the same by the busiest node.
-        nodes_cpu_us: processor time of all nodes.
-        node_cpu_us_max: that of the busiest one.
-        servers_cpu_us: that of all servers.
+        part: what grows.
+        cpu_us: processor time of the node for a push, all threads.
+        p50_ms, p99_ms: from the call to the confirm.
+        memory_bytes: resident.
+        disk_bytes: below its directory of data.
+        start_seconds: from the start of the process after a kill to its being ready.
+        start_cpu_seconds: the processor time of that.
     """
 
-    servers: int
-    nodes: int
-    views_max: int
-    servers_bytes: float
-    server_bytes_max: float
-    node_bytes_max: float
-    applied: float
-    applied_max: float
-    nodes_cpu_us: float
-    node_cpu_us_max: float
-    servers_cpu_us: float
+    part: str
+    size: int
+    cpu_us: float
+    p50_ms: float
+    p99_ms: float
+    memory_bytes: int
+    disk_bytes: int
+    start_seconds: float
+    start_cpu_seconds: float
 
 
-def measure(home: Path, servers: int, nodes: int, entries: int, *, scattered: bool) -> Growth:
-    """Push the entries, and count."""
-    with start_nats_servers(home, servers) as running, ExitStack() as stack:
-        started = [
-            stack.enter_context(start_node(home, number, running, _REPLICAS))
-            for number in range(nodes)
-        ]
-        jobs = [
-            DividedJob(
-                endpoint=node.endpoint,
-                streams=_streams_of(number, nodes, scattered=scattered),
-                count=entries // _STREAMS,
-                message_bytes=1_024,
-            )
-            for number, node in enumerate(started)
-        ]
-        loads = [stack.enter_context(LoadGenerator(job)) for job in jobs]
-        for load in loads:
-            load.phase()
-        before = _Count(running, started)
-        with ThreadPoolExecutor(nodes) as threads:
-            list(threads.map(LoadGenerator.phase, loads))
-        after = _Count(running, started)
-        for node in started:
-            node.process.stop()  # it writes what its views still have in memory
-        bytes_max = max(disk_bytes(node.data) for node in started)
-        return _growth(running, before, after, bytes_max, entries // _STREAMS * _STREAMS)
+class Growing:
+    """A node that grows from size to size, and the client that makes it.
 
+    Args:
+        part: what grows.
+        home: where the node is.
+        pushes: how many are timed at each size, at least.
+    """
 
-def _streams_of(node: int, nodes: int, *, scattered: bool) -> list[str]:
-    names = [f"growth-{number}" for number in range(_STREAMS)]
-    if scattered:
-        return names[node::nodes]
-    placement = Placement(_SHARDS)
-    return [name for name in names if placement.of_stream(name) % nodes == node]
+    def __init__(self, part: str, home: Path, pushes: int) -> None:
+        self._part = part
+        self._home = home
+        self._pushes = pushes
+        self._size = 0
+        self._messages = cycle(payloads(_BYTES))
+        self._now = time.time_ns() // 1_000_000
+        self._records: list[StreamRecord] = []
+        self._clients: list[Client] = []
+        self._following: list[asyncio.Task[Any]] = []
+        self._confirmed: dict[str, int] = {}
 
+    def run(self, sizes: Sequence[int]) -> Iterator[Point]:
+        """Let it grow, and tell what it does at each size.
 
-class _Count:
-    """What can be counted at one moment, when all nodes have carried out what there is."""
+        Raises:
+            RuntimeError: something confirmed is lost after a kill.
+        """
+        make_home(self._home, _RETENTION)
+        for size in sizes:
+            if self._part == "entries":
+                self._fill(size - self._size)
+            self._size = size
+            with start_rillnode(self._home) as server:
+                found = asyncio.run(self._grown(server))
+            begun = time.monotonic()
+            with start_rillnode(self._home) as server:
+                yield Point(
+                    part=self._part,
+                    size=size,
+                    **found,
+                    start_seconds=time.monotonic() - begun,
+                    start_cpu_seconds=cpu_seconds(server.process.pid),
+                )
+                asyncio.run(self._check(server.endpoint))
 
-    def __init__(self, servers: NatsServers, nodes: Sequence[Server]) -> None:
-        self.applied = [asyncio.run(_applied(node)) for node in nodes]
-        self.servers_bytes = [disk_bytes(one) for one in servers.directories]
-        self.servers_cpu = servers.cpu_seconds()
-        self.nodes_cpu = [cpu_seconds(node.process.pid) for node in nodes]
-
-
-async def _applied(node: Server) -> Sequences:
-    deadline = time.monotonic() + _CAUGHT_UP_SECONDS
-    async with await connect_to(node.endpoint) as client:
-        while True:
-            views: list[dict[str, Any]] = (await client.status())["store"]["log"]["views"]
-            if not any(view["behind"] for view in views):
-                return {view["shard"]: view["sequence"] for view in views}
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"a node does not catch up: {views}")
-            await asyncio.sleep(0.1)
-
-
-def _growth(
-    servers: NatsServers, before: _Count, after: _Count, node_bytes: int, entries: int
-) -> Growth:
-    last = Counter[int]()
-    for views in after.applied:
-        for shard, sequence in views.items():
-            last[shard] = max(last[shard], sequence)
-    operations = asyncio.run(_operations(servers, last))
-    by_node = [
-        sum(
-            sum(operations[shard][views_before.get(shard, 0) : sequence])
-            for shard, sequence in views.items()
-        )
-        for views_before, views in zip(before.applied, after.applied, strict=True)
-    ]
-    begun = {shard: max(views.get(shard, 0) for views in before.applied) for shard in operations}
-    written = sum(sum(operations[shard][begun[shard] :]) for shard in operations)
-    servers_bytes = _grown(before.servers_bytes, after.servers_bytes)
-    nodes_cpu = _grown(before.nodes_cpu, after.nodes_cpu)
-    return Growth(
-        servers=len(servers_bytes),
-        nodes=len(by_node),
-        views_max=max(map(len, after.applied)),
-        servers_bytes=sum(servers_bytes) / entries,
-        server_bytes_max=max(servers_bytes) / entries,
-        node_bytes_max=node_bytes / entries,
-        applied=sum(by_node) / written,
-        applied_max=max(by_node) / written,
-        nodes_cpu_us=sum(nodes_cpu) / entries * 1e6,
-        node_cpu_us_max=max(nodes_cpu) / entries * 1e6,
-        servers_cpu_us=(after.servers_cpu - before.servers_cpu) / entries * 1e6,
-    )
-
-
-def _grown(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    return [b - a for a, b in zip(before, after, strict=True)]
-
-
-async def _operations(servers: NatsServers, last: Sequences) -> dict[int, list[int]]:
-    """By shard, how many operations each frame of its log has."""
-    log = JetStreamLog(
-        JetStreamOptions(servers=tuple(servers.urls), monitors=tuple(servers.monitors))
-    )
-    await log.open(_SHARDS, lambda shard, sequence: None)
-    try:
-        found: dict[int, list[int]] = {}
-        for shard, end in last.items():
-            counts = found[shard] = list[int]()
-            while len(counts) < end:
-                frames = await log.read(shard, len(counts), _READ_BYTES)
-                counts += [len(decode_frame(frame.data).operations) for frame in frames]
+    async def _grown(self, server: Server) -> dict[str, Any]:
+        """Let the node grow to its size, time pushes, and kill it."""
+        client = await self._client(server.endpoint)
+        match self._part:
+            case "streams":
+                streams = await self._streams(client)
+            case "links":
+                streams = await self._links(client, server.endpoint)
+            case _:
+                streams = await self._entries(client)
+        found = await self._timed(server, streams)
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        for one in self._clients:
+            with suppress(RillnodeError):
+                await one.close()
+        self._following, self._clients = [], []
         return found
-    finally:
-        await log.close()
+
+    async def _check(self, endpoint: Endpoint) -> None:
+        """See that what was confirmed is there."""
+        async with await connect_to(endpoint) as client:
+            for name, index in islice(self._confirmed.items(), _LOOKED_AT):
+                (partition,) = (await client.describe(name)).partitions
+                if partition.next_index <= index:
+                    raise RuntimeError(f"{name}: entry {index} was confirmed, and is lost")
+
+    def _fill(self, count: int) -> None:
+        """Write entries into the store of the node, which does not run."""
+        counter, body = Counter(), pack_body(list(islice(self._messages, _BLOCK)))
+        store = RocksLogStore(
+            self._home / "node" / "data" / "store", complete=counter, on_health=lambda _: None
+        )
+        store.open()
+        if not self._size:
+            for number in range(_KEPT):
+                record = StreamRecord(
+                    name=f"kept-{number}", owner="", created_at=1, retention=_LIMITS
+                )
+                self._records.append(record)
+                store.submit(PutStream(record=record))
+            counter.wait(_KEPT)
+        begun = counter.count
+        for number in range(count // _BLOCK):
+            log = log_id(self._records[number % _KEPT].id, 0)
+            store.submit(Append(log=log, received_at=self._now, count=_BLOCK, body=body))
+            counter.wait(begun + number - _UNDER_WAY)
+        counter.wait(begun + count // _BLOCK)
+        store.close()
+
+    async def _client(self, endpoint: Endpoint) -> Client:
+        self._clients.append(await connect_to(endpoint, reconnect=False))
+        return self._clients[-1]
+
+    async def _streams(self, client: Client) -> list[Stream]:
+        """All streams, each of which is pushed to, so that it has an actor."""
+        streams: list[Stream] = []
+        for start in range(0, self._size, _TOGETHER):
+            numbers = range(start, min(start + _TOGETHER, self._size))
+            opened = await client.open_streams([f"stream-{number}" for number in numbers])
+            await self._push(opened)
+            streams += opened
+        return streams
+
+    async def _links(self, client: Client, endpoint: Endpoint) -> list[Stream]:
+        """A stream of each link, which follows another one, in which nothing happens."""
+        streams = [await client.stream("link-0")]
+        while (made := len(streams)) < self._size:
+            some = range(made, min(made + _TOGETHER // 10, self._size))
+            new = await asyncio.gather(*(self._client(endpoint) for _ in some))
+            self._following += await asyncio.gather(*map(follow_idle, new))
+            names = [f"link-{number % _KEPT}" for number in some]
+            streams += await asyncio.gather(*map(Client.stream, new, names))
+        return streams
+
+    async def _entries(self, client: Client) -> list[Stream]:
+        """The streams, when so much was pushed to them that a log to be replayed is full."""
+        kept = await client.open_streams([f"kept-{number}" for number in range(_KEPT)])
+        trimmed = await client.open_streams([f"trimmed-{number}" for number in range(_TRIMMED)])
+        streams = [*kept, *trimmed]
+        count = min(_LAST, self._size // 4) // len(streams)
+        await asyncio.gather(*(one.push_many(islice(self._messages, count)) for one in streams))
+        return streams
+
+    async def _timed(self, server: Server, streams: list[Stream]) -> dict[str, Any]:
+        """Time pushes in random order; then kill the node amid more of them."""
+        pid = server.process.pid
+        chance = random.Random(1)
+        await self._push(chance.choices(streams, k=_WARM_UP))
+        chance.shuffle(streams)
+        count = max(self._pushes, len(streams))
+        begun = cpu_seconds(pid)
+        latencies = sorted(await self._push(islice(cycle(streams), count)))
+        cpu = cpu_seconds(pid) - begun
+        memory, disk = server.process.rss_bytes(), disk_bytes(server.data)
+        pushing = asyncio.create_task(self._push(cycle(streams)))
+        await asyncio.sleep(_AMID_SECONDS)
+        server.process.kill()
+        with suppress(RillnodeError):
+            await pushing
+        return {
+            "cpu_us": cpu / count * 1e6,
+            "p50_ms": latencies[count // 2] * 1e3,
+            "p99_ms": latencies[count * 99 // 100] * 1e3,
+            "memory_bytes": memory,
+            "disk_bytes": disk,
+        }
+
+    async def _push(self, streams: Iterable[Stream]) -> list[float]:
+        """Push a message to one stream after the other; return what each took, in seconds.
+
+        Raises:
+            RillnodeError: the link was lost.
+        """
+        unconfirmed: deque[tuple[asyncio.Future[int], str, float]] = deque()
+        latencies: list[float] = []
+
+        async def confirm() -> None:
+            future, name, sent = unconfirmed[0]
+            self._confirmed[name] = max(self._confirmed.get(name, 0), await future)
+            latencies.append(time.perf_counter() - sent)
+            unconfirmed.popleft()
+
+        try:
+            for stream, message in zip(streams, self._messages, strict=False):
+                if len(unconfirmed) == _WINDOW:
+                    await confirm()
+                sent = time.perf_counter()
+                unconfirmed.append((stream.push_nowait(message), stream.name, sent))
+            while unconfirmed:
+                await confirm()
+        finally:
+            await asyncio.gather(*(future for future, _, _ in unconfirmed), return_exceptions=True)
+        return latencies
 
 
-def show(figures: Sequence[Growth], console: Console) -> None:
-    """Print a table, or JSON lines where nobody looks."""
-    if not console.is_terminal:
-        for one in figures:
-            print(json.dumps(asdict(one)), flush=True)
-        return
-    names = list(asdict(figures[0]))
-    table = Table(*(name.replace("_", " ") for name in names))
-    for one in figures:
-        values = asdict(one).values()
-        table.add_row(*(f"{v:,.2f}" if isinstance(v, float) else str(v) for v in values))
+# What is shown -------------------------------------------------------------------------------
+
+
+Value = Callable[[Point], float]
+
+PANELS: Final[dict[str, Value]] = {
+    "processor time of a push, us": lambda point: point.cpu_us,
+    "p99 of a push, ms": lambda point: point.p99_ms,
+    "memory, MB": lambda point: point.memory_bytes / 1e6,
+    "disk, MB": lambda point: point.disk_bytes / 1e6,
+    "processor time of a start, s": lambda point: point.start_cpu_seconds,
+    "start after a kill, s": lambda point: point.start_seconds,
+}
+"""What is drawn and shown of each size, by what it is and its unit."""
+
+
+def draw(points: Sequence[Point], file: Path) -> None:
+    """Draw a panel for each value of each part."""
+    from matplotlib import rc_context  # here, as only a drawing needs it
+    from matplotlib.figure import Figure
+
+    parts = list(dict.fromkeys(point.part for point in points))
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 8}
+    with rc_context(settings):
+        figure = Figure(figsize=(3.2 * len(parts), 1.9 * len(PANELS)), layout="constrained")
+        grid = figure.subplots(len(PANELS), len(parts), squeeze=False)
+        for row, (title, value) in zip(grid, PANELS.items(), strict=True):
+            for axes, part in zip(row, parts, strict=True):
+                some = [point for point in points if point.part == part]
+                axes.plot([point.size for point in some], list(map(value, some)), marker="o")
+                axes.set_xscale("log")
+                axes.set_ylim(bottom=0.0)
+                axes.set(xlabel=part, ylabel=title)
+                axes.grid(alpha=0.3)
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def show(points: Sequence[Point], console: Console) -> None:
+    """Print a table."""
+    table = Table("part", "size")
+    for title in PANELS:
+        table.add_column(title, justify="right")
+    for point in points:
+        values = (f"{value(point):,.3g}" for value in PANELS.values())
+        table.add_row(point.part, f"{point.size:,}", *values)
     console.print(table)
 
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
-    parser.add_argument("--servers", type=int, nargs="+", default=[3, 5], metavar="N")
-    parser.add_argument("--entries", type=int, default=64_000, metavar="N")
-    parser.add_argument("--scattered", action="store_true", help="clients are anywhere")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth")
+    parser.add_argument("--parts", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="of one part")
+    parser.add_argument("--pushes", type=int, default=30_000, metavar="N", help="timed, each size")
+    parser.add_argument("--quick", action="store_true", help="small and short: does it work?")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON; a part that is measured "
+                        "anew replaces what the file has of it")  # fmt: skip
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="SVG, of all that the file has")
     parser.add_argument("--dir", type=Path, default=_ROOT / "build", metavar="DIR")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     arguments.dir.mkdir(exist_ok=True)
-    figures: list[Growth] = []
-    for servers in arguments.servers:
-        for nodes in arguments.nodes:
-            with tempfile.TemporaryDirectory(prefix="growth-", dir=arguments.dir) as home:
-                figures.append(
-                    measure(
-                        Path(home), servers, nodes, arguments.entries, scattered=arguments.scattered
-                    )
-                )
-    show(figures, Console())
+    output: Path = arguments.output or arguments.dir / "growth.json"
+    sizes = QUICK if arguments.quick else SIZES
+    for part in arguments.parts:
+        with tempfile.TemporaryDirectory(prefix="growth-", dir=arguments.dir) as home:
+            growing = Growing(part, Path(home), 500 if arguments.quick else arguments.pushes)
+            measured: list[Point] = []
+            others = [point for point in _read(output) if point.part != part]
+            for point in growing.run(arguments.sizes or sizes[part]):
+                print(json.dumps(asdict(point)), file=sys.stderr, flush=True)
+                measured.append(point)
+                _write(output, others + measured, arguments.dir)
+    points = _read(output)
+    if arguments.plot:
+        draw(points, arguments.plot)
+    show(points, Console())
+
+
+def _read(file: Path) -> list[Point]:
+    if not file.exists():
+        return []
+    return [Point(**point) for point in json.loads(file.read_text())["points"]]
+
+
+def _write(file: Path, points: Sequence[Point], directory: Path) -> None:
+    document = {
+        "machine": machine.describe(directory),
+        "points": [asdict(point) for point in points],
+    }
+    file.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import rillnode
+from benchmarks.interpreter import SLOW, slowness
 from benchmarks.servers import version
 
 _ROOT: Final = Path(__file__).parent.parent
@@ -33,6 +34,8 @@ def describe(directory: Path) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "system": platform.platform(),
         "python": platform.python_version(),
+        "python_compiler": platform.python_compiler(),
+        "python_slowness": round(slowness(), 2),
         "file_system": _file_system(directory),
         "sync_us": round(sync_seconds(directory) * 1e6, 1),
         "versions": {
@@ -57,6 +60,11 @@ def warnings(machine: dict[str, Any]) -> list[str]:
         found.append(
             f"a sync takes {machine['sync_us']} us here: faster than any medium, so that durable "
             "figures are those of a cache"
+        )
+    if machine["python_slowness"] >= SLOW:
+        found.append(
+            f"this Python takes {machine['python_slowness']:.2f} times as long as an optimised "
+            "build for a small loop: see python -m benchmarks.interpreter"
         )
     if machine["load_average"] > 0.5 * machine["cores"]:
         found.append(

@@ -267,20 +267,20 @@ async def links(job: LinksJob) -> AsyncGenerator[Result]:
     """W5: the phases are one connection, all connections."""
     clients = [await connect_to(job.endpoint)]
     await clients[0].stream("w5")
-    following = [await _follow(clients[0])]
+    following = [await follow_idle(clients[0])]
     yield {}
     started = perf_counter()
     while len(clients) <= job.count:
         some = min(100, job.count + 1 - len(clients))
         new = await asyncio.gather(*(connect_to(job.endpoint) for _ in range(some)))
-        following += await asyncio.gather(*map(_follow, new))
+        following += await asyncio.gather(*map(follow_idle, new))
         clients += new
     yield {"links_per_second": job.count / (perf_counter() - started)}
     for task in following:
         task.cancel()
 
 
-async def _follow(client: Client) -> asyncio.Task[list[Entry]]:
+async def follow_idle(client: Client) -> asyncio.Task[list[Entry]]:
     """Wait for the next entry of the stream without any; return when the node knows."""
     stream = await client.stream("w5")
 

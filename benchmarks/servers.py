@@ -33,6 +33,21 @@ Start = Callable[[Path], AbstractContextManager[Server]]
 """Starts a server with an empty directory (or one that it has used before)."""
 
 
+def make_home(directory: Path, tables: str = "") -> None:
+    """Make what a node needs to run in a directory, as `rillnode init` does.
+
+    Args:
+        directory: where it will be.
+        tables: more of its configuration, as TOML.
+    """
+    home = directory / "node"
+    subprocess.run(
+        [sys.executable, "-m", "rillnode", "init", str(home)], check=True, capture_output=True
+    )
+    with (home / "node.toml").open("a") as file:
+        file.write(tables)
+
+
 @contextmanager
 def start_rillnode(
     directory: Path,
@@ -49,9 +64,7 @@ def start_rillnode(
     """
     home, ports_file = directory / "node", directory / "ports.json"
     if not home.exists():
-        subprocess.run(
-            [sys.executable, "-m", "rillnode", "init", str(home)], check=True, capture_output=True
-        )
+        make_home(directory)
     ports_file.unlink(missing_ok=True)
     arguments = (
         "run", "-c", str(home / "node.toml"), "--ports-file", str(ports_file),

@@ -99,6 +99,7 @@ def ours(spark: SparkSession, bronze: Path, place: Path) -> StreamingQuery:
         drain_file=place / "drain",
         rows_max=BATCH_ROWS,
         duplicate_seconds=DUPLICATE_SECONDS,
+        key_files={},
         trigger={"availableNow": True},
     )
 

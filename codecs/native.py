@@ -349,7 +349,7 @@ class LeaveGroupRequest:
 
 @dataclass(slots=True)
 class BeatGroupRequest:
-    """Tell that a member that has partitions is well."""
+    """Tell that a member that has partitions is well; answered by a GroupLeaseResponse."""
 
     request_id: UInt
     member: bytes
@@ -772,6 +772,19 @@ class GroupResponse:
 
 
 @dataclass(slots=True)
+class GroupLeaseResponse:
+    """Answers BeatGroupRequest: how long nobody else gets what the member has.
+
+    Attributes:
+        milliseconds: from when it was asked, unless the member gives something up. As that was
+            before it was answered, they hold from when the request was sent.
+    """
+
+    request_id: UInt
+    milliseconds: UInt
+
+
+@dataclass(slots=True)
 class GroupMember:
     """A member of a group: the beginning of its token in hex, whose it is, and what it has."""
 
@@ -1082,6 +1095,7 @@ Response = (
     | SavedIndexResponse
     | ListIndexesResponse
     | GroupResponse
+    | GroupLeaseResponse
     | ListGroupsResponse
     | DocumentResponse
     | SinkEndsResponse
@@ -1159,6 +1173,7 @@ RESPONSES: Final[dict[str, type[Response]]] = {
     "rillnode_saved_index": SavedIndexResponse,
     "rillnode_saved_indexes": ListIndexesResponse,
     "rillnode_group": GroupResponse,
+    "rillnode_group_lease": GroupLeaseResponse,
     "rillnode_groups": ListGroupsResponse,
     "rillnode_document": DocumentResponse,
     "rillnode_ends": SinkEndsResponse,

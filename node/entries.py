@@ -6,10 +6,16 @@
 Tables are made in processes of their own, on other machines too, where no node runs and only some
 plug-ins may be installed. Each process finds a reader by the kind's name and makes one. So the
 module of a reader imports nothing that only a node needs.
+
+What entries hold encrypted is decrypted where a sink names a file of keys for their kind. Processes
+are told the file's name, never what is in it: each reads the file itself.
 """
 
+import os
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
@@ -17,7 +23,10 @@ from rillnode.codecs.entries import OWN_KINDS, EntryKind
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.node.installed import ENTRIES, installed, load
+from rillnode.node.keys.files import read_private
 
+KEY_FILE_BYTES_MAX: Final = 16_777_216
+"""A file with keys for tables: some 100,000 of them."""
 INT64_MAX: Final = 2**63 - 1
 TIME_MS_MIN: Final = -62_135_596_800_000
 """First millisecond of the year 1."""
@@ -121,6 +130,20 @@ class EntryReader:
         """
         raise Unreadable("entries of this kind carry no JSON")
 
+    def with_keys(self, text: bytes) -> Self:
+        """A reader that decrypts what it has keys for.
+
+        It is made once for many entries, so what keys need is prepared here. `metadata` is never
+        asked of it: bronze has what is in clear.
+
+        Args:
+            text: what a file of keys holds; only its owner may read that.
+
+        Raises:
+            ConfigError: the text is no keys; the error says in which line, and repeats nothing.
+        """
+        raise ConfigError("key.kind", "entries of this kind are not decrypted")
+
 
 NO_METADATA: Final = Metadata()
 
@@ -162,6 +185,55 @@ class _Missing(EntryReader):
 
     def payload(self, data: bytes) -> bytes:
         raise Unreadable(self._why)
+
+    def with_keys(self, text: bytes) -> Self:
+        raise ConfigError("key.kind", self._why)
+
+
+class Readers:
+    """The readers of some entries, by kind, of which those with a file of keys decrypt.
+
+    It knows the files as they were when it was made. So one is made for each batch of entries: a
+    key that was added to a file serves from the next batch on.
+
+    Args:
+        key_files: paths of files with keys, by the kind's name.
+
+    Raises:
+        ConfigError: `key.file`, `key.mode`, `key.size`: a file cannot be read, or others may read
+            it; `key.kind`, entries of that kind are not decrypted; or it is no file of keys.
+    """
+
+    def __init__(self, key_files: Mapping[str, str] | None = None) -> None:
+        self._decrypting = {
+            kind: _decrypting(kind, path, _stamp(path)) for kind, path in (key_files or {}).items()
+        }
+
+    def of(self, kind: str) -> EntryReader:
+        """The reader of a kind."""
+        return self._decrypting.get(kind) or reader_of(kind)
+
+
+WITHOUT_KEYS: Final = Readers()
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """What tells two states of a file apart."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return ()  # who reads it says why it cannot be
+    return (info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino, info.st_mode)
+
+
+@lru_cache(16)
+def _decrypting(kind: str, path: str, _stamp: tuple[int, ...]) -> EntryReader:
+    """The reader of a kind with the keys of a file, which is read once for each of its states."""
+    text = read_private(Path(path), KEY_FILE_BYTES_MAX)
+    try:
+        return reader_of(kind).with_keys(text)
+    except ConfigError as error:
+        raise ConfigError(error.code, f"{path}: {error.text}", file=path) from None
 
 
 @lru_cache

@@ -1,8 +1,9 @@
 """Sets how property tests look for examples, leaves out what cannot run here, and ends what ran.
 
-A run tests the same examples each time, so that what fails has to do with what was changed, and
-not with chance; and an example may take its time, for machines are busy. To look for new ones:
-`pytest --hypothesis-profile=explore`.
+A run tests the same few examples each time, so that what fails has to do with what was changed, and
+not with chance; and an example may take its time, for machines are busy. `make test-long` tests
+more of them (`--hypothesis-profile=thorough`). To look for new ones: `pytest
+--hypothesis-profile=explore`.
 
 A test that needs what this machine does not have is left out and not skipped: the header of the run
 names what is missing, and what installs it. So are tests of a plug-in, and of it and others, whose
@@ -30,9 +31,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from coroutines import run_test
+from deleted_rooms import can_import, deleted_rooms, left_out, plug_ins
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
-from rooms import can_import, deleted_rooms, plug_ins
+from rooms import TESTS
 
 settings.register_profile(
     "explore",
@@ -42,8 +44,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "repeatable", settings.get_profile("explore"), derandomize=True, database=None
+    "thorough", settings.get_profile("explore"), derandomize=True, database=None, max_examples=300
 )
+settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=25)
 settings.load_profile("repeatable")
 
 # No test shall find the contexts of whoever runs it, or a node that runs beside it.
@@ -110,15 +113,18 @@ def _is_here(need: str) -> bool:
 def pytest_report_header() -> list[str]:
     """Say what is left out."""
     missing = [need for need in NEEDS if not _is_here(need)]
-    return [
-        *(f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing),
-        *(f"left out is what needs {room}: it was deleted" for room in sorted(deleted_rooms())),
-    ]
+    said = [f"left out is what needs {need}: {NEEDS[need][1]}" for need in missing]
+    if deleted := deleted_rooms():
+        functions = left_out(TESTS.glob("**/test_*.py"), deleted)
+        said += [f"left out is what needs {room}: it was deleted" for room in sorted(deleted)]
+        said.append(f"left out with what was deleted: {functions} test functions that are here")
+    return said
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out what imports a room that was deleted."""
-    if collection_path.suffix == ".py" and deleted_rooms() and not can_import(collection_path):
+    deleted = deleted_rooms()
+    if collection_path.suffix == ".py" and deleted and not can_import(collection_path, deleted):
         return True
     return None
 

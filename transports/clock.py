@@ -3,7 +3,18 @@
 import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
+
+
+def _clock_of_sleepers() -> Callable[[], float]:
+    """The monotonic clock that goes on while the machine sleeps: on Linux that is another one."""
+    which: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+    return time.monotonic if which is None else partial(time.clock_gettime, which)
+
+
+elapsed = _clock_of_sleepers()
+"""Seconds that never go back, and that pass while the machine sleeps, too."""
 
 
 class Timer(Protocol):
@@ -41,6 +52,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds that never go back; they pass inside a callback too, unlike some loops' time."""
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds that never go back, and that pass while the machine sleeps, too."""
+        return elapsed()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
         """Call `callback` on the loop's thread after `seconds`."""

@@ -1,5 +1,6 @@
 """The base class of rillnode's actors: Thespian's Actor with typed shortcuts and life hooks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +17,7 @@ from rillnode.codecs.errors import ActorError, RillnodeError
 Op = TypeVar("Op")
 
 
-class Worker(Actor, Policy):
+class Worker(Actor, Policy, ABC):
     """An actor; subclasses handle messages in `handle`.
 
     One message at a time, on the loop's thread, in the order in which each sender sent them. A
@@ -84,6 +85,7 @@ class Worker(Actor, Policy):
         That is in the first turn after `spawn`, after a restart, and after a passivation.
         """
 
+    @abstractmethod
     def handle(self, message: Any, sender: Any) -> Coroutine[Any, Any, None] | None:
         """Handle one message.
 
@@ -91,7 +93,6 @@ class Worker(Actor, Policy):
             message: what was sent.
             sender: address for the answer, or None where nobody waits for one.
         """
-        raise NotImplementedError
 
     def finish(self) -> None:
         """Do what turns have gathered: called once at the end of a pump after `finish_later`."""

@@ -58,6 +58,7 @@ class Publishing:
         context: the node's parts.
         stream_id: name of the stream.
         partition: the partition.
+        stored: told what was stored, and the index that the first of it has got.
         gone: called when the stream turns out to be there no more.
     """
 
@@ -66,11 +67,13 @@ class Publishing:
         context: StreamrContext,
         stream_id: str,
         partition: int,
+        stored: Callable[[int, Sequence[Publication]], object],
         gone: Callable[[], object],
     ) -> None:
         self._context = context
         self._stream_id = stream_id
         self._partition = partition
+        self._stored = stored
         self._gone = gone
         self._duplicates = ChainDuplicates()
 
@@ -108,7 +111,11 @@ class Publishing:
 
     def _appended(self, done: EntriesAppended) -> None:
         _settle(done)
-        if done.error is not None:
+        if done.error is None:
+            part = done.request.token
+            assert isinstance(part, _Part)
+            self._stored(done.first_index, part.publications)
+        else:
             # They were not taken, so they may come again.
             self._duplicates = ChainDuplicates()
             if done.error.code in ("stream.unknown", "stream.removed"):

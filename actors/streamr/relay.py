@@ -11,7 +11,7 @@ they were. One that fails too often cuts them off, so that they come again.
 
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,7 @@ from rillnode.actors.streamr.publishing import Publishing
 from rillnode.actors.streamr.requests import (
     NOT_FOUND,
     REQUEST_FAILED,
+    Publication,
     Publish,
     Revoked,
     Subscribe,
@@ -48,6 +49,7 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
+from rillnode.codecs.streamr.message import STORED_VERSION, StreamMessage
 
 logger = logging.getLogger("rillnode.actors.streamr.relay")
 
@@ -61,6 +63,9 @@ it. The sockets get their turn in between to take what was written."""
 
 SLICE_SIGNED: Final = 16
 """Messages of other protocols' clients that are signed in one turn: about 2 ms."""
+
+DECODED_BYTES_MAX: Final = 1_048_576
+"""Texts of published messages that are kept as they were decoded, until they are read and sent."""
 
 PAUSE_SECONDS: Final = 0.02
 """How often it is looked whether any client takes more."""
@@ -108,13 +113,17 @@ class RelayActor(Worker):
         self._clients = clients
         self._record: StreamRecord | None = None
         self._log = 0
-        self._publishing = Publishing(context, stream_id, partition, self._removed)
+        self._publishing = Publishing(
+            context, stream_id, partition, self._keep_decoded, self._removed
+        )
         self._leaving = False
         self._missed = 0
         # What of the log was read, and is not sent yet.
         self._next = 0
         self._grown_to = 0
         self._entries: deque[Entry] = deque()
+        self._decoded: dict[int, Publication] = {}
+        self._decoded_bytes = 0
         self._busy = False
 
     def started(self) -> None:
@@ -337,6 +346,7 @@ class RelayActor(Worker):
             clients.go_on()
         elif not clients.has_room:
             self._busy = True
+            self._forget_decoded()
             self.wake_after(PAUSE_SECONDS, _GoOn())
             return
         elif self._entries and not self._whole:
@@ -405,10 +415,36 @@ class RelayActor(Worker):
             room -= entry.kind is EntryKind.BYTES
             # Before it is looked into: what makes the relay fail is not tried again and again.
             clients.next = entry.index + 1
-            message = read_entry(entry, self._stream_id, self._partition, key)
+            message = self._take_decoded(entry)
+            if message is None:
+                message = read_entry(entry, self._stream_id, self._partition, key)
             if message is not None:
                 clients.ready.append(message)
                 clients.ready_bytes += len(entry.data)
+
+    def _keep_decoded(self, first_index: int, publications: Sequence[Publication]) -> None:
+        """Keep what is to be sent as it was decoded, where its own text is what is stored."""
+        if not self._clients:
+            return
+        for index, publication in enumerate(publications, first_index):
+            if publication.message.version == STORED_VERSION and publication.text:
+                self._decoded_bytes += len(publication.text)
+                self._decoded[index] = publication
+        if self._decoded_bytes > DECODED_BYTES_MAX:
+            self._forget_decoded()
+
+    def _take_decoded(self, entry: Entry) -> StreamMessage | None:
+        """The message of an entry as it was decoded when it came, if that is still there."""
+        publication = self._decoded.pop(entry.index, None)
+        if publication is None:
+            return None
+        self._decoded_bytes -= len(publication.text or b"")
+        # Of another stream of this name the entry at this index is another one.
+        return publication.message if publication.text == entry.data else None
+
+    def _forget_decoded(self) -> None:
+        self._decoded.clear()
+        self._decoded_bytes = 0
 
     def _send(self) -> None:
         messages = self._clients.take_ready()
@@ -418,6 +454,7 @@ class RelayActor(Worker):
     def _forget_entries(self) -> None:
         """What was read is not to be sent any more."""
         self._entries.clear()
+        self._forget_decoded()
         self._clients.take_ready()
 
 

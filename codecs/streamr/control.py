@@ -27,7 +27,7 @@ from rillnode.codecs.streamr.control_messages import (
     ResendRequest,
 )
 from rillnode.codecs.streamr.json_text import Scalar, Text, read_json, text_of, whole, write_json
-from rillnode.codecs.streamr.message import decode_message, encode_message
+from rillnode.codecs.streamr.message import decode_utf8, encode_message
 from rillnode.codecs.streamr.message_layouts import RefArray
 from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 
@@ -46,6 +46,10 @@ class _Head(Struct, array_like=True):
 
 
 _HEAD: Final = Decoder(_Head)
+_PLAIN_HEAD: Final = re.compile(r"\[([12]),([1-9]?[0-9]),")
+"""What nearly all messages begin with. To have a reader find two numbers it must pass over the
+whole message."""
+
 _SCALAR: Final[Decoder[Scalar]] = Decoder(Scalar)
 _NEXT_SCALAR: Final = re.compile(rb'\s*([\[,])\s*("(?:[^"\\]|\\.)*+"|[^\s",\[\]{}]++)', re.DOTALL)
 _STRING: Final = Decoder(str)
@@ -66,11 +70,15 @@ def decode_control(value: list[object] | Text) -> tuple[int, ControlMessage]:
             offset is that of an element of the array, or of the array inside.
     """
     text = text_of(value)
-    head = read_json(_HEAD, text)
-    version = _integer(head.version)
+    plain = _PLAIN_HEAD.match(text) if isinstance(text, str) else None
+    if plain is not None:
+        version, kind = int(plain[1]), int(plain[2])
+    else:
+        head = read_json(_HEAD, text)
+        version, kind = _integer(head.version), _integer(head.type, or_string=True)
     if version not in CONTROL_VERSIONS:
         raise CodecError("streamr.version", f"control version is none of {CONTROL_VERSIONS}")
-    forms = _FORMS_BY_TYPE.get((version, _integer(head.type, or_string=True)))
+    forms = _FORMS_BY_TYPE.get((version, kind))
     if forms is None:
         raise CodecError("streamr.type", f"control version {version} has no such type")
     return version, _read(forms, text)
@@ -163,7 +171,7 @@ def _message(form: Form, array: object) -> ControlMessage:
             inner = bytes(element)
             if inner.startswith(b'"'):
                 inner = read_json(_STRING, inner).encode()
-            element = decode_message(inner)
+            element = decode_utf8(inner)
             attributes["message_text"] = inner
             if element.layout is Layout.SPECIFICATION:
                 layout = Layout.SPECIFICATION

@@ -374,12 +374,14 @@ class BlockingConsumer(Generic[E]):
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise timed_out(self._consumer, timeout)
         try:
-            if not self._items:
-                # What it brings after an interrupt or a timeout is for the next call.
-                self._taking = self._taking or self._loop.start(self._consumer.batch(n))
-                left = None if until is None else until - monotonic()
-                found = self._loop.result(self._taking, left)
-                self._taking, self._items = None, deque(found)
+            if self._taking is None and not self._items:
+                self._taking = self._loop.start(self._consumer.batch(n))
+            else:  # what an interrupt or a timeout has left is for this call
+                self._taking = self._loop.start(self._left(self._taking, tuple(self._items), n))
+                self._items.clear()
+            left = None if until is None else until - monotonic()
+            found = self._loop.result(self._taking, left)
+            self._taking, self._items = None, deque(found)
             return [self._items.popleft() for _ in range(min(n, len(self._items)))]
         except TimeoutError:
             raise timed_out(self._consumer, timeout) from None
@@ -388,6 +390,11 @@ class BlockingConsumer(Generic[E]):
             raise
         finally:
             self._turn.release()
+
+    async def _left(self, taking: "Future[list[E]] | None", taken: Sequence[E], n: int) -> list[E]:
+        """What is still this consumer's of what was taken, and comes of what is under way."""
+        coming = [] if taking is None else await asyncio.wrap_future(taking)
+        return await self._consumer.still([*taken, *coming], n)
 
 
 class BlockingPusher(_Context[Pusher]):

@@ -6,7 +6,7 @@ What it reads from and saves to is its feed: a stream of a node, or of an Ockam 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError
@@ -22,6 +22,9 @@ SAVE_SECONDS: Final = 1.0
 
 FULL_SECONDS: Final = 30.0
 """After which it is logged that nothing is acknowledged, where an entry is waited for."""
+
+LAPSED_SECONDS: Final = 0.05
+"""How often it is looked whether what was taken before may be handed out."""
 
 Ack = Literal["next", "explicit"]
 """What makes an entry count as processed; see `Stream.consumer`."""
@@ -67,6 +70,8 @@ class Ledger(Generic[E]):
 
     Attributes:
         ready: entries that came and were not handed out yet.
+        lapsed: whether others may have by now what is here, so that none may be handed out; None:
+            nobody else gets it.
         freed: called when less may be in flight, as a partition is gone.
         positions: by partition, the index behind the last entry before which all are processed. It
             never goes back.
@@ -74,6 +79,7 @@ class Ledger(Generic[E]):
 
     def __init__(self) -> None:
         self.ready: deque[E] = deque()
+        self.lapsed: Callable[[], bool] | None = None
         self.freed: Callable[[], object] = bool
         self.positions: dict[int, int] = {}
         self._begins: dict[int, int] = {}
@@ -112,6 +118,13 @@ class Ledger(Generic[E]):
         tracked = self._tracked.get(partition)
         return any(one.partition == partition for one in self._handed) or (
             tracked is not None and any(one is not None for one in tracked.entries.values())
+        )
+
+    def has(self, entry: E) -> bool:
+        """Whether an entry was handed out here, and does not count as processed."""
+        tracked = self._tracked.get(entry.partition)
+        return any(one is entry for one in self._handed) or (
+            tracked is not None and tracked.entries.get(entry.index) is entry
         )
 
     def hand(self) -> E:
@@ -325,9 +338,9 @@ class Consumer(Iteration[E]):
         ledger = self._ledger
         if self._settles:
             ledger.settle()
-            if not ledger.ready:
+            if not ledger.ready or (ledger.lapsed is not None and ledger.lapsed()):
                 await self._fill()
-        elif not ledger.ready or ledger.in_flight >= self.max_in_flight:
+        elif not self._may_hand():
             await self._fill()
         # Without waiting, from here on: a cancellation would lose what is handed out.
         return ledger.hand()
@@ -365,6 +378,16 @@ class Consumer(Iteration[E]):
         except TimeoutError:
             return []
 
+    async def still(self, taken: Sequence[E], n: int) -> list[E]:
+        """What was taken a while ago, and nobody has looked at: as far as it may be handed out.
+
+        Where nothing of it is left, a batch as of `batch`.
+        """
+        ledger = self._ledger
+        while ledger.lapsed is not None and ledger.lapsed() and self._closing is None:
+            await asyncio.sleep(LAPSED_SECONDS)
+        return [entry for entry in taken if ledger.has(entry)] or await self.batch(n)
+
     def stop(self) -> None:
         """Take no more entries: the iteration ends when it is asked for the next one.
 
@@ -391,10 +414,19 @@ class Consumer(Iteration[E]):
         except TimeoutError:
             raise timed_out(self, timeout) from None
 
+    def _may_hand(self) -> bool:
+        """Whether an entry can be handed out now."""
+        ledger = self._ledger
+        return (
+            bool(ledger.ready)
+            and ledger.in_flight < self.max_in_flight
+            and (ledger.lapsed is None or not ledger.lapsed())
+        )
+
     async def _fill(self) -> None:
         """Wait until an entry can be handed out."""
         ledger = self._ledger
-        while not ledger.ready or ledger.in_flight >= self.max_in_flight:
+        while not self._may_hand():
             if self._closing is not None:
                 raise self._error or StopAsyncIteration
             if self._stopped:

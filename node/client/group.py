@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import cached_property
+from math import inf
 from typing import Any, Final, Protocol
 
 from rillnode.codecs import native
@@ -24,11 +25,15 @@ from rillnode.node.iteration import kept
 
 logger = logging.getLogger("rillnode.node.client")
 
-BEAT_SECONDS: Final = 2.5
-"""How often a member that has partitions tells that it is well: a node waits for 10 s."""
+BEAT_SECONDS: Final = 0.5
+"""How often a member that has partitions tells that it is well, and has its lease made longer."""
+
+MARGIN_SECONDS: Final = 0.2
+"""By which a lease ends earlier here than at the node: for clocks of which one goes slow, and for
+what is handed out and still on its way to the application."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How long that, or the end of a membership, may take; then the link is taken for dead."""
+"""How long either, or the end of a membership, may take."""
 
 GIVE_SECONDS: Final = 3.0
 """How long a partition is kept that is to be given up, while entries of it are in flight."""
@@ -213,8 +218,10 @@ class Sharing(Reading):
     """A member's part of a stream: follows what it has, and saves its positions.
 
     A partition that is to go to another member is given up once what is in flight of it is
-    acknowledged, or after `GIVE_SECONDS`, and its position saved. While there is no link nothing is
-    handed out, as others may have it by then.
+    acknowledged, or after `GIVE_SECONDS`, and its position saved. Nothing is handed out while there
+    is no link, nor once its lease is over: others may have it by then. The node renews the lease
+    whenever the member tells that it is well, so it also ends behind a link that stands still, and
+    in a process, or on a machine, that does.
 
     Args:
         session: asks the node.
@@ -251,6 +258,10 @@ class Sharing(Reading):
         self._ended = False
         # Whether what the group has said last holds: it was said over this link.
         self._told = False
+        self._until = -inf  # of the lease
+        self._renewing: set[asyncio.Task[None]] = set()
+        self._is_late = False
+        ledger.lapsed = self.lapsed
         self._claimed = asyncio.Event()
 
     # Feed ------------------------------------------------------------------------------------
@@ -264,12 +275,23 @@ class Sharing(Reading):
         """Bring nothing more; what the member has it keeps until it is closed."""
         self._follower.close()
 
+    async def fetch(self) -> list[Entry]:
+        """Wait for the next entries of a partition, and first for a lease that is over."""
+        if self.lapsed():
+            self._hold()
+        return await super().fetch()
+
+    def lapsed(self) -> bool:
+        """Whether the lease is over."""
+        return self._session.elapsed() >= self._until
+
     async def _leave(self) -> None:
         await self._membership.leave()
 
     async def _finish(self) -> None:
         self._ended = True
-        for task in (*self._tasks, *((self._beating,) if self._beating is not None else ())):
+        beating = () if self._beating is None else (self._beating,)
+        for task in (*self._tasks, *self._renewing, *beating):
             task.cancel()
         await super()._finish()
 
@@ -293,13 +315,19 @@ class Sharing(Reading):
                 self._giving.add(partition)
                 self._begin(self._give_up(partition, self._held[partition]))
         self._told = True
-        self._follower.go_on()
+        if self._held and self.lapsed():
+            self._renew()
+        else:
+            self._follower.go_on()
         if self._held and (self._beating is None or self._beating.done()):
             self._beating = kept(self._beat())
 
     def away(self) -> None:
         """Hand out nothing until it is known whether the member has it still."""
-        self._told = False
+        self._told = self._is_late = False
+        self._until = -inf
+        for task in self._renewing:
+            task.cancel()
         self._hold()
 
     def _hold(self) -> None:
@@ -393,22 +421,35 @@ class Sharing(Reading):
         """Tell that the member is well, as long as it has anything."""
         while self._held:
             await asyncio.sleep(BEAT_SECONDS)
-            request = native.BeatGroupRequest(self._session.next_id(), self._membership.token)
-            try:
-                await self._session.request(
-                    self._membership.address,
-                    request,
-                    native.DoneResponse,
-                    seconds=ANSWER_SECONDS,
-                )
-            except RillnodeError as error:
-                if error.code == "group.member":
-                    self._membership.join_anew()
-                elif error.code == "request.timeout":
-                    self._hold()
-            else:
-                if self._told:
-                    self._follower.go_on()
+            if self._told:
+                self._renew()
+
+    def _renew(self) -> None:
+        """Have the lease made longer; how long an answer takes delays no other."""
+        task = kept(self._renewed())
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+
+    async def _renewed(self) -> None:
+        asked_at = self._session.elapsed()
+        request = native.BeatGroupRequest(self._session.next_id(), self._membership.token)
+        try:
+            lease = await self._session.request(
+                self._membership.address, request, native.GroupLeaseResponse, seconds=ANSWER_SECONDS
+            )
+        except RillnodeError as error:
+            if error.code == "group.member":
+                self._membership.join_anew()
+            return
+        # From when it was asked: the answer may have waited as long as it likes.
+        until = asked_at + lease.milliseconds / 1_000 - MARGIN_SECONDS
+        self._until = max(self._until, until)
+        if not self.lapsed():
+            self._follower.go_on()
+        elif lease.milliseconds and not self._is_late:
+            self._is_late = True
+            seconds = round(self._session.elapsed() - asked_at, 3)
+            logger.warning("member_waits", extra={"stream": self._stream, "seconds": seconds})
 
     # Positions -------------------------------------------------------------------------------
 

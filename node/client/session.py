@@ -27,6 +27,7 @@ from rillnode.codecs.routing.routes import (
 from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
+from rillnode.transports.clock import elapsed as machine_elapsed
 from rillnode.transports.links import Link, LinkEvents
 
 logger = logging.getLogger("rillnode.node.client")
@@ -104,6 +105,7 @@ class Session:
         on_disconnect: told, with the reason, when a link is lost that the session still needs.
         on_reconnect: told when there is a link again.
         name: of the node, for people.
+        elapsed: seconds that never go back, and that pass while the machine sleeps, too.
 
     Attributes:
         appends: what is appended to streams.
@@ -124,8 +126,10 @@ class Session:
         on_disconnect: OnDisconnect | None = None,
         on_reconnect: OnReconnect | None = None,
         name: str = "",
+        elapsed: Callable[[], float] = machine_elapsed,
     ) -> None:
         self.name = name
+        self.elapsed = elapsed
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
         self._connect = connect
@@ -534,9 +538,19 @@ class Session:
             # What matters of it is pending, and is sent by `link_opened`.
             self._outgoing.clear()
             return
-        if self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
-            frames, self._outgoing = self._outgoing, []
-            link.send(frames)
+        while self._outgoing and link.buffered_bytes <= LINK_BUFFER_HIGH_BYTES:
+            link.send(self._next_frames())
+
+    def _next_frames(self) -> list[bytes]:
+        """What goes out in one write; a link that is given all of a large turn at once breaks."""
+        outgoing, size, count = self._outgoing, 0, 0
+        for frame in outgoing:
+            size += len(frame)
+            count += 1
+            if size > LINK_BUFFER_HIGH_BYTES:
+                break
+        self._outgoing = outgoing[count:]
+        return outgoing if count == len(outgoing) else outgoing[:count]
 
     def _ask_gathered(self) -> None:
         gathering, self._gathering = self._gathering, []

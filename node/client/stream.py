@@ -412,7 +412,8 @@ class Stream:
             group: the members of the group share the partitions. They move when a member comes,
                 leaves or is lost, as few as that takes: a member that is there gives a partition
                 up with its position saved, once what is in flight of it is acknowledged, or after
-                3 s; one whose link is lost is waited for 2 s. So no entry comes to two members but
+                3 s; one whose link is lost is waited for 2 s, and one that does not hear for as
+                long that it has them still is handed nothing. So no entry comes to two members but
                 what was not saved as processed. `Consumer.partitions` are those at the moment.
             ack: what makes an entry count as processed: `next`, when the next one is asked for,
                 whether or not one comes, or already when `Consumer.ack` says so; the entry at which

@@ -98,23 +98,49 @@ def read_secret(path: Path, parse: Callable[[str], Key], maker: str) -> Key:
         parse: makes the key of its text.
         maker: what makes such a file, for who misses it.
     """
-    try:
-        with path.open("rb") as file:
-            info = os.fstat(file.fileno())
-            content = file.read(_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        raise _error("key.file", path, f"no such key file; `{maker} {path}` makes one") from None
-    except OSError as error:
-        raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
+    content, mode = _read(path, _FILE_BYTES_MAX, f"; `{maker} {path}` makes one")
     try:
         key = parse(content.decode("ascii", "replace"))
     except ConfigError as error:
         raise _error(error.code, path, f"no key file: {error.text}") from None
-    mode = stat.S_IMODE(info.st_mode)
-    if mode & 0o077:
-        text = f"others may read this key (mode {mode:04o}); run `chmod 600 {path}`"
-        raise _error("key.mode", path, text)
+    _check_mode(path, mode)
     return key
+
+
+def read_private(path: Path, bytes_max: int) -> bytes:
+    """Read a file of secrets in whatever form, which only its owner may read.
+
+    Args:
+        path: the file.
+        bytes_max: more than such a file has; one that is longer is not read.
+
+    Raises:
+        ConfigError: no such file, it is too long, or others may read it; the text names the file
+            and what to do.
+    """
+    content, mode = _read(path, bytes_max + 1)
+    _check_mode(path, mode)
+    if len(content) > bytes_max:
+        raise _error("key.size", path, f"a file of keys has at most {bytes_max:,} bytes")
+    return content
+
+
+def _read(path: Path, size: int, remedy: str = "") -> tuple[bytes, int]:
+    """The first bytes of a file, and its mode."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return file.read(size), mode
+    except FileNotFoundError:
+        raise _error("key.file", path, f"no such key file{remedy}") from None
+    except OSError as error:
+        raise _error("key.file", path, f"cannot be read: {error.strerror}") from None
+
+
+def _check_mode(path: Path, mode: int) -> None:
+    if mode & 0o077:
+        text = f"others may read this file (mode {mode:04o}); run `chmod 600 {path}`"
+        raise _error("key.mode", path, text)
 
 
 def _error(code: str, path: Path, text: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""`rillnode nextgraph`: invitations for NextGraph's clients, and the broker's id."""
+"""`rillnode nextgraph`: invitations for NextGraph's clients, the broker's id, keys of branches."""
 
 import argparse
 import time
@@ -19,7 +19,7 @@ _DESK: Final = "nextgraph"
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "nextgraph", "NextGraph's broker: invite users, show its id")
+    verbs = add_noun(commands, "nextgraph", "NextGraph's broker: invite, show its id, find keys")
     parser = add_verb(
         verbs, "invite", invite,
         summary="make an invitation to register, and show its link and code",
@@ -51,6 +51,18 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG_FILE})"
     )
+    parser = add_verb(
+        verbs, "keys", keys,
+        summary="add to a file of keys those of all branches that its keys lead to",
+        text="Tables decrypt events with such a file (`decrypt` of a sink). FILE is yours alone\n"
+        '(mode 0600), and has at least one line: {"repo": "ID", "key": "HEX"}, the id and the\n'
+        "read cap's key of a repo or store. That of a user's private store, which is in the\n"
+        "wallet, leads to all documents. Run it again when there are new ones. Your key must be\n"
+        "granted `consume` on `nextgraph/*`.",
+        examples=["rillnode nextgraph keys alice.keys"],
+    )  # fmt: skip
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file of keys")
+    add_connection_options(parser)
 
 
 async def invite(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -82,4 +94,17 @@ def show(args: argparse.Namespace, terminal: Terminal) -> int:
     config = load_config(args.config or CONFIG_FILE, (), terminal.environ)
     peer = read_key(nextgraph_key_file(config))
     terminal.record({"peer_id": peer.public_hex, "text_id": format_id(peer.public_key)})
+    return Exit.OK
+
+
+async def keys(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Find the keys of branches in those that can be read."""
+    from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
+
+    known = read_branches(args.file)
+    async with connected(args, terminal) as client:
+        found = await find_branches(client, known)
+    added = [one for one in found if one not in known]
+    write_branches(args.file, added)
+    terminal.record({"file": str(args.file), "added": len(added), "keys": len(known) + len(added)})
     return Exit.OK

@@ -404,6 +404,7 @@ class MachineClock:
         self._scheduler = loop.scheduler
         # It is asked before and after each message of each actor: no function of Python's.
         self.monotonic: Callable[[], float] = partial(_now, loop.scheduler)
+        self.elapsed = self.monotonic
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, as this machine believes."""

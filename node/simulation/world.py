@@ -310,7 +310,9 @@ class World:
         `connect` opens other links than those of the node's `noise` listener.
         """
         connect = connect or self.connector(machine, node)
-        session = Session(connect, reconnect=reconnect, entropy=machine.entropy)
+        session = Session(
+            connect, reconnect=reconnect, entropy=machine.entropy, elapsed=lambda: self.now
+        )
         self.sessions.append(session)
         self.machines[machine.name].session = session
         await session.open()
@@ -321,7 +323,7 @@ class World:
     ) -> Session:
         """A session that is not open yet, of whoever says so with whomever is expected there."""
         connect = self.connector(machine, node, identity=identity, expected=expected)
-        return Session(connect, reconnect=False, entropy=machine.entropy)
+        return Session(connect, reconnect=False, entropy=machine.entropy, elapsed=lambda: self.now)
 
     def connector(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rillnode.node.config.kinds import (
@@ -21,6 +21,7 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.rules import unfit_name, unfit_pattern
 from rillnode.node.config.tables import Config
+from rillnode.node.installed import ENTRIES, installed
 
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
@@ -42,6 +43,9 @@ class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         batch_rows_max: Rows of one micro-batch.
         hold_bytes_max: Bytes kept for the sink beyond retention; beyond that, entries are trimmed
             and a gap row is recorded.
+        decrypt: Files with the keys of encrypted entries, by kind of entries. What they open is in
+            clear in silver, views and typed tables, never in `table_dir`. The job reads them; on a
+            cluster they lie on every machine that runs tasks.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -53,6 +57,15 @@ class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     trigger_seconds: Span = 5.0
     batch_rows_max: Count = 100_000
     hold_bytes_max: Count = 5_000_000_000
+    decrypt: Annotated[
+        dict[Name, Path],
+        Meta(title='a table of files such as { streamr = "streamr.keys" }'),
+    ] = field(default_factory=dict[Name, Path])
+
+    @property
+    def key_files(self) -> dict[str, str]:
+        """The files of keys for its job, by kind of entries."""
+        return {kind: str(path.absolute()) for kind, path in self.decrypt.items()}
 
 
 class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -250,6 +263,8 @@ def _problems(table: SinkTables) -> Iterator[Problem]:
                 text = f"{sink.name!r} is the name of another sink"
                 yield Problem((*path, "name"), "config.conflict", text)
             names.add(sink.name)
+            if isinstance(sink, TableSink):
+                yield from _decrypt_problems(path, sink)
             if isinstance(sink, FilesSink):
                 other = directories.setdefault(sink.directory, sink.name)
                 if other != sink.name:
@@ -264,6 +279,15 @@ def _problems(table: SinkTables) -> Iterator[Problem]:
             if other != sink.name and is_another:
                 text = f"{sink.checkpoint_path} is the checkpoint of sink {other!r}"
                 yield Problem((*path, "checkpoint_dir"), "config.conflict", text)
+
+
+def _decrypt_problems(path: KeyPath, sink: TableSink) -> Iterator[Problem]:
+    """What is wrong with the kinds of entries that are decrypted; the job reads the files."""
+    for kind in sink.decrypt:
+        if kind not in installed(ENTRIES):
+            there = ", ".join(installed(ENTRIES)) or "none"
+            text = f"no installed plug-in has entries of this kind; there is {there}"
+            yield Problem((*path, "decrypt", kind), "config.value", text)
 
 
 def _places(table: SinkTables) -> Iterator[tuple[KeyPath, str, Location]]:

@@ -95,6 +95,7 @@ def derived_config(config: Config, table: TableSink) -> DerivedConfig | None:
         checkpoint_dir=str(checkpoint.absolute()),
         consumer=f"sink/{table.name}",
         duplicate_seconds=table.duplicate_seconds,
+        key_files=table.key_files,
         trigger_seconds=table.trigger_seconds,
         batch_rows_max=table.batch_rows_max,
         views=tuple(map(view_config, views)),
@@ -138,5 +139,6 @@ def typed_config(table: TypedTable, sink: TableSink) -> TypedConfig:
         reject=table.reject,
         expect=table.expectations,
         layout=table.layout,
+        key_files=sink.key_files,
         batch_rows_max=sink.batch_rows_max,
     )

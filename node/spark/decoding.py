@@ -9,19 +9,22 @@ from typing import Any, Final
 import pyarrow as pa
 
 from rillnode.codecs.errors import CodecError
-from rillnode.node.entries import Decoded, Unreadable, reader_of
+from rillnode.node.entries import WITHOUT_KEYS, Decoded, Readers, Unreadable
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA
 
 _TIMES: Final = ("ts", "prev_ts", "landed_at")
 
 
-def decode_rows(rows: pa.RecordBatch, landed_at_ms: int) -> pa.RecordBatch:
+def decode_rows(
+    rows: pa.RecordBatch, landed_at_ms: int, readers: Readers = WITHOUT_KEYS
+) -> pa.RecordBatch:
     """Decode rows of bronze, in order.
 
     Args:
         rows: rows of any version of the bronze schema.
         landed_at_ms: when they were committed, ms since 1970.
+        readers: decode the entries.
 
     Returns:
         As many rows of the silver schema.
@@ -29,7 +32,7 @@ def decode_rows(rows: pa.RecordBatch, landed_at_ms: int) -> pa.RecordBatch:
     rows = conform(rows, BRONZE_SCHEMA)
     kinds: list[str] = rows.column("kind").to_pylist()
     items: list[bytes | None] = rows.column("data").to_pylist()
-    decoded = [decode_entry(kind, data) for kind, data in zip(kinds, items, strict=True)]
+    decoded = [decode_entry(kind, data, readers) for kind, data in zip(kinds, items, strict=True)]
     values: dict[str, list[Any]] = {
         name: [row[at] for row in decoded] for at, name in enumerate(Decoded._fields)
     }
@@ -53,12 +56,12 @@ def decode_rows(rows: pa.RecordBatch, landed_at_ms: int) -> pa.RecordBatch:
     )
 
 
-def decode_entry(kind: str, data: bytes | None) -> Decoded:
+def decode_entry(kind: str, data: bytes | None, readers: Readers = WITHOUT_KEYS) -> Decoded:
     """Decode one entry's bytes as its kind says; what is wrong with them is in `error`."""
     if data is None:
         return Decoded(error="entries were trimmed or removed before they were landed")
     try:
-        return reader_of(kind).decoded(data)
+        return readers.of(kind).decoded(data)
     except (CodecError, Unreadable) as error:
         return Decoded(data=data, error=str(error))
 

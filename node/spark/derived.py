@@ -241,6 +241,7 @@ class Derived:
             drain_file=self._drain_file,
             rows_max=self._config.batch_rows_max,
             duplicate_seconds=self._config.duplicate_seconds,
+            key_files=self._config.key_files,
             trigger=trigger,
         )
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from rillnode.actors.core.patterns import matcher
+from rillnode.node.entries import Readers
 from rillnode.node.spark import maintenance, upsert
 from rillnode.node.spark.bronze_files import read_file, streams_in
 from rillnode.node.spark.delta_log import (
@@ -121,9 +122,11 @@ def find(lake: Lake, typed: TypedConfig, predicate: str) -> Match:
         # Whatever it has besides, an entry that fits is one.
         evolve="freeze",
         settled=True,
+        key_files=typed.key_files,
     )
     lander = Lander(plan)
-    finder = _Finder(lander, Predicates(lander.schema, {_WHERE: predicate}))
+    predicates = Predicates(lander.schema, {_WHERE: predicate})
+    finder = _Finder(lander, predicates, Readers(typed.key_files))
     bronze = open_table(lake.bronze)
     matches = [matcher(one) for one in typed.streams]
     for uri in bronze.file_uris() if bronze is not None else ():
@@ -146,12 +149,12 @@ def find(lake: Lake, typed: TypedConfig, predicate: str) -> Match:
 class _Finder:
     """Collects the places of rows that a predicate is true for."""
 
-    def __init__(self, lander: Lander, predicates: Predicates) -> None:
+    def __init__(self, lander: Lander, predicates: Predicates, readers: Readers) -> None:
         self.places: list[pa.RecordBatch] = []
         self._lander = lander
         self._predicates = predicates
         self._now = datetime.datetime.now(datetime.UTC)
-        self._lenient = _Lenient(lander.columns, lander.schema)
+        self._lenient = _Lenient(lander.columns, lander.schema, readers)
 
     def look_in_bronze(self, rows: pa.RecordBatch) -> None:
         landed = self._lander.land(rows, self._now)
@@ -179,7 +182,8 @@ class _Finder:
 class _Lenient:
     """Reads of entries that do not fit what can be read: column by column, else null."""
 
-    def __init__(self, columns: Columns, schema: pa.Schema) -> None:
+    def __init__(self, columns: Columns, schema: pa.Schema, readers: Readers) -> None:
+        self._readers = readers
         self._schema = schema
         self._kinds = {one.name: one.kind for one in columns}
         self._database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
@@ -192,7 +196,8 @@ class _Lenient:
     def rows(self, rejects: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Rejects as rows of the table, and how many of them cannot be read at all."""
         kinds, items = (rejects.column(name).to_pylist() for name in ("kind", "data"))
-        said = [said_by(kind, data or b"") for kind, data in zip(kinds, items, strict=True)]
+        entries = zip(kinds, items, strict=True)
+        said = [said_by(kind, data or b"", self._readers) for kind, data in entries]
         texts = [None if one is None else msgspec.json.encode(one).decode() for one in said]
         place = [name for name in rejects.schema.names if name in self._schema.names]
         arrays = [rejects.column(name) for name in place]

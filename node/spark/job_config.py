@@ -44,6 +44,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         checkpoint_dir: directory or URI of the silver query's checkpoint.
         consumer: the job itself, as the node's saved indexes name it.
         duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
+        key_files: paths of files with keys for encrypted entries, by kind of entries.
         trigger_seconds: a micro-batch begins at most this often.
         batch_rows_max: rows per micro-batch, about.
         compact_commits: small files of silver are merged after this many commits; 0 never.
@@ -56,6 +57,7 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     checkpoint_dir: str
     consumer: str
     duplicate_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    key_files: dict[str, str] = {}
     trigger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
@@ -109,6 +111,7 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         reject: what is done about an entry that does not fit.
         expect: what is expected of each row.
         layout: how its rows are kept.
+        key_files: paths of files with keys for encrypted entries, by kind of entries.
         batch_rows_max: rows of a step, about.
         compact_commits: small files are merged after this many commits; 0 never.
     """
@@ -123,6 +126,7 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     reject: Reject = "table"
     expect: tuple[Expectation, ...] = ()
     layout: Layout = Layout()
+    key_files: dict[str, str] = {}
     batch_rows_max: Positive = 100_000
     compact_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
 

@@ -38,6 +38,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.entries import Readers
 from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
 from rillnode.node.spark.checkpoint import batch_offset
 from rillnode.node.spark.decoding import decode_rows
@@ -84,6 +85,7 @@ class SilverOptions(msgspec.Struct, frozen=True, kw_only=True):
         rows_max: rows per micro-batch, about.
         tasks_max: tasks per micro-batch that is large enough for them.
         drain_file: while this file exists no new micro-batch begins.
+        key_files: paths of files with keys for encrypted entries, by kind of entries, as JSON.
     """
 
     bronze: str = msgspec.field(name="path")
@@ -91,6 +93,15 @@ class SilverOptions(msgspec.Struct, frozen=True, kw_only=True):
     rows_max: int = msgspec.field(name="maxRowsPerTrigger")
     tasks_max: int = msgspec.field(name="minPartitions")
     drain_file: str = msgspec.field(name="drainFile")
+    key_files: str = msgspec.field(name="keyFiles")
+
+    def readers(self) -> Readers:
+        """The readers of entries, with the keys that there are now.
+
+        Raises:
+            ConfigError: a file of keys cannot be read here.
+        """
+        return Readers(msgspec.json.decode(self.key_files, type=dict[str, str]))
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "SilverOptions":
@@ -183,6 +194,7 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch."""
+        self._options.readers()  # what is wrong with a key is told better here than by a task
         until = Position.from_json(end)
         bronze = self._bronze()
         files = bronze.files_between(Position.from_json(start), until)
@@ -195,8 +207,9 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode and write one task's rows; gives their keys."""
         task = cast("FilesPartition", partition)
+        readers = self._options.readers()
         decoded = (
-            decode_rows(rows, task.landed_at_ms)
+            decode_rows(rows, task.landed_at_ms, readers)
             for uri in task.files
             for rows in (read_file(uri) if uri not in task.gone else read_rest(uri, task.holders))
         )
@@ -254,6 +267,7 @@ def start_silver(
     drain_file: Path,
     rows_max: int,
     duplicate_seconds: float,
+    key_files: Mapping[str, str],
     trigger: Mapping[str, Any],
 ) -> StreamingQuery:
     """Start the query.
@@ -266,6 +280,7 @@ def start_silver(
         drain_file: while this file exists no new micro-batch begins.
         rows_max: rows per micro-batch, about; at least one file of bronze.
         duplicate_seconds: how long an event is remembered; one that comes again is left out.
+        key_files: paths of files with keys for encrypted entries, by kind of entries.
         trigger: arguments of `DataStreamWriter.trigger`.
     """
     rows = (
@@ -274,6 +289,7 @@ def start_silver(
         .option("maxRowsPerTrigger", rows_max)
         .option("minPartitions", session.sparkContext.defaultParallelism)
         .option("drainFile", str(drain_file))
+        .option("keyFiles", msgspec.json.encode(key_files).decode())
         .load(bronze)
     )
     remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"

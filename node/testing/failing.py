@@ -101,9 +101,7 @@ def actor_classes() -> tuple[type[Worker], ...]:
     found = {
         one
         for one in _subclasses(Worker)
-        if one.__module__.partition(".")[0] == "rillnode"
-        and not inspect.isabstract(one)
-        and one.handle is not Worker.handle
+        if one.__module__.partition(".")[0] == "rillnode" and not inspect.isabstract(one)
     }
     return tuple(sorted(found, key=lambda one: (one.__module__, one.__qualname__)))
 
@@ -171,7 +169,7 @@ def _import_all(package: ModuleType) -> None:
                 raise
 
 
-def _subclasses(base: type[Worker]) -> Iterator[type[Worker]]:
+def _subclasses(base: type[Any]) -> Iterator[type[Worker]]:
     for one in base.__subclasses__():
         yield one
         yield from _subclasses(one)

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 import pytest
@@ -152,3 +152,59 @@ def test_what_a_node_of_a_shared_log_had_moves_when_it_dies() -> None:
 
         network.run(scenario())
         assert book.broken == []
+
+
+async def take_slowly(network: Network, worker: str, node: str, book: Book) -> None:
+    """Be a member that looks at each entry for long, and leaves it to its client to save."""
+    async with await network.client(node) as client:
+        stream = await client.stream("s", partitions=PARTITIONS)
+        async with stream.consumer("g", group=True, ack="explicit") as consumer:
+            while not book.done:
+                book.has[worker] = consumer.partitions
+                for entry in await consumer.batch(1, timeout=0.5):
+                    book.give(worker, entry)
+                    await asyncio.sleep(0.05)
+                    if entry.partition in consumer.partitions:
+                        consumer.ack(entry)
+
+
+@contextmanager
+def paused(network: Network, worker: str) -> Generator[None]:
+    network.pause(worker)
+    yield
+    network.resume(worker)
+
+
+@pytest.mark.parametrize("stands", [Network.partition, paused], ids=["link", "process"])
+def test_what_others_have_saved_while_a_member_stands_still_comes_to_it_no_more(
+    stands: Callable[[Network, str], AbstractContextManager[None]],
+) -> None:
+    """The member has much at hand, and does not hear that its node is gone."""
+    book = Book()
+    with Network(seed=5, shared=True) as network:
+        for name in ("a", "b"):
+            network.add_node(name)
+
+        async def scenario() -> None:
+            await push_all(network, "a")
+            network.start("w0", take_slowly, network, "w0", "b", book)
+            await asyncio.sleep(1.0)
+            network.start("w1", book.work, network, "w1", "a")
+            await asyncio.sleep(1.5)
+            assert len(book.has["w0"]) == PARTITIONS // 2
+            with stands(network, "w0"):
+                network.cut_power("b")
+                await book.whole()
+                assert book.holders("w1") == [*range(PARTITIONS)]
+                before = book.given.total()
+                await asyncio.sleep(3.0)
+                assert book.given.total() == before
+            network.restart("b")
+            await asyncio.sleep(10.0)
+            assert book.holders("w0", "w1") == [*range(PARTITIONS)]
+            book.done = True
+            await asyncio.sleep(3.0)
+
+        network.run(scenario())
+        assert book.broken == []
+        assert network.problems() == []

@@ -19,7 +19,11 @@ from rillnode.node.spark.views.source import SilverSource
 
 
 class Pipeline:
-    """A bronze table that a test fills, and the query that makes silver of it."""
+    """A bronze table that a test fills, and the query that makes silver of it.
+
+    Attributes:
+        key_files: with which silver decrypts.
+    """
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -27,6 +31,7 @@ class Pipeline:
         self.silver = directory / "silver"
         self.checkpoint = self.silver / "_checkpoints" / "silver"
         self.gold = directory / "gold"
+        self.key_files: dict[str, str] = {}
         self._indexes: dict[int, int] = {}
         self._batch = 0
 
@@ -60,6 +65,7 @@ class Pipeline:
             drain_file=self.silver / "drain",
             rows_max=rows_max,
             duplicate_seconds=600,
+            key_files=self.key_files,
             trigger={"availableNow": True},
         )
         query.awaitTermination()

@@ -29,6 +29,7 @@ import contract_stopped
 from contract_load import NODE, Round
 from contract_rooms import PARTS, add_nodes
 from contract_shared import OTHER, TELL_SECONDS, add_shared_nodes
+from deleted_rooms import deleted_rooms
 from one_run import ONE_RUN
 from rillnode.actors.core import introduction
 from rillnode.actors.engine.faults import FAULTS, Fault, When
@@ -39,7 +40,7 @@ from rillnode.node.plugins import make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.telemetry.telemetry import Tracing
 from rillnode.testing import Network, PlantedFailure, actor_classes, fail, message_types
-from rooms import TESTS, deleted_rooms
+from rooms import TESTS
 from span_support import Kept
 
 FORGOTTEN_SECONDS: Final = 130.0

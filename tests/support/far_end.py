@@ -80,10 +80,12 @@ class FarEnd(FarLink):
             self.answer(native.PositionResponse(one, 100 + one))
 
 
-def with_session(test: Callable[[Session, FarEnd], Awaitable[None]]) -> None:
+def with_session(
+    test: Callable[[Session, FarEnd], Awaitable[None]], *, reconnect: bool = True
+) -> None:
     async def main() -> None:
         far = FarEnd()
-        session = Session(far.connect)
+        session = Session(far.connect, reconnect=reconnect)
         await session.open()
         async with asyncio.timeout(60):
             await test(session, far)

@@ -63,6 +63,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return self.now
 
+    def elapsed(self) -> float:
+        return self.now
+
     def now_ms(self) -> int:
         return 1_700_000_000_000 + round(self.now * 1_000)
 

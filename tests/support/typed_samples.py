@@ -93,12 +93,13 @@ class Lake:
         created_at: int = CREATED_AT,
         received_at: int = TIME,
         partition: int = 0,
+        kind: EntryKind = EntryKind.BYTES,
     ) -> None:
         """Land entries of a stream as one batch of bronze."""
         first = self._next.get((stream, partition), 0)
         until = self._next[stream, partition] = first + len(items)
         builder = BatchBuilder()
-        block = make_block(first, list(items), received_at=received_at)
+        block = make_block(first, list(items), received_at=received_at, kind=kind)
         builder.add_block(stream, partition, block, first, until, created_at=created_at)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1

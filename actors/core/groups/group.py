@@ -230,8 +230,7 @@ class GroupActor(Worker):
                         here.lost_at = self._now()
                 self._arm()
             case RightsChanged():
-                revoked = [one for one in self._here.values() if self._lacking(one.origin)]
-                self._give_up(revoked, _REVOKED)
+                self._revoke([one for one in self._here.values() if self._lacking(one.origin)])
             case StreamRecord(id=stream_id, partitions=partitions):
                 if stream_id == self._stream_id and partitions != self._partitions:
                     self._partitions = partitions
@@ -400,8 +399,10 @@ class GroupActor(Worker):
                     await self._leave([here])
                 self._done(ask)
             case native.BeatGroupRequest(member=token):
-                self._well(ask, token)
-                self._done(ask)
+                here = self._well(ask, token)
+                milliseconds = int(1_000 * self._lease(here))
+                lease = native.GroupLeaseResponse(request.request_id, milliseconds)
+                ask.reply(native.encode(lease))
             case native.ReleaseGroupRequest(member=token, partitions=parts):
                 here = self._well(ask, token)
                 held = {one.partition: one.generation for one in parts}
@@ -422,6 +423,19 @@ class GroupActor(Worker):
             raise _OUT
         here.heard_at = self._now()
         return here
+
+    def _lease(self, here: _Here) -> float:
+        """For how many seconds from now nobody else gets what a member has.
+
+        Whatever becomes meanwhile of its link, of this actor or of this node.
+        """
+        if here.leaving or not here.joined:
+            return 0.0
+        seconds = min(LEASE_SECONDS, here.due_at - self._now())
+        if self._shown.shared:
+            vouched_at = self._context.groups.vouched_at
+            seconds = min(seconds, vouched_at + LEASE_SECONDS - self._context.clock.elapsed())
+        return max(0.0, seconds)
 
     async def _join(self, ask: _Ask, request: native.JoinGroupRequest) -> None:
         origin, route = ask.origin, ask.wire.return_route
@@ -559,6 +573,15 @@ class GroupActor(Worker):
         for here in gone:
             here.leaving, here.lost_at = False, -inf
         self._retry_at = self._now() + RETRY_SECONDS
+        self._arm()
+
+    def _revoke(self, revoked: Iterable[_Here]) -> None:
+        """Tell members that they are out, and wait as for lost ones until they must know."""
+        for here in revoked:
+            if here.joined:
+                here.joined = False
+                self._send(here, failed(here.request_id, _REVOKED))
+            here.lost_at = min(here.lost_at, self._now())
         self._arm()
 
     def _give_up(self, gone: Iterable[_Here], error: RequestError) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from msgspec import Struct
 
@@ -55,6 +56,7 @@ class Groups:
         begun: called when there is a group that other nodes may share.
         heard: when other nodes have last said that they are well.
         suspended: this node could not say so for too long.
+        vouched_at: when it has last said so, by a clock that goes on while the machine sleeps.
     """
 
     def __init__(self) -> None:
@@ -63,6 +65,7 @@ class Groups:
         self.begun: Callable[[], object] | None = None
         self.heard: dict[str, float] = {}
         self.suspended = False
+        self.vouched_at = -inf
         self._of: dict[str, dict[str, GroupView]] = {}
         self._recorded: dict[str, GroupView] = {}
 

@@ -4,6 +4,7 @@ Such an actor has an address of its own, which its asker learns with the first a
 the link, on request, or for a reason that its asker is told.
 """
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from rillnode.actors.core.delivery import Delivery, Origin
@@ -65,9 +66,9 @@ class Answering(Worker):
             stop=self._stop,
         )
 
+    @abstractmethod
     def _stop(self) -> None:
         """Stop it, as who may has asked at its address."""
-        raise NotImplementedError
 
     def _reply(self, payload: bytes) -> None:
         self._context.router.reply(self._origin, self._own_address, [(self._return_route, payload)])

@@ -99,7 +99,6 @@ class StoreFollower(Worker):
         self._context = context
         self._changed = changed
         self._beating = False
-        self._vouched_at = 0.0
         # How much of what is heard of records is not taken yet, and logs that have grown meanwhile:
         # who was to lose a right before that must not be told first.
         self._untold = 0
@@ -182,22 +181,25 @@ class StoreFollower(Worker):
     def _now(self) -> float:
         return self.system.timing.monotonic()
 
+    def _elapsed(self) -> float:
+        return self._context.clock.elapsed()
+
     async def _beat(self) -> None:
         """Tell other nodes that this one is well, as long as it has groups."""
         groups, store = self._context.groups, self._context.store
         name = f"{NODES}{groups.node}"
-        self._vouched_at = self._now()
+        groups.vouched_at = self._elapsed()
         self._overdue()
         try:
             while groups.shared:
-                begun = self._now()
+                begun = self._elapsed()
                 try:
                     await write(store, PutRecord(key=name, value=b"%.1f" % begun))
                 except StoreError as error:
                     logger.info("node_not_vouched_for", extra={"code": error.code})
                 else:
                     self._vouch(begun)
-                await self.sleep(max(0.0, begun + BEAT_SECONDS - self._now()))
+                await self.sleep(max(0.0, begun + BEAT_SECONDS - self._elapsed()))
         finally:
             self._beating = groups.suspended = False
         with suppress(StoreError):
@@ -205,16 +207,17 @@ class StoreFollower(Worker):
 
     def _vouch(self, begun: float) -> None:
         """Others have heard, from that time on."""
-        self._vouched_at = begun
         groups = self._context.groups
-        if groups.suspended and self._now() - begun < VOUCHED_SECONDS:
+        groups.vouched_at = begun
+        if groups.suspended and self._elapsed() - begun < VOUCHED_SECONDS:
             groups.suspended = False
             groups.heard.clear()  # as little as this one could be heard
             groups.tell(GroupNews(anew=True))
 
     def _overdue(self) -> None:
         """See whether others may take this node for dead soon."""
-        groups, left = self._context.groups, self._vouched_at + VOUCHED_SECONDS - self._now()
+        groups = self._context.groups
+        left = groups.vouched_at + VOUCHED_SECONDS - self._elapsed()
         if left <= 0.0 and not groups.suspended:
             logger.warning("groups_suspended")
             groups.suspended = True

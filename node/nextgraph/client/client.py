@@ -57,7 +57,7 @@ from rillnode.node.nextgraph.client.connection import Connection, expected, unex
 from rillnode.node.nextgraph.client.inboxes import Inboxes
 from rillnode.node.nextgraph.client.objects import Objects
 from rillnode.node.nextgraph.client.portions import portions
-from rillnode.node.nextgraph.client.sealing import Branch
+from rillnode.codecs.nextgraph.sealing import Branch
 from rillnode.node.nextgraph.client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph.client.wire import open_wire
 

@@ -20,7 +20,7 @@ from rillnode.codecs.nextgraph.overlays import (
     repo_hash,
 )
 from rillnode.codecs.nextgraph.types import ForwardedPeer, ReadWriteAccess
-from rillnode.node.nextgraph.client.sealing import Branch, make_commit, open_event
+from rillnode.codecs.nextgraph.sealing import Branch, make_commit, open_event
 from rillnode.node.nextgraph.simulation.things import Things
 from rillnode.node.simulated.history import History, log_of
 from rillnode.node.simulated.world import World

@@ -114,10 +114,13 @@ def infer(args: argparse.Namespace, terminal: Terminal) -> int:
     table = next((one for one in config.each(TypedTable) if one.called == args.name), None)
     sink = choose_sink(config, table.sink if table is not None else None)
     streams = table.streams if table is not None else (args.name,)
+    from rillnode.node.entries import Readers
     from rillnode.node.spark.files import absolute
     from rillnode.node.spark.typed.describing import infer_table, write_table
 
-    columns, looked_at = infer_table(absolute(sink.table_dir), streams, args.samples)
+    columns, looked_at = infer_table(
+        absolute(sink.table_dir), streams, args.samples, Readers(sink.key_files)
+    )
     if not columns:
         names = ", ".join(streams)
         raise ConfigError(

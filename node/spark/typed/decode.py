@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rillnode.codecs.errors import CodecError, ConfigError
-from rillnode.node.entries import Unreadable, reader_of
+from rillnode.node.entries import Readers, Unreadable
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.arrays import (
@@ -74,6 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         version: number of the schema.
         expect: what is expected of each row.
         layout: how the table's rows are kept.
+        key_files: paths of files with keys for encrypted entries, by kind of entries.
     """
 
     source: SchemaSource
@@ -84,6 +85,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     expect: tuple[Expectation, ...] = ()
     layout: Layout = PLAIN
+    key_files: dict[str, str] = {}
 
 
 class Found(NamedTuple):
@@ -174,7 +176,11 @@ class Lander:
         )
 
     def land(self, rows: pa.RecordBatch, now: datetime.datetime) -> Landed:
-        """Land rows of any version of the bronze schema, in order."""
+        """Land rows of any version of the bronze schema, in order.
+
+        Raises:
+            ConfigError: a file of keys cannot be read here.
+        """
         rows = conform(rows, BRONZE_SCHEMA)
         is_entry = pc.not_equal(rows.column("kind"), "gap")
         if not pc.all(is_entry).as_py():
@@ -218,7 +224,7 @@ class Lander:
         pause = ""
         samples: list[dict[str, Any]] = []
         strict: Callable[[bytes], object] = self._strict.decode
-        for at, payload in enumerate(_payloads(rows)):
+        for at, payload in enumerate(_payloads(rows, Readers(self._plan.key_files))):
             rest = None
             try:
                 if isinstance(payload, _Misfit):
@@ -338,28 +344,28 @@ class Lander:
         return pa.RecordBatch.from_arrays(arrays, schema=REJECTS)
 
 
-def payload_of(kind: str, data: bytes) -> bytes:
+def _payload_of(kind: str, data: bytes, readers: Readers) -> bytes:
     """The JSON that an entry of a kind carries.
 
     Raises:
         _Misfit: it carries none that can be read.
     """
     try:
-        return reader_of(kind).payload(data)
+        return readers.of(kind).payload(data)
     except (CodecError, Unreadable, UnicodeEncodeError) as error:
         raise _Misfit(_reason(error)) from error
 
 
-def said_by(kind: str, data: bytes) -> dict[str, Any] | None:
+def said_by(kind: str, data: bytes, readers: Readers) -> dict[str, Any] | None:
     """The JSON object that an entry carries; None where it carries none that can be read."""
     try:
-        said: object = msgspec.json.decode(payload_of(kind, data))
+        said: object = msgspec.json.decode(_payload_of(kind, data, readers))
     except (_Misfit, *_FAULTS):
         return None
     return cast("dict[str, Any]", said) if isinstance(said, dict) else None
 
 
-def _payloads(rows: pa.RecordBatch) -> Iterator["bytes | _Misfit"]:
+def _payloads(rows: pa.RecordBatch, readers: Readers) -> Iterator["bytes | _Misfit"]:
     kinds: list[str] = rows.column("kind").to_pylist()
     items: list[bytes | None] = rows.column("data").to_pylist()
     for kind, data in zip(kinds, items, strict=True):
@@ -367,7 +373,7 @@ def _payloads(rows: pa.RecordBatch) -> Iterator["bytes | _Misfit"]:
             yield data or b""
             continue
         try:
-            yield payload_of(kind, data or b"")
+            yield _payload_of(kind, data or b"", readers)
         except _Misfit as misfit:
             yield misfit
 

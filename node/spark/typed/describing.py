@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from rillnode.actors.core.patterns import matcher
+from rillnode.node.entries import Readers
 from rillnode.node.spark.bronze_files import read_file
 from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
@@ -67,7 +68,9 @@ def _reasons(uris: Sequence[str]) -> dict[str, int]:
     return dict(counted.most_common(REASONS_MAX))
 
 
-def infer_table(bronze: str, streams: Sequence[str], samples: int) -> tuple[Columns, int]:
+def infer_table(
+    bronze: str, streams: Sequence[str], samples: int, readers: Readers
+) -> tuple[Columns, int]:
     """The columns of entries in the newest files of bronze, and how many were looked at."""
     log = TableLog(bronze)
     table = log.open()
@@ -80,7 +83,7 @@ def infer_table(bronze: str, streams: Sequence[str], samples: int) -> tuple[Colu
                 return infer_columns(said), looked_at
             if any(one(name) for one in matches):
                 looked_at += 1
-                if (found := said_by(kind, data)) is not None:
+                if (found := said_by(kind, data, readers)) is not None:
                     said.append(found)
     return infer_columns(said), looked_at
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import Transaction
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.entries import Readers
 from rillnode.node.spark.bronze_files import share_files
 from rillnode.node.spark.delta_log import LogFile, Position, TableLog, mark, saved_position
 from rillnode.node.spark.erasure import Erasures
@@ -224,6 +225,7 @@ class TypedQuery:
             version=len(self._typed.history()),
             expect=self.config.expect,
             layout=self.config.layout,
+            key_files=self.config.key_files,
         )
 
     def retry(self) -> tuple[int, int]:
@@ -261,6 +263,7 @@ class TypedQuery:
 
     def _land(self, works: list[Work], plan: Plan) -> list[Outcome]:
         """Have entries landed, with the table as they need it."""
+        Readers(plan.key_files)  # what is wrong with one is told better here than by a task
         outcomes = self._run(works, plan)
         if any(one.unsettled for one in outcomes):
             self._remove(outcomes)

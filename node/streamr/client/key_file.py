@@ -1,28 +1,21 @@
 """Group keys in a file, so that they outlive the process.
 
-One JSON object a line: publisher, stream, id, key (64 hexadecimal digits), and `reset` where the
-key replaces those before it. Lines are only ever added. Whoever reads the file can read the
-streams: its mode is 0600.
+The codec `key_lines` tells what a line is; here all have a publisher and a stream. Lines are only
+ever added. Whoever reads the file can read the streams: its mode is 0600.
 """
 
 import os
-import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-from msgspec import Struct
+from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.streamr.encryption import GroupKey
+from rillnode.codecs.streamr.key_lines import KeyLine, read_lines, write_line
+from rillnode.node.keys.files import read_private
 
-from rillnode.codecs.errors import CodecError, ConfigError
-from rillnode.codecs.streamr.encryption import GroupKey, from_hex
-
-
-class _Line(Struct, omit_defaults=True):
-    publisher: str
-    stream: str
-    id: str
-    key: str
-    reset: bool = False
+_BYTES_MAX: Final = 1_073_741_824
+"""Some millions of keys, of which the newest are kept in memory."""
 
 
 class KeptKey(NamedTuple):
@@ -51,29 +44,15 @@ class GroupKeyFile:
             ConfigError: the file cannot be read, others may read it, or a line is no key; the
                 text names file and line, and repeats nothing of it.
         """
+        with suppress(OSError):  # who reads it tells what else there is
+            if not self._path.exists():
+                return []
+        text = read_private(self._path, _BYTES_MAX)
         try:
-            with self._path.open("rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _error("key.file", self._path, f"cannot be read: {error.strerror}") from None
-        if mode & 0o077:
-            text = f"others may read these keys (mode {mode:04o}); run `chmod 600 {self._path}`"
-            raise _error("key.mode", self._path, text)
-        found: list[KeptKey] = []
-        for number, line_text in enumerate(lines, 1):
-            try:
-                line = msgspec.json.decode(line_text, type=_Line)
-                key = GroupKey(line.id, from_hex(line.key))
-            except (msgspec.DecodeError, UnicodeError, CodecError):
-                # A crash may have cut the last one off; `add` removes what is left of it.
-                if number == len(lines):
-                    break
-                raise _error("key.line", self._path, f"line {number} is no group key") from None
-            found.append(KeptKey(line.publisher, line.stream, key, line.reset))
-        return found
+            lines = list(read_lines(text))
+        except ConfigError as error:
+            raise _error(error.code, self._path, error.text) from None
+        return [KeptKey(line.publisher, line.stream, key, line.reset) for line, key in lines]
 
     def add(self, publisher: str, stream_id: str, *keys: GroupKey, is_reset: bool = False) -> None:
         """Add keys, durably; see `KeptKey` for `is_reset`.
@@ -82,8 +61,15 @@ class GroupKeyFile:
             ConfigError: the file cannot be written.
         """
         lines = b"".join(
-            msgspec.json.encode(_Line(publisher, stream_id, key.id, key.secret.hex(), is_reset))
-            + b"\n"
+            write_line(
+                KeyLine(
+                    publisher=publisher,
+                    stream=stream_id,
+                    id=key.id,
+                    key=key.secret.hex(),
+                    reset=is_reset,
+                )
+            )
             for key in keys
         )
         try:

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from deleted_rooms import left_out
 from one_run import ONE_RUN
 from rooms import ROOT
 
@@ -32,6 +33,30 @@ def clone_without(rooms: tuple[str, ...], directory: Path) -> Path:
     return directory
 
 
+TESTS: Final = {
+    "test_plug_in.py": (
+        "from rillnode.node.gone import plugin\n"
+        "def test_one(): pass\n"
+        "class TestIt:\n"
+        "    async def test_two(self): pass\n"
+    ),
+    "test_kernel.py": (
+        "@pytest.mark.needs('gone')\n"
+        "def test_three(): pass\n"
+        "@pytest.mark.needs('here')\n"
+        "def test_four(): pass\n"
+        "def helper(): pass\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(("deleted", "number"), [((), 0), (("gone",), 3), (("here", "gone"), 4)])
+def test_what_is_left_out_is_counted(deleted: tuple[str, ...], number: int, tmp_path: Path) -> None:
+    for name, text in TESTS.items():
+        (tmp_path / name).write_text(text)
+    assert left_out(tmp_path.iterdir(), frozenset(deleted)) == number
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("rooms", DELETED, ids="+".join)
 def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) -> None:
@@ -40,7 +65,7 @@ def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) ->
     environment = os.environ | {"PYTHONPATH": str(clone / "src")}
     for name in ("PYTEST_XDIST_WORKER", ONE_RUN):  # it is another run, of other tests
         environment.pop(name, None)
-    pytest_command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    pytest_command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
     for arguments in (
         ("--collect-only",),
         ("tests/kernel/unit/node/test_cli.py", "tests/simulation/fail_once/test_links.py"),
@@ -56,3 +81,4 @@ def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) ->
         assert done.returncode == 0, done.stdout[-4_000:]
     said = done.stdout
     assert "passed" in said
+    assert "left out with what was deleted: " in said

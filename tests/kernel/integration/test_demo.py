@@ -153,7 +153,7 @@ def test_data_that_is_none_is_refused(content: str, said: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "sign",
     [
-        pytest.param("noted.log", id="while it consumes"),
+        pytest.param("noted.log", id="while it consumes", marks=pytest.mark.long),
         pytest.param("spark/log4j2.properties", id="while it reports", marks=pytest.mark.long),
     ],
 )

@@ -5,7 +5,7 @@ from enum import IntEnum
 from types import GenericAlias
 from typing import Annotated, Any
 
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from rillnode.codecs.bare import (
@@ -113,7 +113,6 @@ def larger(inner: SearchStrategy[Typed]) -> SearchStrategy[Typed]:
 
 
 TYPED = st.recursive(st.sampled_from(LEAVES), larger, max_leaves=8)
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -122,7 +121,6 @@ def typed_values(draw: DrawFn) -> tuple[Codec[Any], Any]:
     return Codec(annotation), draw(values)
 
 
-@MANY
 @given(typed_values(), st.binary(max_size=9), st.binary(max_size=9))
 def test_values_come_back(case: tuple[Codec[Any], Any], before: bytes, after: bytes) -> None:
     codec, value = case
@@ -143,7 +141,6 @@ def decode(codec: Codec[Any], data: bytes | memoryview, *, lenient: bool = False
         return error
 
 
-@MANY
 @given(typed_values(), st.data())
 def test_every_truncation_is_refused(case: tuple[Codec[Any], Any], data: st.DataObject) -> None:
     codec, value = case
@@ -153,7 +150,6 @@ def test_every_truncation_is_refused(case: tuple[Codec[Any], Any], data: st.Data
         assert isinstance(decode(codec, whole[:end]), CodecError)
 
 
-@MANY
 @given(TYPED, st.binary(max_size=300))
 def test_any_bytes_give_a_value_or_a_codec_error(typed: Typed, data: bytes) -> None:
     codec: Codec[Any] = Codec(typed[0])
@@ -164,7 +160,6 @@ def test_any_bytes_give_a_value_or_a_codec_error(typed: Typed, data: bytes) -> N
         assert codec.encode(value) == data or "nan" in repr(value)
 
 
-@MANY
 @given(typed_values(), st.data())
 def test_changed_bytes_give_a_value_or_a_codec_error(
     case: tuple[Codec[Any], Any], data: st.DataObject

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from dialling_support import Bench, FakeLink, with_bench
 from rillnode.actors.core.links.dialling import StopPeer
@@ -100,7 +100,6 @@ class Story:
 
 
 @given(EVENTS, st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=300)
 def test_no_message_is_lost_doubled_or_overtaken(
     events: list[int | str], kept: bool, stop: bool
 ) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import Core, with_core
 from hub_support import HubPeer
@@ -116,7 +116,6 @@ class Serving:
 
 
 @given(st.lists(STEPS, max_size=40))
-@settings(max_examples=150, deadline=None)
 def test_each_call_has_one_outcome_whatever_everybody_does(
     steps: list[tuple[str, int, int | str]],
 ) -> None:

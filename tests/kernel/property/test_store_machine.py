@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -248,7 +248,7 @@ class RocksStoreMachine(StoreMachine):
 
 
 @needs_nats
-@pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
     server = NatsServer(tmp_path / "nats")
     prefixes = (f"t{number}" for number in count())
@@ -268,31 +268,20 @@ def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
     try:
         run_state_machine_as_test(
             JetStreamStoreMachine,
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=25,
-                deadline=None,
-                suppress_health_check=[HealthCheck.too_slow],
-            ),
+            settings=settings(max_examples=examples, stateful_step_count=25),
         )
     finally:
         server.kill()
 
 
+@pytest.mark.hypothesis
 def test_the_memory_store() -> None:
-    run_state_machine_as_test(
-        MemoryStoreMachine, settings=settings(max_examples=100, stateful_step_count=30)
-    )
+    run_state_machine_as_test(MemoryStoreMachine, settings=settings(stateful_step_count=30))
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.long)])
 def test_the_rocks_store(examples: int) -> None:
     run_state_machine_as_test(
         RocksStoreMachine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
+        settings=settings(max_examples=examples, stateful_step_count=25),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -175,21 +175,14 @@ class RocksRemovalMachine(RemovalMachine):
         shutil.rmtree(self.directory)
 
 
+@pytest.mark.hypothesis
 def test_the_memory_store() -> None:
-    run_state_machine_as_test(
-        MemoryRemovalMachine,
-        settings=settings(max_examples=60, stateful_step_count=25, deadline=None),
-    )
+    run_state_machine_as_test(MemoryRemovalMachine, settings=settings(stateful_step_count=25))
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(150, marks=pytest.mark.long)])
 def test_the_rocks_store(examples: int) -> None:
     run_state_machine_as_test(
         RocksRemovalMachine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=20,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
+        settings=settings(max_examples=examples, stateful_step_count=20),
     )

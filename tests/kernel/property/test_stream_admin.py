@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.stream import Status
@@ -23,8 +23,6 @@ from rillnode.codecs.routing.stream_admin import (
     encode_response,
 )
 
-MANY = settings(max_examples=300, deadline=None)
-
 UINTS = st.integers(0, 2**64 - 1)
 IDS = st.integers(0, 2**224 - 1)
 NAMES = st.text(max_size=20)
@@ -42,13 +40,11 @@ RESPONSES = st.builds(AdminResponse, IDS, st.sampled_from(Status), NAMES, st.non
 BODIES = st.binary(max_size=60).map(lambda body: b"\x0cstream_admin" + bytes([len(body)]) + body)
 
 
-@MANY
 @given(REQUESTS)
 def test_requests_come_back(request: AdminRequest) -> None:
     assert decode_request(encode_request(request)) == request
 
 
-@MANY
 @given(RESPONSES)
 def test_responses_come_back(response: AdminResponse) -> None:
     assert decode_response(encode_response(response)) == response
@@ -64,7 +60,6 @@ def attempt(decode: Callable[[bytes], Any], payload: bytes) -> Any:
         return error
 
 
-@MANY
 @given(st.one_of(st.binary(max_size=80), BODIES))
 def test_any_payload_gives_a_message_or_a_codec_error(payload: bytes) -> None:
     request = attempt(decode_request, payload)
@@ -75,7 +70,6 @@ def test_any_payload_gives_a_message_or_a_codec_error(payload: bytes) -> None:
         assert decode_response(encode_response(response)) == response
 
 
-@MANY
 @given(REQUESTS.map(encode_request), st.data())
 def test_a_truncated_request_is_refused(payload: bytes, data: st.DataObject) -> None:
     cut = payload[: data.draw(st.integers(0, len(payload) - 1))]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from nextgraph_support import (
     BROKER,
@@ -43,7 +43,6 @@ from rillnode.codecs.nextgraph.types import (
 )
 
 T = TypeVar("T")
-MANY = settings(max_examples=300, deadline=None)
 
 KEYS = st.binary(min_size=32, max_size=32)
 SIGNATURES = st.binary(min_size=64, max_size=64)
@@ -115,13 +114,11 @@ def close_code(side: ClientDialogue | BrokerDialogue, frame: bytes) -> int:
     return 4_000
 
 
-@MANY
 @given(MESSAGES)
 def test_messages_come_back(message: ClientMessage) -> None:
     assert decode_message(encode_message(message)) == message
 
 
-@MANY
 @given(st.integers(0, 17), st.binary(max_size=300))
 def test_any_bytes_give_a_message_or_a_codec_error(tag: int, data: bytes) -> None:
     written_back(data)
@@ -129,7 +126,6 @@ def test_any_bytes_give_a_message_or_a_codec_error(tag: int, data: bytes) -> Non
     written_back(b"\x0e\x00\x02\x00\x00" + data)
 
 
-@MANY
 @given(MESSAGES, st.data())
 def test_changed_messages_give_a_message_or_a_codec_error(
     message: ClientMessage, data: st.DataObject
@@ -140,14 +136,12 @@ def test_changed_messages_give_a_message_or_a_codec_error(
     written_back(bytes(changed))
 
 
-@MANY
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_block_or_an_event_or_a_codec_error(data: bytes) -> None:
     attempt(BLOCK.decode, data)
     attempt(EVENT.decode, data)
 
 
-@MANY
 @given(st.lists(st.binary(max_size=200), max_size=6), st.data())
 def test_any_frames_are_taken_or_end_the_connection(
     frames: list[bytes], data: st.DataObject
@@ -161,7 +155,6 @@ def test_any_frames_are_taken_or_end_the_connection(
             assert 4_000 <= close_code(side, sent) < 5_000
 
 
-@MANY
 @given(st.binary(max_size=200))
 def test_any_sealed_bytes_are_taken_or_end_the_connection(data: bytes) -> None:
     near, far = joined()
@@ -169,7 +162,6 @@ def test_any_sealed_bytes_are_taken_or_end_the_connection(data: bytes) -> None:
         assert 4_000 <= close_code(side, frame) < 5_000
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 400), st.none() | st.binary(max_size=5_000))
 def test_objects_come_back(piece: bytes, times: int, header: bytes | None) -> None:
     content = piece * times
@@ -179,7 +171,6 @@ def test_objects_come_back(piece: bytes, times: int, header: bytes | None) -> No
     assert join_object(made.reference, blocks, content_bytes_max=len(content)) == content
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.builds(CommitHeader, IDS, IDS, st.booleans(), IDS, IDS, IDS, IDS))
 def test_headers_come_back_in_events(header: CommitHeader) -> None:
     event, _ = make_event(header=header)
@@ -188,7 +179,6 @@ def test_headers_come_back_in_events(header: CommitHeader) -> None:
     assert commit_header(again.content.blocks) == header
 
 
-@MANY
 @given(st.lists(BLOCKS, max_size=3))
 def test_any_blocks_have_a_header_or_give_a_codec_error(blocks: list[Block]) -> None:
     try:
@@ -198,21 +188,18 @@ def test_any_blocks_have_a_header_or_give_a_codec_error(blocks: list[Block]) -> 
     assert blocks
 
 
-@MANY
 @given(st.sets(KEYS, max_size=30), st.integers(0, 40))
 def test_filters_contain_what_was_put_in(digests: set[bytes], keys: int) -> None:
     known = KnownDigests(make_filter(digests, keys))
     assert all(digest in known for digest in digests)
 
 
-@MANY
 @given(KEYS, st.binary(max_size=50))
 def test_text_forms_come_back(key: bytes, data: bytes) -> None:
     assert parse_id(format_id(key)) == key
     assert from_base64url(to_base64url(data)) == data
 
 
-@MANY
 @given(st.text(max_size=60))
 def test_any_text_gives_an_id_and_an_invitation_or_a_codec_error(text: str) -> None:
     for parse in (parse_id, parse_invitation):

@@ -1,6 +1,6 @@
 """NextGraph's broker: whatever a client says is answered, or ends its connection and no other."""
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from nextgraph_broker import (
     INNER,
@@ -69,7 +69,6 @@ def changed(data: bytes, how: list[tuple[int, str, bytes]]) -> bytes:
     return data
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(REQUESTS), st.booleans(), changes)
 def test_a_changed_request_is_answered_or_ends_the_connection(
     asked: tuple[OverlayId, RequestContent], pinned: bool, how: list[tuple[int, str, bytes]]
@@ -99,7 +98,6 @@ def test_a_changed_request_is_answered_or_ends_the_connection(
     with_broker(test)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=4), st.booleans())
 def test_any_frames_leave_the_broker_to_others(frames: list[bytes], admitted: bool) -> None:
     async def test(broker: Broker) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import (
@@ -45,8 +45,6 @@ from rillnode.codecs.routing.stream import (
     encode_request,
     encode_response,
 )
-
-MANY = settings(max_examples=300, deadline=None)
 
 UINTS = st.integers(0, 2**64 - 1)
 BIG_UINTS = st.integers(0, 2**224 - 1)
@@ -123,13 +121,11 @@ ENVELOPES = st.builds(
 )
 
 
-@MANY
 @given(REQUESTS)
 def test_requests_come_back(request: Request) -> None:
     assert decode_request(encode_request(request)) == request
 
 
-@MANY
 @given(RESPONSES)
 def test_responses_come_back(response: Response) -> None:
     assert decode_response(encode_response(response)) == response
@@ -145,7 +141,6 @@ def attempt(decode: Callable[[bytes], Any], data: bytes) -> Any:
         return error
 
 
-@MANY
 @given(st.one_of(st.binary(max_size=100), ENVELOPES))
 def test_any_payload_gives_a_message_or_a_codec_error(payload: bytes) -> None:
     for decode, encode in ((decode_request, encode_request), (decode_response, encode_response)):
@@ -155,7 +150,6 @@ def test_any_payload_gives_a_message_or_a_codec_error(payload: bytes) -> None:
             assert decode(encode(message)) == message
 
 
-@MANY
 @given(st.one_of(REQUESTS.map(encode_request), RESPONSES.map(encode_response)), st.data())
 def test_a_truncated_payload_is_no_envelope(payload: bytes, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(payload) - 1))
@@ -163,7 +157,6 @@ def test_a_truncated_payload_is_no_envelope(payload: bytes, data: st.DataObject)
         assert getattr(attempt(decode, payload[:end]), "code", "") == "codec.envelope"
 
 
-@MANY
 @given(MESSAGES)
 def test_wire_messages_come_back(message: WireMessage) -> None:
     frame = encode_message(*message)
@@ -173,7 +166,6 @@ def test_wire_messages_come_back(message: WireMessage) -> None:
     assert decode_message(frame + b"rest") == message
 
 
-@MANY
 @given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(st.integers(0, 5), max_size=30))
 def test_a_connection_reads_as_each_message_alone(
     messages: list[WireMessage], order: list[int]
@@ -183,7 +175,6 @@ def test_a_connection_reads_as_each_message_alone(
     assert list(decoder.decode([encode_message(*message) for message in sent])) == sent
 
 
-@MANY
 @given(st.binary(max_size=60), st.booleans())
 def test_any_frame_gives_a_message_or_a_codec_error(frame: bytes, strict: bool) -> None:
     message = attempt(partial(decode_message, strict=strict), frame)
@@ -191,13 +182,11 @@ def test_any_frame_gives_a_message_or_a_codec_error(frame: bytes, strict: bool) 
         assert encode_message(*message) == frame
 
 
-@MANY
 @given(TEXT_ROUTES)
 def test_routes_come_back_from_their_text(route: tuple[Address, ...]) -> None:
     assert parse_route(format_route(route)) == route
 
 
-@MANY
 @given(st.text(max_size=40))
 def test_any_text_gives_a_route_or_a_codec_error(text: str) -> None:
     try:

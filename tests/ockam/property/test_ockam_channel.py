@@ -3,7 +3,7 @@
 from typing import Final
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from rillnode.codecs.errors import CodecError, HandshakeError
@@ -13,7 +13,6 @@ from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
 
 STATIC: Final = b"the node's key".ljust(32, b".")
 EPHEMERAL: Final = bytes(range(32))
-MANY: Final = settings(max_examples=150, deadline=None)
 
 handshake_bytes = st.binary(max_size=300) | st.binary(min_size=32, max_size=32).map(
     lambda key: data(key) + b"\0"
@@ -25,7 +24,6 @@ def session_of(peer: ChannelPeer) -> ChannelSession:
     return responder.finish(peer.message_3(responder.message_2(b"plain")))
 
 
-@MANY
 @given(handshake_bytes | st.binary(min_size=1_000, max_size=1_100))
 def test_any_bytes_are_message_1_or_refused(payload: bytes) -> None:
     try:
@@ -39,7 +37,6 @@ def test_any_bytes_are_message_1_or_refused(payload: bytes) -> None:
     assert len(payload) <= CHANNEL_HANDSHAKE_BYTES_MAX
 
 
-@MANY
 @given(st.sampled_from(Level), handshake_bytes)
 def test_no_bytes_but_the_responder_s_are_message_2(level: Level, payload: bytes) -> None:
     initiator = ChannelInitiator(level, STATIC)
@@ -48,7 +45,6 @@ def test_no_bytes_but_the_responder_s_are_message_2(level: Level, payload: bytes
         initiator.read_message_2(payload)
 
 
-@MANY
 @given(st.sampled_from(LEVELS), handshake_bytes)
 def test_no_bytes_but_the_initiator_s_are_message_3(level: Name, payload: bytes) -> None:
     responder = ChannelResponder(STATIC, ChannelPeer(level).message_1(), ephemeral=EPHEMERAL)
@@ -57,7 +53,6 @@ def test_no_bytes_but_the_initiator_s_are_message_3(level: Name, payload: bytes)
         responder.finish(payload)
 
 
-@MANY
 @given(st.sampled_from(LEVELS), st.lists(st.binary(max_size=100), max_size=5))
 def test_any_bytes_are_refused_by_an_open_channel(level: Name, payloads: list[bytes]) -> None:
     peer = ChannelPeer(level)
@@ -70,7 +65,6 @@ def test_any_bytes_are_refused_by_an_open_channel(level: Name, payloads: list[by
     assert session.open(message) == b"text"
 
 
-@MANY
 @given(
     level=st.sampled_from(LEVELS),
     order=st.lists(st.integers(0, 40) | st.integers(0, 3_000), max_size=60),
@@ -93,7 +87,6 @@ def test_each_message_opens_at_most_once_in_any_order(level: Name, order: list[i
             assert caught.value.code == "channel.replay"
 
 
-@MANY
 @given(st.sampled_from(LEVELS), st.lists(st.binary(max_size=2_000), max_size=20))
 def test_what_is_sealed_opens_at_the_other_end(level: Name, texts: list[bytes]) -> None:
     peer = ChannelPeer(level)

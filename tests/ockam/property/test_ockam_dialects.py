@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import GREETING_PAUSE_SECONDS
@@ -13,8 +13,6 @@ from rillnode.codecs.routing.dialects import EitherDialect, dialling_codec
 from rillnode.codecs.routing.framing import U16Framing
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, decode_message
 from rillnode.codecs.routing.wire import wire_codec
-
-MANY = settings(max_examples=300, deadline=None)
 
 FORMATS: st.SearchStrategy[WireFormat] = st.sampled_from(["bare", "cbor"])
 VALUES = st.binary(max_size=30) | st.integers(120, 260).map(lambda size: b"v" * size)
@@ -46,7 +44,6 @@ def pieces(stream: bytes, sizes: list[int]) -> list[bytes]:
     return [*cut, stream[at:]]
 
 
-@MANY
 @given(FORMATS, st.lists(RELEASED, min_size=1, max_size=4), SIZES, st.sets(st.integers(0, 20)))
 def test_a_listener_reads_either_dialect_however_it_is_split_and_delayed(
     wire_format: WireFormat, messages: list[WireMessage], sizes: list[int], pauses: set[int]
@@ -67,7 +64,6 @@ def test_a_listener_reads_either_dialect_however_it_is_split_and_delayed(
         assert not any(message.onward_route for message in said)
 
 
-@MANY
 @given(st.lists(st.binary(max_size=40) | st.just(b"\x01"), max_size=12), st.booleans())
 def test_any_bytes_are_messages_or_a_codec_error(data: list[bytes], pausing: bool) -> None:
     codec = EitherDialect()
@@ -114,7 +110,6 @@ def route(draw: Draw, hops: Route) -> bytes:
     return array(draw, [array(draw, pair) for pair in pairs])
 
 
-@MANY
 @given(MESSAGES, st.sampled_from([None, b"", b"00-4bf92f3577b34da6-00"]), st.data())
 def test_any_form_of_a_cbor_message_is_read(
     message: WireMessage, tracing: bytes | None, data: st.DataObject
@@ -129,7 +124,6 @@ def test_any_form_of_a_cbor_message_is_read(
     assert list(wire_codec("cbor").decode([array(draw, items)])) == [message]
 
 
-@MANY
 @given(st.lists(MESSAGES, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=30))
 def test_a_connection_reads_cbor_as_each_message_alone(
     messages: list[WireMessage], order: list[int]
@@ -147,7 +141,6 @@ CBOR_BYTES = st.lists(
 ).map(b"".join)
 
 
-@MANY
 @given(CBOR_BYTES | CBOR_BYTES.map(b"\x84\x81\x82".__add__) | st.binary(max_size=60))
 def test_any_frame_is_a_cbor_message_or_a_codec_error(frame: bytes) -> None:
     wire = wire_codec("cbor")
@@ -160,7 +153,6 @@ def test_any_frame_is_a_cbor_message_or_a_codec_error(frame: bytes) -> None:
     assert list(wire.decode([wire.encode(message), frame])) == [message] * 2
 
 
-@MANY
 @given(MESSAGES, st.data())
 def test_a_truncated_cbor_message_is_found(message: WireMessage, data: st.DataObject) -> None:
     wire = wire_codec("cbor")

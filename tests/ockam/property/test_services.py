@@ -1,6 +1,6 @@
 """Any payloads to any worker of the stream core: no actor fails, and good requests are served."""
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import Core, Request, encode, with_core
 from rillnode.codecs import native
@@ -88,7 +88,6 @@ WORKERS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(WORKERS, PAYLOADS, st.booleans()), max_size=25))
 def test_no_payload_makes_an_actor_fail(sent: list[tuple[bytes, bytes, bool]]) -> None:
     async def test(core: Core) -> None:

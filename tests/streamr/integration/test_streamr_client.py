@@ -45,6 +45,8 @@ class FastClock:
     def monotonic(self) -> float:
         return self._loop.time() * 100
 
+    elapsed = monotonic
+
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds / 100, callback)
 

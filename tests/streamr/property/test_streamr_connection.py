@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from streamr_support import (
     ALICE,
@@ -51,7 +51,6 @@ def frames(draw: st.DrawFn) -> bytes:
     return json.dumps(request).encode("utf-8", "surrogatepass")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(frames(), max_size=12), st.sampled_from([(1, 31), (2, 32), (1, 30)]))
 def test_any_frames_are_survived(sent: list[bytes], versions: tuple[int, int]) -> None:
     async def test(node: StreamrCore) -> None:

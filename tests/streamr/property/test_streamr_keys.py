@@ -3,7 +3,7 @@
 import json
 from contextlib import suppress
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import CodecError
@@ -36,8 +36,6 @@ from streamr_keys_support import (
     rsa_key,
 )
 
-MANY = settings(max_examples=200, deadline=None)
-
 NUMBERS = st.integers(0, 2**53 - 1)
 KEYS = st.binary(min_size=32, max_size=32).filter(any).map(EthereumKey)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -68,13 +66,11 @@ def signed_messages(draw: st.DrawFn) -> tuple[StreamMessage, EthereumKey]:
     return sign_message(message, key, signature_type), key
 
 
-@MANY
 @given(signed_messages())
 def test_signed_message_is_verified(signed: tuple[StreamMessage, EthereumKey]) -> None:
     assert verify_message(signed[0]) is Verdict.VALID
 
 
-@MANY
 @given(signed_messages(), st.integers(0, 64), st.integers(0, 7))
 def test_changed_signature_is_found(
     signed: tuple[StreamMessage, EthereumKey], nth: int, bit: int
@@ -86,7 +82,6 @@ def test_changed_signature_is_found(
     assert verify_message(changed) in (Verdict.FORGED, Verdict.MALFORMED)
 
 
-@MANY
 @given(signed_messages(), TEXTS.filter(bool))
 def test_changed_content_is_found(signed: tuple[StreamMessage, EthereumKey], more: str) -> None:
     message, _ = signed
@@ -94,7 +89,6 @@ def test_changed_content_is_found(signed: tuple[StreamMessage, EthereumKey], mor
     assert verify_message(changed) is Verdict.FORGED
 
 
-@MANY
 @given(st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.binary(min_size=16))
 def test_content_is_decrypted(plain: bytes, secret: bytes, seed: bytes) -> None:
     key = GroupKey("k", secret)
@@ -103,7 +97,6 @@ def test_content_is_decrypted(plain: bytes, secret: bytes, seed: bytes) -> None:
     assert decrypt(text, key) == plain
 
 
-@MANY
 @given(JSON, st.none() | st.just(SECOND), st.sampled_from([31, 32]))
 def test_message_is_decrypted(value: object, next_key: GroupKey | None, version: int) -> None:
     message = StreamMessage(
@@ -117,7 +110,6 @@ def test_message_is_decrypted(value: object, next_key: GroupKey | None, version:
     assert (following and following.secret) == (next_key and next_key.secret)
 
 
-@MANY
 @given(HOSTILE, st.integers(0, 3), st.none() | HOSTILE)
 def test_any_encrypted_text_is_opened_or_refused(
     text: str, encryption_type: int, new_group_key: str | None
@@ -132,7 +124,6 @@ def test_any_encrypted_text_is_opened_or_refused(
         decrypt_message(message, FIRST)
 
 
-@MANY
 @given(HOSTILE, st.integers(27, 33))
 def test_any_key_content_is_read_or_refused(text: str, message_type: int) -> None:
     for read in (
@@ -147,7 +138,6 @@ def test_any_key_content_is_read_or_refused(text: str, message_type: int) -> Non
             read()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, FIRST, SECOND])), max_size=12),
     st.permutations([FIRST, SECOND]),

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import CodecError
@@ -32,8 +32,6 @@ from rillnode.codecs.streamr.message import (
     stored_text,
 )
 from rillnode.codecs.streamr.signing import signed_legacy_text, signed_text
-
-MANY = settings(max_examples=200, deadline=None)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = TEXTS.filter(bool)
@@ -99,7 +97,6 @@ def spoilt(draw: st.DrawFn, whole: st.SearchStrategy[str]) -> str:
     return json.dumps(array)
 
 
-@MANY
 @given(MESSAGES)
 def test_a_message_comes_back_from_the_latest_version(message: StreamMessage) -> None:
     text = encode_message(message, 32)
@@ -108,7 +105,6 @@ def test_a_message_comes_back_from_the_latest_version(message: StreamMessage) ->
     assert stored_text(message) == text.encode()
 
 
-@MANY
 @given(MESSAGES, st.sampled_from(VERSIONS), LAYOUTS)
 def test_what_is_written_is_read_and_written_alike(
     message: StreamMessage, version: int, layout: Layout
@@ -124,7 +120,6 @@ def test_what_is_written_is_read_and_written_alike(
     assert refusal in (None, "streamr.inexpressible")
 
 
-@MANY
 @given(MESSAGES, st.lists(st.sampled_from([30, 31, 32]), max_size=4))
 def test_conversions_keep_what_was_signed(message: StreamMessage, versions: list[int]) -> None:
     message = replace(message, encryption_type=0, new_group_key=None)
@@ -136,7 +131,6 @@ def test_conversions_keep_what_was_signed(message: StreamMessage, versions: list
     assert converted.signature == message.signature
 
 
-@MANY
 @given(MESSAGES)
 def test_the_oldest_versions_keep_what_was_signed_then(message: StreamMessage) -> None:
     message = replace(message, message_type=27, encryption_type=0)
@@ -144,13 +138,11 @@ def test_the_oldest_versions_keep_what_was_signed_then(message: StreamMessage) -
     assert signed_legacy_text(converted) == signed_legacy_text(message)
 
 
-@MANY
 @given(CONTROL)
 def test_a_control_message_comes_back_from_version_2(message: ControlMessage) -> None:
     assert decode_control(encode_control(message, 2, 32)) == (2, message)
 
 
-@MANY
 @given(CONTROL)
 def test_a_control_message_is_written_alike_in_version_1(message: ControlMessage) -> None:
     text = encode_control(message, 1, 31)
@@ -159,7 +151,6 @@ def test_a_control_message_is_written_alike_in_version_1(message: ControlMessage
     assert encode_control(again, 1, 31) == text
 
 
-@MANY
 @given(MESSAGES, TEXTS, SOME_TEXTS)
 def test_a_message_inside_comes_back_with_its_text(
     message: StreamMessage, request_id: str, token: str | None
@@ -175,7 +166,6 @@ def test_a_message_inside_comes_back_with_its_text(
         assert decode_control(encode_control(wrapped, 2, 32)) == (2, wrapped)
 
 
-@MANY
 @given(
     st.builds(
         ResendRequest,
@@ -189,7 +179,6 @@ def test_a_combined_resend_comes_back(request: ResendRequest) -> None:
     assert decode_control(encode_control(request, 1, 30)) == (1, request)
 
 
-@MANY
 @given(
     spoilt(
         st.builds(encode_message, MESSAGES, st.sampled_from([31, 32]))
@@ -205,7 +194,6 @@ def test_a_spoilt_message_is_read_or_refused(text: str) -> None:
     assert decode_message(encode_message(message, message.version, message.layout)) == message
 
 
-@MANY
 @given(
     spoilt(
         st.builds(encode_control, CONTROL, st.sampled_from([1, 2]), st.just(32))
@@ -221,7 +209,6 @@ def test_a_spoilt_control_message_is_read_or_refused(text: str) -> None:
     assert decode_control(encode_control(message, version, 32)) == (version, message)
 
 
-@MANY
 @given(st.binary(max_size=100) | st.text(max_size=100) | JSON_VALUES.map(json.dumps))
 def test_any_text_is_read_or_refused(text: str | bytes) -> None:
     size = len(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))

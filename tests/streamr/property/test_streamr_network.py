@@ -3,7 +3,7 @@
 import json
 from contextlib import suppress
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.codecs.errors import CodecError
@@ -27,8 +27,6 @@ from rillnode.codecs.streamr.network import (
 )
 from rillnode.codecs.streamr.ordering import GapFound, GapSkipped, Ordered, OrderedChain
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
-
-MANY = settings(max_examples=200, deadline=None)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = TEXTS.filter(bool)
@@ -94,13 +92,11 @@ def frames(draw: st.DrawFn) -> Frame:
     return Frame(message=message, form=form, request_id=request_id)
 
 
-@MANY
 @given(frames())
 def test_frame_comes_back(frame: Frame) -> None:
     assert decode_frame(encode_frame(frame)) == frame
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=80) | st.text(max_size=80) | NEARLY.map(json.dumps))
 def test_any_frame_is_read_or_refused(text: str | bytes) -> None:
     try:
@@ -110,7 +106,6 @@ def test_any_frame_is_read_or_refused(text: str | bytes) -> None:
     assert decode_frame(encode_frame(frame)) == frame
 
 
-@MANY
 @given(st.data(), st.integers(2, 12))
 def test_every_message_is_fresh_once(data: st.DataObject, count: int) -> None:
     """Whatever the order, and however often they come."""
@@ -125,7 +120,6 @@ def test_every_message_is_fresh_once(data: st.DataObject, count: int) -> None:
     assert all(gaps[n][1] <= gaps[n + 1][0] for n in range(len(gaps) - 1))
 
 
-@MANY
 @given(
     st.lists(st.tuples(st.none() | st.integers(0, 9), st.integers(0, 9)), max_size=30),
     st.integers(1, 3),
@@ -146,7 +140,6 @@ def test_detector_stays_whole_whatever_it_is_told(
         assert all(gaps[n][1] <= gaps[n + 1][0] for n in range(len(gaps) - 1))
 
 
-@MANY
 @given(
     st.lists(st.tuples(st.none() | st.integers(0, 12), st.integers(0, 12)), max_size=40),
     st.integers(0, 2),
@@ -180,7 +173,6 @@ def test_chain_is_ordered_whatever_comes(
     assert chain.waiting == 0
 
 
-@MANY
 @given(st.permutations(range(2, 12)))
 def test_chain_without_loss_is_delivered_whole(order: list[int]) -> None:
     chain = OrderedChain()
@@ -196,7 +188,6 @@ def test_chain_without_loss_is_delivered_whole(order: list[int]) -> None:
     assert delivered == list(range(1, 12))
 
 
-@MANY
 @given(st.sampled_from(Role), st.binary() | NEARLY.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_released_peer_writes_is_translated_or_refused(role: Role, text: bytes) -> None:
     try:

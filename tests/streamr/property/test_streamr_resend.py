@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from core_support import encode
 from resend_support import Sink
@@ -44,7 +44,6 @@ def is_wanted(name: MessageId, query: ResendQuery) -> bool:
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(WRITES, st.lists(QUERIES, min_size=1, max_size=6))
 def test_a_resend_brings_what_the_model_has(
     writes: list[Any], queries: list[dict[str, Any]]

@@ -95,6 +95,7 @@ RESPONSES: list[native.Response] = [
     ),
     native.DocumentResponse(6, b"{}"),
     native.SinkEndsResponse(7, [native.SinkEnd("s", 9, 0, 1, 2)]),
+    native.GroupLeaseResponse(31, 1_950),
     native.DoneResponse(8),
     native.CallsResponse(
         17, [native.Call(3, "noise:00", [native.Hop(0, b"tray")], [native.Hop(1, b"h:1")], b"page")]

@@ -54,7 +54,8 @@ def run(*argv: str, screen: Screen | None = None) -> tuple[int, str, str]:
 
 
 def test_every_command_has_examples_that_parse() -> None:
-    for command in build_parser().walk():
+    parser = build_parser()
+    for command in parser.walk():
         examples = (command.epilog or "").splitlines()[1:]
         if command.get_default("verb"):
             assert examples, command.prog
@@ -64,7 +65,7 @@ def test_every_command_has_examples_that_parse() -> None:
             words = list(tokens)
             words = words[words.index("rillnode") + 1 :]
             end = next((at for at, word in enumerate(words) if word[0] in "|<>&"), None)
-            args = build_parser().parse_args(words[:end])
+            args = parser.parse_args(words[:end])
             assert args.command == command.prog or command.prog == "rillnode init"
 
 

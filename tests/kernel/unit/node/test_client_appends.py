@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from coroutines import run_with
 from far_end import FarEnd
 from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.limits import APPENDS_MAX
+from rillnode.codecs.limits import APPENDS_MAX, LINK_BUFFER_BYTES_MAX
 from rillnode.node.client.appends import TOGETHER_BYTES, TOGETHER_MIN
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Session
@@ -155,3 +156,22 @@ async def test_all_fail_when_the_session_ends(session: Session, far: FarEnd) -> 
     for future in (*futures, *push(many)):
         with pytest.raises(TransportError):
             await future
+
+
+@run_with(reconnect=False)
+async def test_more_than_a_link_may_hold_goes_out_as_it_is_taken(
+    session: Session, far: FarEnd
+) -> None:
+    items = [b"x" * 60_000] * 64
+    pushing = [asyncio.create_task(one.push_all(items)) for one in producers(session, 20)]
+    assert len(pushing) * sum(map(len, items)) > LINK_BUFFER_BYTES_MAX
+    while not all(task.done() for task in pushing):
+        await asyncio.sleep(0)
+        taken, far.requests = far.requests, []
+        for request in taken:
+            if isinstance(request, native.AppendManyRequest):
+                zeros = [0] * len(request.items)
+                far.answer(native.PositionsResponse(request.request_id, zeros, []))
+            else:
+                far.store(request.request_id)
+    await asyncio.gather(*pushing)

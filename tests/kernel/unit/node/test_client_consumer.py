@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import permutations
 from random import Random
+from time import monotonic
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,8 +25,10 @@ from rillnode.codecs.errors import (
 )
 from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import consumer as consumer_module
+from rillnode.node.client.blocking import BlockingConsumer
 from rillnode.node.client.client import Client
-from rillnode.node.client.consumer import Consumer, Ledger
+from rillnode.node.client.consumer import Ack, Consumer, Ledger
+from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 
@@ -185,6 +188,9 @@ class Node(FarEnd):
         self.failing: dict[type[native.Request], str] = {}
         self.silent: set[type[native.Request]] = set()
         self.claims: list[list[tuple[int, int]]] = [[]]  # what a member is told, one by one
+        self.joined = 0
+        self.asked_to_renew: list[int] = []
+        self.asleep = 0.0  # how long the client's machine has slept
         self._subscribed: dict[int, list[int]] = {}  # by id: partition, next index
 
     @property
@@ -202,6 +208,8 @@ class Node(FarEnd):
         super().received(message)
         request = self.requests.pop()
         code = self.failing.get(type(request))
+        if isinstance(request, native.BeatGroupRequest):
+            self.asked_to_renew.append(request.request_id)
         if type(request) in self.silent:
             return
         if code is not None:
@@ -220,9 +228,12 @@ class Node(FarEnd):
                 self.saved[request.partition] = index
                 self.answer(native.SavedIndexResponse(request.request_id, index))
             case native.JoinGroupRequest():
+                self.joined = request.request_id
                 for held in self.claims:
                     said = [native.HeldPartition(*one) for one in held]
                     self.answer(native.GroupResponse(request.request_id, 1, said, []))
+            case native.BeatGroupRequest():
+                self.answer(native.GroupLeaseResponse(request.request_id, 2_000))
             case native.SaveGroupRequest():
                 self.answer(native.SavedIndexResponse(request.request_id, request.index))
             case native.LeaveGroupRequest():
@@ -279,7 +290,7 @@ Talk = Callable[[Node, Stream, Client], Awaitable[None]]
 def with_node(talk: Talk, partitions: int = 1) -> None:
     async def main() -> None:
         node = Node(partitions)
-        session = Session(node.connect)
+        session = Session(node.connect, elapsed=lambda: monotonic() + node.asleep)
         await session.open()
         client = Client(session)
         async with asyncio.timeout(SECONDS):
@@ -686,6 +697,134 @@ def test_what_a_member_loses_and_gets_again_is_read_once() -> None:
                 consumer.ack(entry)
 
     with_node(talk, partitions=2)
+
+
+Take = Callable[[Consumer[Entry]], Awaitable[Entry]]
+
+
+async def _next(consumer: Consumer[Entry]) -> Entry:
+    return await consumer.next(timeout=SECONDS)
+
+
+async def _batch(consumer: Consumer[Entry]) -> Entry:
+    (entry,) = await consumer.batch(1, timeout=SECONDS)
+    return entry
+
+
+@pytest.mark.parametrize("take", [anext, _next, _batch])
+@pytest.mark.parametrize("ack", ["next", "explicit"])
+def test_a_member_whose_lease_is_over_hands_out_nothing(take: Take, ack: Ack) -> None:
+    """What is here already waits, and comes once, when the node has said whose it is."""
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)]]
+        node.grow(5)
+        async with stream.consumer("w", group=True, ack=ack) as consumer:
+            found = [await take(consumer), await take(consumer)]
+            node.silent.add(native.BeatGroupRequest)
+            node.asleep += 1.5
+            found.append(await take(consumer))
+            node.asleep += 0.5
+            waiting = asyncio.ensure_future(take(consumer))
+            node.grow(1)
+            await settled()
+            assert not waiting.done()
+            node.silent.clear()
+            found.append(await waiting)
+            found += [await take(consumer), await take(consumer)]
+            assert indexes(found) == [*range(6)]
+
+    with_node(talk)
+
+
+def test_what_has_gone_to_another_while_the_lease_was_over_is_not_handed_out() -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)]]
+        node.grow(5)
+        async with stream.consumer("w", group=True) as consumer:
+            assert (await consumer.next()).index == 0
+            node.silent.add(native.BeatGroupRequest)
+            node.asleep += 60.0
+            waiting = asyncio.ensure_future(consumer.next())
+            await settled()
+            node.saved[0] = 4
+            node.answer(native.GroupResponse(node.joined, 5, [], []))
+            node.answer(native.GroupResponse(node.joined, 7, [native.HeldPartition(0, 7)], []))
+            node.silent.clear()
+            assert (await waiting).index == 4
+
+    with_node(talk)
+
+
+def test_a_lease_begins_when_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    """However late the answer comes, it is worth no more; who waits finds in the log for what."""
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)]]
+        node.grow(1)
+        node.silent.add(native.BeatGroupRequest)
+        async with stream.consumer("w", group=True) as consumer:
+            await until(lambda: len(node.asked_to_renew) == 1)
+            node.asleep += 1.9
+            node.answer(native.GroupLeaseResponse(node.asked_to_renew[0], 2_000))
+            assert await consumer.batch(1, timeout=0.05) == []
+            assert [one.message for one in caplog.records] == ["member_waits"]
+            node.silent.clear()
+            assert (await consumer.next()).index == 0
+
+    with_node(talk)
+
+
+def test_the_lease_of_a_lost_link_counts_no_more() -> None:
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)]]
+        node.grow(2)
+        async with stream.consumer("w", group=True) as consumer:
+            assert (await consumer.next()).index == 0
+            node.silent.add(native.BeatGroupRequest)
+            node.cut()
+            await until(lambda: not client.connected)
+            await until(lambda: client.connected)
+            await settled()
+            assert await consumer.batch(1, timeout=0.05) == []
+            node.silent.clear()
+            assert (await consumer.next()).index == 1
+
+    with_node(talk)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_what_a_blocking_call_has_left_comes_only_while_it_is_the_members(moved: bool) -> None:
+    """Who has given up waiting may come again much later."""
+    loop, node = LoopThread(), Node()
+    node.claims = [[(0, 3)]]
+
+    async def begin() -> Consumer[Entry]:
+        session = Session(node.connect, elapsed=lambda: monotonic() + node.asleep)
+        await session.open()
+        stream = await Client(session).stream("s")
+        return await stream.consumer("w", group=True).__aenter__()
+
+    async def go_on() -> None:
+        node.grow(5)
+        await until(lambda: consumer.in_flight == 1)
+        if moved:
+            node.saved[0] = 3
+            node.answer(native.GroupResponse(node.joined, 5, [], []))
+            node.answer(native.GroupResponse(node.joined, 7, [native.HeldPartition(0, 7)], []))
+            await until(lambda: consumer.in_flight == 0)
+        else:
+            node.asleep += 60.0
+
+    consumer = loop.run(begin())
+    face = BlockingConsumer(consumer, loop)
+    with pytest.raises(TimeoutError):
+        face.next(timeout=0.05)
+    loop.run(go_on())
+    assert face.next(timeout=SECONDS).index == (3 if moved else 0)
+    assert face.next(timeout=SECONDS).index == (4 if moved else 1)
+    face.close()
+    loop.stop()
 
 
 def test_what_is_acknowledged_too_late_is_refused() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deleted_rooms import there
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams.rules import StreamRules
@@ -16,7 +17,6 @@ from rillnode.node.config import (
     parse_config,
 )
 from rillnode.node.spark.config import sinks_of
-from rooms import there
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 FILE = Path("/etc/rillnode/node.toml")

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from bidirectional_support import (
     FRIEND,
@@ -506,7 +506,6 @@ async def test_the_index_is_saved_up_to_what_is_handled(core: Core) -> None:
 # Anything ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=20))
 def test_no_entry_stops_a_consumer(entries_: list[bytes]) -> None:
     async def test(core: Core) -> None:

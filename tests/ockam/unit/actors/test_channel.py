@@ -4,7 +4,7 @@ import logging
 from functools import partial
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from channel_support import (
@@ -282,7 +282,6 @@ async def test_a_message_3_that_is_none_ends_the_channel(house: House) -> None:
         st.tuples(st.sampled_from(["listener", "pending", "open", "plain"]), PAYLOADS), max_size=12
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_nothing_that_strangers_send_harms_an_open_channel(sent: list[tuple[str, bytes]]) -> None:
     async def test(house: House) -> None:
         user = await User(house).open()

@@ -5,6 +5,8 @@ import pytest
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import parse_config
 from rillnode.node.spark.config import PythonSink, sinks_of
+from rillnode.node.spark.configuring import job_config
+from rillnode.node.spark.job_config import JobConfig, TableJobConfig
 
 NAME = 'name = "a"\n'
 SPARK = '[[sink.spark]]\nname = "bronze"\nstreams = ["*"]\ntable_dir = "tables"\n'
@@ -42,9 +44,30 @@ def test_keys_of_spark_are_refused_with_the_reason(key: str) -> None:
     assert f"sink.python[0].{key}: no key of such a table: {PythonSink.unfit[key]}" in said
 
 
+@pytest.mark.parametrize("sink", [SPARK + 'silver_dir = "silver"\n', PYTHON])
+def test_a_job_is_told_where_keys_lie_and_never_what_they_are(sink: str) -> None:
+    text = NAME + sink + 'decrypt = { streamr = "streamr.keys", nextgraph = "/k/nextgraph" }\n'
+    table = '[[table]]\nstreams = ["*"]\ndir = "typed"\ncolumns = { id = "int" }\n'
+    config = parse_config(text + table, Path("/etc/rillnode/node.toml"))
+    (one,) = sinks_of(config).of_tables
+    job = job_config(config, one, "", "127.0.0.1:1", Path("key"), Path("work"))
+    assert isinstance(job, TableJobConfig)
+    files = {"streamr": "/etc/rillnode/streamr.keys", "nextgraph": "/k/nextgraph"}
+    assert job.typed[0].key_files == files
+    if isinstance(job, JobConfig):
+        assert job.derived is not None
+        assert job.derived.key_files == files
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            PYTHON + 'decrypt = { mqtt = "k" }\n',
+            "sink.python[0].decrypt.mqtt: no installed plug-in",
+        ),
+        (PYTHON + 'decrypt = { bytes = "k" }\n', "there is nextgraph, streamr"),
+        (PYTHON + "decrypt = { streamr = 1 }\n", "sink.python[0].decrypt: expected a table of"),
         (PYTHON + "mastr = 'x'\n", "unknown key; allowed: name, streams, table_dir"),
         (PYTHON + SPARK.replace("bronze", "small"), "sink.python[0].name: 'small' is the name"),
         (PYTHON + FILES.replace("remote", "small"), "sink.files[0].name: 'small' is the name"),

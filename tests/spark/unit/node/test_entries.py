@@ -5,13 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import pytest
 
 from pipeline_samples import TIME, make_block, streamr_text
 from rillnode.codecs.entries import Entry, EntryKind
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import EVENT, EventContent, sign_event
@@ -22,6 +23,7 @@ from rillnode.node.entries import (
     Decoded,
     EntryReader,
     Metadata,
+    Readers,
     Unreadable,
     name_of,
     reader_of,
@@ -50,6 +52,29 @@ class Readings(EntryReader):
         if not data.startswith(b"n="):
             raise Unreadable("it is no reading")
         return b'{"n":' + data[2:] + b"}"
+
+
+class Sealed(Readings):
+    """Such readings, each behind a letter that stands for its key."""
+
+    made: ClassVar[list[bytes]] = []
+
+    def __init__(self, keys: bytes = b"") -> None:
+        self._keys = keys
+        self.made.append(keys)
+
+    def with_keys(self, text: bytes) -> Self:
+        if b"#" in text:
+            raise ConfigError("key.line", "line 1 is no key")
+        return type(self)(text.strip())
+
+    def decoded(self, data: bytes) -> Decoded:
+        return super().decoded(data[1:]) if data[0] in self._keys else Decoded(format="encrypted")
+
+    def payload(self, data: bytes) -> bytes:
+        if data[0] not in self._keys:
+            raise Unreadable(f"there is no key {data[:1].decode()!r}")
+        return super().payload(data[1:])
 
 
 @pytest.fixture
@@ -95,6 +120,65 @@ def test_a_kind_of_another_package_is_read_by_its_reader(points: list[EntryPoint
     assert landed.rows.column("n").to_pylist() == [1, 2]
     assert landed.rejects.column("reason").to_pylist() == ["it is no reading"]
     assert Entry(0, 0, 0, OWN, b"n=1").key is None
+
+
+def key_file(path: Path, text: str, mode: int = 0o600) -> dict[str, str]:
+    path.write_text(text)
+    path.chmod(mode)
+    return {"own": str(path)}
+
+
+def test_a_kind_of_another_package_is_decrypted_with_a_file_of_keys(
+    points: list[EntryPoint], tmp_path: Path
+) -> None:
+    points[0] = EntryPoint("own", f"{__name__}:Sealed", "rillnode.entries")
+    bronze = rows((OWN, b"an=1"), (OWN, b"bn=2"), (EntryKind.BYTES, b'{"n":3}')).finish()
+    source, now = SchemaSource(columns={"n": "int"}), datetime.datetime.now(datetime.UTC)
+    files = key_file(tmp_path / "keys", "a\n")
+    lander = Lander(Plan(source=source, table={}, key_files=files))
+    landed = lander.land(bronze, now)
+    assert landed.rows.column("n").to_pylist() == [1, 3]
+    assert landed.rejects.column("reason").to_pylist() == ["there is no key 'b'"]
+    silver = decode_rows(bronze, 0, Readers(files)).to_pylist()
+    assert [row["content"] for row in silver] == ["n=1", None, '{"n":3}']
+    assert [row["format"] for row in silver] == ["text", "encrypted", "json"]
+
+    # A key that is added serves the next batch; each state of the file is read once.
+    Sealed.made.clear()
+    key_file(tmp_path / "keys", "ab\n")
+    for _ in range(3):
+        assert lander.land(bronze, now).rows.column("n").to_pylist() == [1, 2, 3]
+    assert Sealed.made == [b"ab"]
+    assert decode_rows(bronze, 0)["format"].to_pylist() == ["encrypted", "encrypted", "json"]
+
+
+def test_files_of_keys_that_are_none_are_named_and_not_repeated(
+    points: list[EntryPoint], tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+
+    def refused(files: dict[str, str]) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            Readers(files)
+        assert str(path) in caught.value.text
+        assert "secret" not in caught.value.text
+        return caught.value
+
+    assert refused({"own": str(path)}).code == "key.file"
+    assert refused(key_file(path, "secret")).code == "key.kind"
+    assert refused({"other": str(path)}).text.endswith("of a plug-in that is not installed")
+    points[0] = EntryPoint("own", f"{__name__}:Sealed", "rillnode.entries")
+    installed.installed.cache_clear()
+    entries.reader_of.cache_clear()
+    error = refused(key_file(path, "# secret"))
+    assert (error.code, error.text) == ("key.line", f"{path}: line 1 is no key")
+    assert f"run `chmod 600 {path}`" in refused(key_file(path, "secret", 0o640)).text
+    key_file(path, "a" * (entries.KEY_FILE_BYTES_MAX + 1))
+    assert refused({"own": str(path)}).code == "key.size"
+    path.unlink()
+    path.mkdir()
+    assert refused({"own": str(path)}).code == "key.file"
+    assert Readers(key_file(tmp_path / "good", "a")).of("own") is not entries.reader_of("own")
 
 
 def test_kinds_whose_plug_ins_are_not_there_hold_up_no_others(points: list[EntryPoint]) -> None:

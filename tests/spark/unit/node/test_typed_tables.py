@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.entries import Readers
 from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import pairs, query as query_module
@@ -377,7 +378,7 @@ def test_what_is_inferred_of_bronze_is_a_table_that_loads(lake: Lake) -> None:
 
     lake.push(NEW, GOOD, b"no json", stream="sensors/1")
     lake.push(b'{"other":1}', stream="x")
-    columns, looked_at = infer_table(str(lake.bronze.table), ["sensors/*"], 100)
+    columns, looked_at = infer_table(str(lake.bronze.table), ["sensors/*"], 100, Readers())
     assert looked_at == 3
     table = tomllib.loads(write_table(["sensors/*"], "lake/sensors", columns))["table"][0]
     assert table == {
@@ -386,7 +387,7 @@ def test_what_is_inferred_of_bronze_is_a_table_that_loads(lake: Lake) -> None:
     }  # fmt: skip
     run(lake.table(columns=table["columns"], streams=("sensors/*",)))
     assert lake.places() == [0, 1]
-    assert infer_table(str(lake.bronze.table), ["none"], 100) == ((), 0)
+    assert infer_table(str(lake.bronze.table), ["none"], 100, Readers()) == ((), 0)
 
 
 @pytest.mark.parametrize("more", [GOOD, BAD])

@@ -2,9 +2,15 @@
 
 import json
 
+import pytest
+
 from rillnode.actors.log import Read, log_id
+from rillnode.actors.streamr import relay
+from rillnode.actors.streamr.stored import read_entry
 from rillnode.codecs import native
-from rillnode.codecs.entries import EntryKind, entries_of
+from rillnode.codecs.entries import Entry, EntryKind, entries_of
+from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.codecs.streamr.stream_message import StreamMessage
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, dump, message, publish
 
 
@@ -43,6 +49,28 @@ async def test_a_message_of_another_version_is_stored_as_version_32(node: Stream
     made = message(1_000)
     assert await node.client(1, 31).ask([1, 8, array(made, 31), None]) == []
     assert [json.loads(text) for text in stored(node)] == [array(made)]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, relay.DECODED_BYTES_MAX])
+async def test_what_was_just_decoded_is_sent_as_what_is_read_back_would_be(
+    node: StreamrCore, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    read: list[bytes] = []
+
+    def noting(entry: Entry, stream: str, partition: int, key: EthereumKey) -> StreamMessage | None:
+        read.append(entry.data)
+        return read_entry(entry, stream, partition, key)
+
+    monkeypatch.setattr(relay, "read_entry", noting)
+    monkeypatch.setattr(relay, "DECODED_BYTES_MAX", kept_bytes)
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    made = [message(1_000 + number) for number in range(3)]
+    heard = await client.ask(*map(publish, made), [2, 8, "p", array(message(2_000), 31), None])
+    assert heard == [[2, 0, "", array(one)] for one in (*made, message(2_000))]
+    # What is stored in another version than it came in is always read back.
+    assert len(read) == (4 if kept_bytes == 0 else 1)
 
 
 async def test_two_subscriptions_of_one_connection_bring_one_broadcast(node: StreamrCore) -> None:

@@ -35,6 +35,8 @@ class FastClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time() * 100
 
+    elapsed = monotonic
+
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds / 100, callback)
 

@@ -305,6 +305,11 @@ def test_bytes_that_are_not_utf_8_are_refused_even_where_they_would_be_skipped()
         decode_control(b'[2,10,"r","s",0,"a","\xff"]')
 
 
+@pytest.mark.parametrize("head", ["[2,9,", "[ 2,9,", " [2 ,9,", "[2.0,9,", '[2,"9",'])
+def test_a_head_is_the_same_however_it_is_written(head: str) -> None:
+    assert decode_control(head + '"r","s",0,null]') == decode_control('[2,9,"r","s",0,null]')
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_half_a_surrogate_pair_is_refused(version: int) -> None:
     with pytest.raises(CodecError, match=r"codec\.json"):

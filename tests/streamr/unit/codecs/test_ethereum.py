@@ -105,8 +105,12 @@ def test_v_is_27_or_28(v: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "signature", ["", "0x", "0X" + "11" * 65, "0x" + "11" * 64, "11" * 66, "zz" * 65, "1\n" * 65]
-)
+    "signature",
+    [
+        "", "0x", "0X" + "11" * 65, "0x" + "11" * 64, "11" * 66, "zz" * 65, "1\n" * 65,
+        "11" * 64 + " 11", "11" * 65 + "  ", "0x" + "11" * 65 + " ", "\u0661" * 130,
+    ],
+)  # fmt: skip
 def test_no_signature(signature: str) -> None:
     with pytest.raises(CodecError, match=r"ethereum\.signature"):
         recover_address(b"data", signature)

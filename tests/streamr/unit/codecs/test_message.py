@@ -175,6 +175,13 @@ def test_what_a_version_does_not_allow_is_refused(text: str) -> None:
 
 def test_half_a_surrogate_pair_is_refused() -> None:
     assert refusal(f'[32,{ID},null,27,0,0,null,"\\ud800",null,0,null]').code == "codec.json"
+    assert refusal(f'[32,{ID},null,27,0,0,null,"\ud800",null,0,null]').code == "codec.utf8"
+
+
+@pytest.mark.parametrize("head", ["[32,", "[ 32,", " [32 ,", "[32.0,", "[3.2e1,"])
+def test_a_version_is_the_same_however_it_is_written(head: str) -> None:
+    rest = f'{ID},null,27,0,0,null,"x",null,0,null]'
+    assert decode_message(head + rest) == decode_message("[32," + rest)
 
 
 def test_the_specifications_flat_version_30_is_read() -> None:

@@ -16,6 +16,9 @@ def test_a_worker_knows_its_system_and_address_from_its_start_on() -> None:
         def started(self) -> None:
             known.append((self.system, self.address))
 
+        def handle(self, message: Any, sender: Any) -> None:
+            pass
+
     async def test(base: AsyncioSystemBase, _: ManualClock) -> tuple[AsyncioSystemBase, Cell]:
         cell = base.spawn(Curious)
         await base.drain()
@@ -32,13 +35,14 @@ async def test_a_workers_messages_carry_its_address(base: AsyncioSystemBase) -> 
     assert notes[1:] == ["to and fro"]
 
 
-async def test_a_worker_that_handles_nothing_fails_loudly(base: AsyncioSystemBase) -> None:
-    base.post(base.spawn(Worker), "anything")
-    await base.drain()
-    stats = base.stats()["rillnode.actors.engine.worker.Worker"]
-    assert stats.failure_reasons == {"NotImplementedError": 1}
+def test_a_worker_that_handles_nothing_is_not_made() -> None:
+    class Idle(Worker):
+        pass
+
+    with pytest.raises(TypeError, match="handle"):
+        Idle()  # type: ignore[abstract]  # pyright: ignore[reportAbstractUsage]
 
 
 def test_a_worker_outside_a_system_has_no_address() -> None:
     with pytest.raises(AttributeError):
-        _ = Worker().address
+        _ = Echo().address

@@ -1,6 +1,6 @@
 """A group's actor: members come, go and are lost; partitions move, and late saves are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -207,6 +207,46 @@ async def test_a_lost_member_is_waited_for_a_while_only(core: Core) -> None:
     assert await two.position(2) == 3
 
 
+def _cut(_: Core, member: Consumer) -> None:
+    member.cut()
+
+
+def _revoke(core: Core, _: Consumer) -> None:
+    core.access.revoke("guest")
+
+
+def _end_actor(core: Core, _: Consumer) -> None:
+    core.system.exit(core.router.table[ADDRESS])
+
+
+@pytest.mark.parametrize("lose", [_cut, _revoke, _end_actor])
+async def test_nobody_gets_what_a_member_has_before_its_lease_is_over(
+    core: Core, lose: Callable[[Core, Consumer], None]
+) -> None:
+    """Its link may stand still, so that it hears of nothing."""
+    core.access.add(Grant(who="guest", streams="s", may=frozenset({"pull", "subscribe"})))
+    (one,) = await members(core, "a")
+    two = Consumer(core, "b", peer=Peer(core, "guest", True))
+    two.peer.links_up()
+    await two.join()
+    await settle(core, [one, two])
+    assert two.held.keys() == {2, 3}
+    core.clock.advance(0.25)
+    until = core.clock.now + (await two.beat()).milliseconds / 1_000
+    assert until == core.clock.now + LEASE_SECONDS
+    lose(core, two)
+    await core.settle()
+    one.look()
+    if one.failures:  # the group's actor has ended
+        await one.join()
+    while core.clock.now + 0.125 < until:
+        assert state_of(core).holds[2].member == two.token.hex()
+        core.clock.advance(0.125)
+        await core.settle()
+    await pass_time(core, 0.5, one)
+    assert one.held.keys() == {0, 1, 2, 3}
+
+
 async def test_a_silent_member_that_has_something_is_given_up(core: Core) -> None:
     one, two, idle = await members(core, "a", "b", "c", partitions=2)
     assert idle.held == {}
@@ -340,7 +380,10 @@ async def test_a_member_that_loses_its_right_is_out(core: Core) -> None:
     await core.settle()
     three.look()
     assert three.failures == ["group.revoked"]
-    await settle(core, [one, two])
+    assert (await three.beat()).code == "address.unknown"
+    await pass_time(core, LEASE_SECONDS - 0.25, one, two)
+    assert len(one.held | two.held) == 3  # until it must have heard
+    await pass_time(core, 0.25, one, two)
     assert one.held.keys() | two.held.keys() == {0, 1, 2, 3}
 
 

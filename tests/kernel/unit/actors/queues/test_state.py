@@ -409,5 +409,5 @@ class Queues(RuleBasedStateMachine):
         assert not state.open_count
 
 
-Queues.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Queues.TestCase.settings = settings(stateful_step_count=40)
 TestQueues = Queues.TestCase

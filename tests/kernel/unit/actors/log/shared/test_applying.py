@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from rillnode.actors.log import (
     Append,
@@ -619,7 +619,6 @@ def encoded(frames: Sequence[tuple[bytes, int, list[SharedOperation]]]) -> list[
     return found
 
 
-@settings(max_examples=25)
 @given(FRAMES)
 def test_views_are_the_same_after_the_same_frames(
     frames: list[tuple[bytes, int, list[SharedOperation]]],

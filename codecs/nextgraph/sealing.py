@@ -6,7 +6,7 @@ from typing import Final
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
-from rillnode.codecs.nextgraph.blocks import block_id
+from rillnode.codecs.nextgraph.blocks import block_id, open_chunk
 from rillnode.codecs.nextgraph.commits import (
     COMMIT_OBJECT,
     HEADER_OBJECT,
@@ -22,9 +22,9 @@ from rillnode.codecs.nextgraph.commits import (
 from rillnode.codecs.nextgraph.events import Event, check_event, crypt_event_key
 from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
 from rillnode.codecs.nextgraph.overlays import author_digest
-from rillnode.codecs.nextgraph.types import KEY_BYTES, ObjectRef, OverlayId
+from rillnode.codecs.nextgraph.types import KEY_BYTES, ForwardedPeer, ObjectRef, OverlayId
 
-_BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
+BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
 """A commit's body, put together: more than one event carries only where blocks repeat."""
 
 
@@ -118,7 +118,42 @@ def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> 
     """
     publisher = check_event(event)
     content = event.content
-    key = crypt_event_key(
+    key = _commit_key(event, branch, publisher)
+    blocks = {block_id(block): block for block in content.blocks}
+    reference = ObjectRef(block_id(content.blocks[0]), key)
+    encoded = join_object(reference, blocks, content_bytes_max=BODY_BYTES_MAX)
+    commit = COMMIT_OBJECT.decode(encoded)
+    if author is not None and not verify_commit(commit, author):
+        raise CodecError("commit.author", "the commit is not signed by its author")
+    body = join_object(commit.content.body, blocks, content_bytes_max=BODY_BYTES_MAX)
+    return OpenedEvent(reference, commit_header(content.blocks), commit, body)
+
+
+def opens(event: Event, branch: Branch) -> bool:
+    """Whether a branch's key is the one that an event's commit is sealed with; nothing is verified.
+
+    Costs little: of several keys the right one is looked for so.
+    """
+    publisher, blocks = event.content.publisher, event.content.blocks
+    if not isinstance(publisher, ForwardedPeer) or not blocks:
+        return False
+    try:
+        open_chunk(blocks[0].content.encrypted_content, _commit_key(event, branch, publisher.key))
+    except CodecError:
+        return False
+    return True
+
+
+def _commit_key(event: Event, branch: Branch, publisher: bytes) -> bytes:
+    """The key of an event's commit.
+
+    Raises:
+        CodecError: `event.key`, it has another length.
+    """
+    content = event.content
+    if len(content.key) != KEY_BYTES:
+        raise CodecError("event.key", "the key of the event's commit has another length")
+    return crypt_event_key(
         content.key,
         repo_id=branch.repo_id,
         branch_id=branch.id,
@@ -126,13 +161,3 @@ def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> 
         publisher=publisher,
         seq=content.seq,
     )
-    blocks = {block_id(block): block for block in content.blocks}
-    if len(key) != KEY_BYTES:
-        raise CodecError("event.key", "the key of the event's commit has another length")
-    reference = ObjectRef(block_id(content.blocks[0]), key)
-    encoded = join_object(reference, blocks, content_bytes_max=_BODY_BYTES_MAX)
-    commit = COMMIT_OBJECT.decode(encoded)
-    if author is not None and not verify_commit(commit, author):
-        raise CodecError("commit.author", "the commit is not signed by its author")
-    body = join_object(commit.content.body, blocks, content_bytes_max=_BODY_BYTES_MAX)
-    return OpenedEvent(reference, commit_header(content.blocks), commit, body)
