@@ -701,7 +701,6 @@ def anything(draw: st.DrawFn) -> SharedOperation:
             )  # fmt: skip
 
 
-@settings(max_examples=25)
 @given(st.lists(st.lists(anything(), min_size=1, max_size=4), min_size=1, max_size=6))
 def test_no_contents_stop_a_view(frames: list[list[SharedOperation]]) -> None:
     """Whoever may write to the log may write anything: at every view it is void, or does the same.
