@@ -69,7 +69,7 @@ def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {name: working if name == RILLNODE else failing for name in SERVERS}
     monkeypatch.setattr(workloads, "SERVERS", servers)
     monkeypatch.setattr(workloads, "LoadGenerator", Load)
-    monkeypatch.setattr(workloads.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     sockets = {name: working if name == RILLNODE else failing for name in fanout._SERVERS}
     monkeypatch.setattr(fanout, "_SERVERS", sockets)
     monkeypatch.setattr(fanout, "_missing", lambda name: "")
