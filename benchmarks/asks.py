@@ -33,7 +33,7 @@ Around = Callable[[Path], AbstractContextManager[Mapping[str, str]]]
 
 def asks(settings: Settings, sink: Sink) -> None:
     """Rates and latencies at each window, then what idle actors take."""
-    systems = {name: run for name, run in _SYSTEMS.items() if _wanted(name, settings, sink)}
+    systems = {name: run for name, run in SYSTEMS.items() if _wanted(name, settings, sink)}
     names = list(systems)
     seconds = 0.5 if settings.quick else 5.0
     for turn in range(settings.rounds):
@@ -121,7 +121,7 @@ def _encoded(run: Run) -> str:
 
 _COMMAND: Final = (sys.executable, "-m", "benchmarks.asks_load")
 
-_SYSTEMS: Final[dict[str, tuple[str, str, Around]]] = {
+SYSTEMS: Final[dict[str, tuple[str, str, Around]]] = {
     "rillnode": ("between processes", "rillnode", partial(_rillnode, served=False)),
     "rillnode served": ("between processes", "rillnode", partial(_rillnode, served=True)),
     "nats, TLS": ("between processes", "nats", _nats),

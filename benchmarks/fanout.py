@@ -84,7 +84,7 @@ def node_command(peers: Path) -> tuple[str, ...]:
 _NODE: Final = node_command(_PEERS)
 
 _PYTHON: Final = (sys.executable, "-m", "benchmarks.fanout_servers")
-_SERVERS: Final[dict[str, Start]] = {
+SERVERS: Final[dict[str, Start]] = {
     RILLNODE: start_streamr,
     "bare picows": partial(_bare, command=(*_PYTHON, "picows")),
     "bare aiohttp": partial(_bare, command=(*_PYTHON, "aiohttp")),
@@ -163,7 +163,7 @@ def _add(sink: Sink, workload: str, name: str, result: Result) -> None:
 
 def _available(settings: Settings, sink: Sink) -> list[str]:
     found: list[str] = []
-    for name in _SERVERS:
+    for name in SERVERS:
         if settings.systems and not any(part in name for part in settings.systems):
             continue
         reason = _missing(name)
@@ -194,7 +194,7 @@ def _server(name: str, settings: Settings) -> Generator[Endpoint]:
     directory = settings.directory / name.replace(" ", "-")
     directory.mkdir()
     try:
-        with _SERVERS[name](directory) as endpoint:
+        with SERVERS[name](directory) as endpoint:
             yield endpoint
     finally:
         shutil.rmtree(directory)

@@ -53,6 +53,21 @@ def working(directory: Path) -> Generator[Any]:
     )
 
 
+def nothing(_: object) -> None: ...
+
+
+def no_text(_: object) -> str:
+    return ""
+
+
+def is_found(_: object) -> bool:
+    return True
+
+
+def the_result(_: object) -> dict[str, float]:
+    return dict(RESULT)
+
+
 @contextmanager
 def asked_here(directory: Path) -> Generator[dict[str, str]]:
     yield {}
@@ -69,21 +84,21 @@ def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {name: working if name == RILLNODE else failing for name in SERVERS}
     monkeypatch.setattr(workloads, "SERVERS", servers)
     monkeypatch.setattr(workloads, "LoadGenerator", Load)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    sockets = {name: working if name == RILLNODE else failing for name in fanout._SERVERS}
-    monkeypatch.setattr(fanout, "_SERVERS", sockets)
-    monkeypatch.setattr(fanout, "_missing", lambda name: "")
-    monkeypatch.setattr(fanout, "_recover", lambda seconds: dict(RESULT))
+    monkeypatch.setattr("time.sleep", nothing)
+    sockets = {name: working if name == RILLNODE else failing for name in fanout.SERVERS}
+    monkeypatch.setattr(fanout, "SERVERS", sockets)
+    monkeypatch.setattr(fanout, "_missing", no_text)
+    monkeypatch.setattr(fanout, "_recover", the_result)
     for module in (workloads, fanout):
-        monkeypatch.setattr(module, "run", lambda job: dict(RESULT))
+        monkeypatch.setattr(module, "run", the_result)
     for module in (workloads, asks):
-        monkeypatch.setattr(module, "missing", lambda name: "")
+        monkeypatch.setattr(module, "missing", no_text)
     asking = {
         name: (where, system, asked_here if name.startswith(RILLNODE) else failing)
-        for name, (where, system, _) in asks._SYSTEMS.items()
+        for name, (where, system, _) in asks.SYSTEMS.items()
     }
-    monkeypatch.setattr(asks, "_SYSTEMS", asking)
-    monkeypatch.setattr(asks, "find_spec", lambda name: True)
+    monkeypatch.setattr(asks, "SYSTEMS", asking)
+    monkeypatch.setattr(asks, "find_spec", is_found)
     monkeypatch.setattr(asks, "_measured", measured)
 
 

@@ -97,7 +97,7 @@ async def texts_in_tables(node: Node, wallet: dict[str, str], directory: Path) -
         for entry in await (await node.client.stream(name)).pull(0):
             row = reader.decoded(entry.data)
             assert row.error is None, row
-            inserts = json.loads(row.content)["inserts"] if row.content else []
+            inserts: list[dict[str, str]] = json.loads(row.content or '{"inserts":[]}')["inserts"]
             texts += [one["object"] for one in inserts if one["predicate"] == "did:ng:z:text"]
     return sorted(texts)
 

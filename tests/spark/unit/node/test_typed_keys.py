@@ -144,6 +144,7 @@ def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
             wanted[key] = number
     for attempt, batch in enumerate((1, 3, 100)):
         lake = Lake(tmp_path / str(attempt))
+        left: dict[int, list[tuple[int, int, int, str]]]
         left = {partition: list(log) for partition, log in logs.items()}
         while left:
             partition = drawn.choice(list(left))
