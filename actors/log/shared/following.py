@@ -82,6 +82,7 @@ class Following:
         self._fetching: asyncio.Task[None] | None = None
         self.last = (0, 0)
         self._looked_at = 0.0
+        self._begun: Progress | None = None
         self._applying: deque[tuple[ApplyFrame, int]] = deque()
         self._applying_bytes = 0
         self._room = asyncio.Event()
@@ -94,7 +95,8 @@ class Following:
         """Go on where a view is; a frame that it has begun is given to it again."""
         progress = view.progress
         self.view, self.failed = view, None
-        self.handed = self.applied = progress.sequence - (not progress.is_whole)
+        self._begun = progress
+        self.handed = self.applied = _reached(progress)
         self.last = (progress.sequence, progress.checksum)
         self._ahead.clear()
         self._checks.clear()
@@ -251,9 +253,23 @@ class Following:
         frames = [one for one in operations if isinstance(one, ApplyFrame)]
         others = [one for one in operations if not isinstance(one, ApplyFrame)]
         if others:
+            if self._is_behind:
+                for operation in others:
+                    operation.error = behind_error()
             self._owner.answered(self._number, others)
         if frames:
             self.on_loop(partial(self._landed, frames))
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the view was opened again after a failure, and lacks what readers were shown."""
+        view = self.view
+        progress = None if view is None else view.progress
+        return (
+            progress is not None
+            and progress is not self._begun
+            and (_reached(progress) < self.applied)
+        )
 
     def on_loop(self, call: Callable[[], None]) -> None:
         """Call it on the loop; at once, where this is."""
@@ -322,6 +338,16 @@ class Following:
                 "the log: this node makes its view anew; report what has happened",
             )
         )
+
+
+def _reached(progress: Progress) -> int:
+    """The last frame that is carried out whole."""
+    return progress.sequence - (not progress.is_whole)
+
+
+def behind_error() -> StoreError:
+    """Why a view answers nothing whose disk has not kept all that was carried out."""
+    return StoreError("store.failed", "the disk has lost writes of a view, which is made good")
 
 
 def check_same(shard: int, frame: Frame, sequence: int, checksum: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from rillnode.actors.log import StoreHealth
 from rillnode.actors.log.completion import closed_error
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
-from rillnode.actors.log.shared.following import Following, check_same, lost_frames
+from rillnode.actors.log.shared.following import Following, behind_error, check_same, lost_frames
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.owner import Owner, SharedOptions as SharedOptions, View as View
 from rillnode.actors.log.shared.port import LogLost, Span, unreachable
@@ -329,7 +329,7 @@ class Shard:
         follows.begin(view)
         if follows.applied < shown:
             # Its disk has not kept all that readers were shown: they wait until it is here again.
-            self._leave_soon(StoreError("store.failed", "the disk has lost writes of a view"))
+            self._leave_soon(behind_error())
             return
         self._writing.clear_refusal()
         follows.advance()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,16 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.rocks.tables import Changes, Tables
+from rillnode.actors.log.rocks.writer import Writer
 from rillnode.actors.log.shared import applying, catalogue, following, shard, versions
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
+from rillnode.actors.log.shared.rocks_view import RocksView
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from shared_nodes import (
+    ANSWER_SECONDS,
     Node,
     in_virtual_time,
     memory_view,
@@ -701,6 +705,63 @@ def test_a_view_whose_disk_has_lost_what_was_shown_answers_nothing_before_it_has
         await other.close()
 
     in_virtual_time(work())
+
+
+def test_who_reads_while_a_view_is_opened_again_is_not_told_less_than_was_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views: Any = RocksView
+    writers: Any = Writer
+    write, open_tables, take_writes = Tables.write, views._open_tables, writers._take_writes
+    failing: list[str] = []
+    opened, goes_on = threading.Event(), threading.Event()
+
+    def written(tables: Any, changes: Changes) -> None:
+        if "other/0001" in str(tables._path) and failing:
+            raise OSError(failing.pop())
+        write(tables, changes)
+
+    def emptied(view: Any) -> Any:
+        """What was not on the disk yet is gone: here, all of it."""
+        if view._path.parent.name == "other" and losing:
+            shutil.rmtree(view._path)
+        return open_tables(view)
+
+    def held(writer: Any) -> None:
+        """Readers are let in, and nobody was told yet that it goes on."""
+        if losing and writer._path.parent.name == "other":
+            losing.clear()
+            opened.set()
+            goes_on.wait(ANSWER_SECONDS)
+        take_writes(writer)
+
+    losing: list[bool] = []
+    monkeypatch.setattr(Tables, "write", written)
+    monkeypatch.setattr(RocksView, "_open_tables", emptied)
+    monkeypatch.setattr(Writer, "_take_writes", held)
+
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "one", view=rocks_view)
+        other = Node(servers, tmp_path / "other", view=rocks_view)
+        log = await one.stream(name_in(1))
+        await one.push(log, b"shown")
+        await other.fresh(log)
+        assert await other.texts(log) == [b"shown"]
+        failing.append("I/O error")
+        losing.append(True)
+        await one.push(log, b"more")
+        await until(opened.is_set)
+        read = await other.read(Read(log=log, index=0))
+        assert code(read) == "store.failed"
+        goes_on.set()
+        await until(lambda: other.shard(log).is_ready and other.shard(log).refusal is None)
+        await other.fresh(log)
+        assert await other.texts(log) == [b"shown", b"more"]
+        await one.close()
+        await other.close()
+
+    asyncio.run(work())
 
 
 def progress(path: Path) -> applying.Progress:
