@@ -38,17 +38,20 @@ def asks(settings: Settings, sink: Sink) -> None:
     seconds = 0.5 if settings.quick else 5.0
     for turn in range(settings.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if sink.has_failed(name):
+                continue
             where, system, around = systems[name]
             directory = settings.directory / f"asks-{turn}-{names.index(name)}"
             directory.mkdir()
-            with around(directory) as reach:
+            with sink.trying(name), around(directory) as reach:
                 for window in _WINDOWS:
                     ask = Ask(system=system, window=window, seconds=seconds, reach=dict(reach))
                     sink.add(CASE, f"{where}, window {window}", name.split(",")[0], _measured(ask))
         for name, number in _IDLE.items():
-            if any(one.startswith(name) for one in names):
+            if any(one.startswith(name) for one in names) and not sink.has_failed(name):
                 count = Count(system=name, actors=number // 20 if settings.quick else number)
-                sink.add(CASE, "idle actors", name, _measured(count))
+                with sink.trying(name):
+                    sink.add(CASE, "idle actors", name, _measured(count))
 
 
 def _wanted(name: str, settings: Settings, sink: Sink) -> bool:

@@ -73,9 +73,15 @@ def _bare(directory: Path, *, command: Sequence[str]) -> Generator[Endpoint]:
 _NETWORK: Final = "streamr-network"
 _PACKAGES: Final = {"bare ws on Node": "ws", _NETWORK: "streamr-network"}
 _PEERS: Final = Path(__file__).parent.parent / "build" / "peers"
-_PATHS: Final = ":".join(str(_PEERS / name / "node_modules") for name in _PACKAGES.values())
-_NODE: Final = ("env", f"NODE_PATH={_PATHS}:{os.environ.get('NODE_PATH', '')}", "node")
-"""Runs Node with what `install-peers.sh` has installed, and what its user has."""
+
+
+def node_command(peers: Path) -> tuple[str, ...]:
+    """Runs Node with what `install-peers.sh` has installed, and what its user has."""
+    paths = [str(peers / name / "node_modules") for name in _PACKAGES.values()]
+    return ("env", f"NODE_PATH={':'.join([*paths, os.environ.get('NODE_PATH', '')])}", "node")
+
+
+_NODE: Final = node_command(_PEERS)
 
 _PYTHON: Final = (sys.executable, "-m", "benchmarks.fanout_servers")
 _SERVERS: Final[dict[str, Start]] = {

@@ -3,7 +3,7 @@
     python -m benchmarks.interpreter
 
 A Python that was built without optimisation by profile, as by pyenv unless it is asked for, takes
-1.1 to 1.7 times as long for the same; nothing that it says of itself tells. So the time of a loop
+1.2 to 1.6 times as long for the same; nothing that it says of itself tells. So the time of a loop
 is held to that of zlib, which is the same code for all interpreters of a machine. Both are
 processor time at its best, so that a busy machine does not matter much. Only the standard library
 is needed: `make setup` calls this before there is more.

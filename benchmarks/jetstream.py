@@ -31,7 +31,7 @@ NATS_PY: Final = "nats-py"
 RELAYED: Final = "nats-py-relayed"
 """Through a process that only passes bytes on: as many processes on the way as with a node."""
 
-EMBEDDED: Final = "embedded"
+EMBEDDED: Final = "rillnode-embedded"
 """A node with a store of its own, on the same disk."""
 
 _KIB: Final = 1_024
@@ -83,7 +83,9 @@ def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
                             window=window,
                             seconds=1.0 if settings.quick else 2.5,
                         )
-                        sink.add(CASE, workload, system, run(job))
+                        if not sink.has_failed(system):
+                            with sink.trying(system):
+                                sink.add(CASE, workload, system, run(job))
 
 
 def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
@@ -95,9 +97,12 @@ def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
         endpoints.append((EMBEDDED, embedded.endpoint))
         for system, endpoint in endpoints:
             fill = FillJob(endpoint=endpoint, stream=system, message_bytes=_KIB, count=count)
-            run(fill)
+            with sink.trying(system):
+                run(fill)
         for turn in range(settings.rounds):
             for system, endpoint in _in_turn(endpoints, turn):
+                if sink.has_failed(system):
+                    continue
                 job = ReplayJob(
                     endpoint=endpoint,
                     stream=system,
@@ -106,7 +111,8 @@ def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
                     batch=0,
                     consumer="",
                 )
-                sink.add(CASE, f"W2, {kept(replicas)}, replay of {count:,}", system, run(job))
+                with sink.trying(system):
+                    sink.add(CASE, f"W2, {kept(replicas)}, replay of {count:,}", system, run(job))
 
 
 @contextmanager

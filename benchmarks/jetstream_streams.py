@@ -47,7 +47,9 @@ def jetstream_streams(settings: Settings, sink: Sink) -> None:
             for replicas in (1, 3):
                 for turn in range(settings.rounds):
                     for system in _chosen(settings, turn, RILLNODE, NATS_PY, SUBJECTS):
-                        _streams(settings, sink, replicas, count, system)
+                        if not sink.has_failed(system):
+                            with sink.trying(system):
+                                _streams(settings, sink, replicas, count, system)
 
 
 def _streams(settings: Settings, sink: Sink, replicas: int, count: int, system: str) -> None:
@@ -84,14 +86,16 @@ def jetstream_idle(settings: Settings, sink: Sink) -> None:
         count = 500 if settings.quick else 10_000
         for replicas in (1, 3):
             for system in _chosen(settings, 0, RILLNODE, NATS_PY):
-                with beside(settings, replicas) as (servers, endpoints):
+                if sink.has_failed(system):
+                    continue
+                with sink.trying(system), beside(settings, replicas) as (servers, endpoints):
                     endpoint = _endpoint(endpoints, system)
                     with LoadGenerator(FollowJob(endpoint=endpoint, count=count)) as generator:
                         result = generator.phase()
                         result |= _idle(settings, servers, endpoint, system)
                         result |= generator.phase()
-                workload = f"{count:,} streams followed, {kept(replicas)}"
-                sink.add(CASE_IDLE, workload, system, result)
+                    workload = f"{count:,} streams followed, {kept(replicas)}"
+                    sink.add(CASE_IDLE, workload, system, result)
 
 
 def _idle(
@@ -146,10 +150,10 @@ def jetstream_back(settings: Settings, sink: Sink) -> None:
                 time.sleep(_AWAY_SECONDS)
                 servers.start(1)
                 began = time.monotonic()
-                results = [end.result() for end in ends]
-            for system, result in zip(generators, results, strict=True):
-                confirmed = result["confirmed_at_seconds"] - began
-                sink.add(CASE_BACK, workload, system, {"first_confirm_ms": confirmed * 1e3})
+            for system, end in zip(generators, ends, strict=True):
+                with sink.trying(system):
+                    confirmed = end.result()["confirmed_at_seconds"] - began
+                    sink.add(CASE_BACK, workload, system, {"first_confirm_ms": confirmed * 1e3})
 
 
 def _chosen(settings: Settings, turn: int, *systems: str) -> list[str]:

@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ import messages_reference
 import openapi_document
 import tables_reference
 from error_codes import ErrorCode, error_codes
-from python_reference import described
+from python_reference import described, stood_for
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
@@ -233,17 +234,33 @@ _PUBLIC: Final = (
 )
 
 
+_PYTHON_ALIASES: Final = """
+## Types that have names
+
+They are not to be imported: the signatures above are shorter with them.
+
+| name | stands for |
+|---|---|
+"""
+
+
 def python_page() -> str:
     """The reference of the Python interface, made of `__all__` and docstrings."""
     parts = [_MADE, _PYTHON_INTRO]
     names = {module: sorted(import_module(module).__all__) for module in _PUBLIC}
     public: dict[type, str] = {}
+    shown: list[object] = []
     for module, exported in names.items():
-        found = ((getattr(import_module(module), name), name) for name in exported)
+        found = [(getattr(import_module(module), name), name) for name in exported]
+        shown += [one for one, _ in found]
         public |= {one: f"{module}.{name}" for one, name in found if isinstance(one, type)}
     for module, exported in names.items():
         parts.append(f"\n## {module}\n\n{_doc(import_module(module))}\n")
         parts += [described(module, name, public) for name in exported]
+    parts.append(_PYTHON_ALIASES)
+    for name, what in stood_for(shown).items():
+        cell = f"<code>{escape(what, quote=False).replace('|', '&#124;')}</code>"
+        parts.append(f"| `{name}` | {cell} |\n")
     parts.append("\n## Tables of plug-ins\n\nFor `tables` of `Config`, each from its module.\n")
     kinds = (table_type(name) for name in installed(TABLES))
     parts += [described(kind.__module__, kind.__name__, public) for kind in kinds]

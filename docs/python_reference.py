@@ -6,7 +6,7 @@ stand here as they were written, whatever Python version makes of them.
 
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from html import escape
@@ -182,7 +182,70 @@ def _parameters(source: Any) -> Iterator[str]:
         text += f": {one.annotation}" if one.annotation is not None else ""
         is_starred = kind in stars
         has_default = one.default is not None and not is_starred
-        yield f"{text} = {one.default}" if has_default else text
+        yield f"{text} = {_value(one.default, source)}" if has_default else text
+
+
+def _value(expression: Any, source: Any) -> str:
+    """A default as it is written, but for a constant what it is."""
+    if not isinstance(expression, griffe.ExprName) or not expression.name.isupper():
+        return str(expression)
+    constant = vars(import_module(source.module.path))[expression.name]
+    return f"{constant:_}" if isinstance(constant, int) else repr(constant)
+
+
+def stood_for(public: Iterable[Any]) -> dict[str, str]:
+    """The names in signatures and fields that stand for other types, and for which.
+
+    Args:
+        public: the classes and functions that are shown.
+    """
+    found: dict[str, str] = {}
+    for one in public:
+        if inspect.isfunction(one):
+            found |= _aliases_of(_source(one.__module__)[one.__qualname__])
+        for base in one.__mro__ if isinstance(one, type) else ():
+            if base.__module__.startswith("rillnode"):
+                for member in _source(base.__module__)[base.__qualname__].members.values():
+                    if not member.name.startswith("_") and not member.is_alias:
+                        found |= _aliases_of(member)
+    return {name: what for name, what in sorted(found.items()) if not name.isupper()}
+
+
+def _aliases_of(member: Any) -> dict[str, str]:
+    kinds = [one.annotation for one in member.parameters] if member.is_function else []
+    kinds.append(member.returns if member.is_function else getattr(member, "annotation", None))
+    found: dict[str, str] = {}
+    for kind in kinds:
+        if isinstance(kind, griffe.Expr):
+            for name in kind.iterate(flat=True):
+                if isinstance(name, griffe.ExprName):
+                    found |= _alias_of(name.canonical_path)
+    return found
+
+
+@cache
+def _alias_of(path: str) -> dict[str, str]:
+    """What a name stands for, and what the names in that do; nothing for classes."""
+    module, _, name = path.rpartition(".")
+    if not module.startswith("rillnode"):
+        return {}
+    try:
+        source = _source(module)
+    except (ImportError, TypeError):  # in a class, where it is its own; in a package without a file
+        return {}
+    member: Any = source.members.get(name)
+    if member is None:
+        return {}
+    if member.is_alias:
+        return _alias_of(member.target_path)
+    expression = member.value if isinstance(member, griffe.Attribute) else None
+    if not isinstance(expression, griffe.Expr) or "TypeVar" in str(expression):
+        return {}
+    found = {name: _joined(str(expression))}
+    for inner in expression.iterate(flat=True):
+        if isinstance(inner, griffe.ExprName):
+            found |= _alias_of(inner.canonical_path)
+    return found
 
 
 def _prose(source: Any, but: tuple[str, ...] = ()) -> str:
@@ -244,7 +307,7 @@ def _type(member: Any) -> str:
 def _default(member: Any) -> str:
     if member is None or member.is_function or member.value is None:
         return ""
-    return str(member.value)
+    return _value(member.value, member)
 
 
 def _item(name: str, one: Any) -> str:
@@ -257,7 +320,7 @@ def _joined(text: str) -> str:
 
 def _code(text: str) -> str:
     if "|" in text:  # readers of Markdown differ in what a backslash before it is, in code
-        return f"<code>{escape(_joined(text)).replace('|', '&#124;')}</code>"
+        return f"<code>{escape(_joined(text), quote=False).replace('|', '&#124;')}</code>"
     return f"`{_joined(text)}`" if text else ""
 
 

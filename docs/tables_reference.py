@@ -48,7 +48,8 @@ _SILVER: Final = """
 A repetition within `duplicate_seconds` is left out; `event_id` and the content together tell events
 apart. Entries of kind `bytes` have no name that could come again, and are not compared; their
 `format` says what they look like, and only JSON that breaks off is an error. NextGraph events are
-encrypted: silver has their topic, publisher and number, and the event in `data`.
+encrypted: silver has their topic, publisher and number, and the event in `data`. What the sink has
+keys for ([`decrypt`](../how-to/typed-tables.md#what-is-encrypted)) is in clear in `content`.
 """
 
 _TYPED: Final = """

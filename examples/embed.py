@@ -10,19 +10,12 @@ import sys
 from pathlib import Path
 
 import rillnode
-from rillnode.node.config import Config, HttpListener, NoiseListener
 
 
 async def main(directory: Path) -> None:
     """Push ten readings, then consume everything that this client has not processed yet."""
-    config = Config(
-        name="embedded",
-        data_dir=directory,
-        # Without listeners only this process reaches the node.
-        noise=NoiseListener(enabled=False),
-        http=HttpListener(enabled=False),
-    )
-    async with rillnode.Node(config) as node:
+    # Without listeners only this process reaches the node.
+    async with rillnode.Node(rillnode.Config.embedded(directory)) as node:
         stream = await node.stream("readings")
         # Pushed together, synced together; each future gets its index once it is durable.
         futures = [stream.push_nowait(b"reading %d" % number) for number in range(10)]

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from rillnode import Config, Node, Stream
-from rillnode.node.config import HttpListener, NoiseListener
 
 LINES = ("kettle on", "kettle boils", "kettle off")
 
@@ -34,9 +33,8 @@ async def work(stream: Stream, handled: asyncio.Semaphore) -> None:
 
 async def main(directory: Path) -> None:
     """Run server and worker, and a client that sends three lines."""
-    noise, http = NoiseListener(enabled=False), HttpListener(enabled=False)
     # A node that cannot go on ends the program with NodeFailed, so that it is started again.
-    config = Config(name="app", data_dir=directory, noise=noise, http=http, on_fatal="exit")
+    config = Config.embedded(directory, on_fatal="exit")
     async with Node(config) as node:
         stream, handled = await node.stream("events"), asyncio.Semaphore(0)
         worker = asyncio.create_task(work(stream, handled))

@@ -10,14 +10,12 @@ import json
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
 from rillnode import Config, Node, RillnodeError, Stream
-from rillnode.node.config import HttpListener, NoiseListener
 
 
 class Order(BaseModel):
@@ -30,9 +28,8 @@ class Order(BaseModel):
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     """Start the node with the application, and drain it at its end."""
-    data, noise = Path(os.environ.get("DATA", "orders-data")), NoiseListener(enabled=False)
-    http = HttpListener(enabled=False)
-    async with Node(Config(name="shop", data_dir=data, noise=noise, http=http)) as node:
+    data = os.environ.get("DATA", "orders-data")
+    async with Node(Config.embedded(data)) as node:
         app.state.orders = await node.stream("orders")
         yield
 

@@ -11,20 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 from rillnode import Config, Node
-from rillnode.node.config import HttpListener, NoiseListener
 
 _BATCH = 1_000
 
 
 async def copy(directory: Path, file: Path) -> tuple[int, int]:
     """Store the lines that are not stored yet; return how many were, and how many are now."""
-    config = Config(
-        name="copier",
-        data_dir=directory,
-        noise=NoiseListener(enabled=False),
-        http=HttpListener(enabled=False),
-    )
-    async with Node(config) as node:
+    async with Node(Config.embedded(directory)) as node:
         stream = await node.stream("lines")
         (partition,) = (await node.client.describe("lines")).partitions
         # Indexes are dense: the next one is the number of lines stored before.

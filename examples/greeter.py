@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import rillnode
-from rillnode.node.config import Config, HttpListener, NoiseListener
 from rillnode.node.ockam.config import OckamListener
 
 
@@ -30,13 +29,8 @@ class Greeter(rillnode.Actor):
 
 async def main(directory: Path) -> None:
     """Run a node with the actor until the actor has ended."""
-    config = Config(
-        name="greeter",
-        data_dir=directory,
-        noise=NoiseListener(enabled=False),
-        http=HttpListener(enabled=False),
-        tables=[OckamListener(listen="127.0.0.1:0")],
-    )
+    tables = [OckamListener(listen="127.0.0.1:0")]
+    config = rillnode.Config.embedded(directory, name="greeter", tables=tables)
     async with rillnode.Node(config) as node:
         greeter = await node.spawn(Greeter, address="greeter", allow=["anonymous"], essential=True)
         # Elixir: Ockam.Router.route(%{payload: "Ada", return_route: ["app"],

@@ -18,7 +18,6 @@ import msgspec
 from thespian.actors import Actor, ActorSystem, ActorTypeDispatcher, WakeupMessage
 
 import rillnode
-from rillnode.node.config import Config, HttpListener, NoiseListener
 
 RESERVED_SECONDS = 0.2
 
@@ -91,9 +90,7 @@ def by_itself() -> list[Any]:
 
 async def on_a_node(directory: Path) -> list[Any]:
     """As it is now: payloads are JSON, and whoever may send to the address asks with those."""
-    noise, http = NoiseListener(enabled=False), HttpListener(enabled=False)
-    config = Config(name="shop", data_dir=directory, noise=noise, http=http)
-    async with rillnode.Node(config) as node:
+    async with rillnode.Node(rillnode.Config.embedded(directory)) as node:
         read, write = msgspec.json.Decoder(Order).decode, msgspec.json.encode
         await node.spawn(Warehouse, address="warehouse", decode=read, encode=write)
 

@@ -103,7 +103,7 @@ def named(environ: Mapping[str, str]) -> Found | None:
     values = {variable: environ.get(variable) or None for variable in (URL, NODE_IDENTITY)}
     url, identity = values.values()
     if url and identity:
-        parse_identities(identity)
+        _check_identities(identity)
         key = environ.get(KEY) or None
         return Found(Context(url=url, node_identity=identity, key_file=key), URL)
     for variable, value in values.items():
@@ -112,6 +112,13 @@ def named(environ: Mapping[str, str]) -> Found | None:
             text = f"{variable} is not set, and has to be beside {other}"
             raise ConfigError("context.environment", text)
     return None
+
+
+def _check_identities(text: str) -> None:
+    try:
+        parse_identities(text)
+    except ConfigError as error:
+        raise ConfigError("context.environment", f"{NODE_IDENTITY}: {error.text}") from None
 
 
 def selected(environ: Mapping[str, str]) -> Found | None:
@@ -165,14 +172,15 @@ def write_contexts(environ: Mapping[str, str], saved: Contexts) -> None:
     """Save all, whole or not at all.
 
     Raises:
-        ConfigError: `context.file`, it cannot be written.
+        ConfigError: `context.unwritable`, it cannot be written.
     """
     path = contexts_file(environ)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(path, msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n")
     except OSError as error:
-        raise ConfigError("context.file", f"{path}: cannot be written: {error}") from None
+        text = f"{path}: cannot be written: {error.strerror}"
+        raise ConfigError("context.unwritable", text) from None
 
 
 def dev_node_file(environ: Mapping[str, str], pid: int) -> Path:
@@ -212,7 +220,11 @@ def read_dev_node(environ: Mapping[str, str]) -> DevNode | None:
 
 
 def _changed_at(file: Path) -> int:
-    return file.stat().st_mtime_ns
+    """When a file was written; one that its node has removed meanwhile comes last."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _running(file: Path) -> DevNode | None:

@@ -6,6 +6,7 @@ from rillnode.codecs.errors import CodecError, RillnodeError
 
 _GRANT: Final = "grant your key: `rillnode key grant FILE` prints the [[grant]] for node.toml"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
+_WRITE: Final = "make room there, or name a directory that you may write to"
 _PEER: Final = "the other side sent what cannot be read: compare the versions of both"
 
 NEXT_STEPS: Final = {
@@ -33,6 +34,7 @@ NEXT_STEPS: Final = {
     "config.connection": "`rillnode init` makes a node.toml; or see `--node` in the help",
     "config.exists": "`rillnode run -c FILE` runs what is there; init takes another directory",
     "config.file": "check the path after -c",
+    "config.unwritable": _WRITE,
     "config.none": "`rillnode init` makes a node.toml, `rillnode run -c FILE` takes one",
     "client.nowhere": "`rillnode run --dev` starts one for a try, `rillnode context add` names one",
     "console": "`rillnode console` makes a link to a new session",
@@ -44,6 +46,8 @@ NEXT_STEPS: Final = {
     "consumer": "open a consumer with values that it takes, and leave it after its last entry",
     "consumer.foreign": "acknowledge what this consumer has handed out, as it was",
     "context": "`rillnode context ls` lists what is saved, `context add` saves a node",
+    "context.environment": "set the variables to what the node's banner shows, or unset them",
+    "context.unwritable": _WRITE,
     "copy": "name a target that holds nothing yet; what is copied from stays as it is",
     "copy.running": "end it with Ctrl-C or SIGTERM; a copy without --final lets it run",
     "entries": "push smaller entries",
@@ -68,6 +72,7 @@ NEXT_STEPS: Final = {
     "input": "correct the line, or see `--format` and `--key-field` in the help",
     "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
+    "key.unwritable": _WRITE,
     "landing": "let only one job land entries in a table: `rillnode sink ls` lists the node's",
     "link": "`rillnode run` starts a node; its banner says where it listens",
     "listen": "`--set LISTENER.listen=127.0.0.1:0` takes a free port; or change node.toml",
@@ -124,6 +129,7 @@ NEXT_STEPS: Final = {
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
     "store.full": "`df` tells what is left on the disk",
     "store.locked": "stop the other node, or name another directory with --data-dir",
+    "store.unreadable": "see the disk's log; `rillnode restore BACKUP` makes a store of a backup",
     "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",

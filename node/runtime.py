@@ -717,7 +717,7 @@ def pushed_keys_of(plug_ins: Sequence[PlugIn]) -> PushedKeys:
     found = [keys for one in plug_ins if (keys := one.pushed_keys) is not no_keys]
     if len(found) < 2:
         return found[0] if found else no_keys
-    return lambda received_at, count: [one for keys in found for one in keys(received_at, count)]
+    return lambda received_at: [one for keys in found for one in keys(received_at)]
 
 
 def _identity_of(config: Config, entropy: Entropy) -> Identity:

@@ -11,6 +11,7 @@ rooms were deleted from this clone.
 """
 
 import atexit
+import gc
 import inspect
 import logging
 import os
@@ -19,13 +20,15 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
+from _pytest.python import importtestmodule
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -119,6 +122,32 @@ def pytest_report_header() -> list[str]:
         said += [f"left out is what needs {room}: it was deleted" for room in sorted(deleted)]
         said.append(f"left out with what was deleted: {functions} test functions that are here")
     return said
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect what then stays: the collector of garbage need not go through it, now or later."""
+    gc.disable()
+    try:
+        compile_share(session.config)
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def compile_share(config: pytest.Config) -> None:
+    """Load a worker's share of the files first.
+
+    In a new clone none is compiled, and workers that took the same order would each compile all.
+    """
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(TESTS.glob("**/test_*.py"))[number::count]:
+        with suppress(Exception, pytest.skip.Exception):  # which collecting it tells again
+            importtestmodule(path, config)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -41,6 +41,19 @@ def matcher(pattern: str) -> Matches:
     return _compiled(pattern).match
 
 
+def may_share(pattern: str, other: str) -> bool:
+    """Whether there may be a name that two patterns stand for.
+
+    Of two patterns with special characters only the beginnings are compared.
+    """
+    if is_exact(pattern):
+        return bool(matcher(other)(pattern))
+    if is_exact(other):
+        return bool(matcher(pattern)(other))
+    one, two = literal_prefix(pattern), literal_prefix(other)
+    return one.startswith(two) or two.startswith(one)
+
+
 @lru_cache(_COMPILED_KEPT)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))

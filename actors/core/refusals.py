@@ -28,10 +28,15 @@ def not_granted(code: str, principal: str, verb: str, stream: str) -> RequestErr
     """
     if not principal.startswith(_PROVED):
         return RequestError(code, _UNSAID[code])
-    who, name, may = json.dumps(principal), json.dumps(stream), json.dumps([verb])
+    who, name, may = quoted(principal), quoted(stream), json.dumps([verb])
     text = (
-        f"There is no stream {name}, or {principal} may not {verb} there. "
+        f"There is no stream {name}, or {principal} may not {verb} there\n"
         "The node's operator can grant it in node.toml:\n"
         f"[[grant]]\nwho = {who}\nstreams = {name}\nmay = {may}"
     )
     return RequestError(code, text)
+
+
+def quoted(text: str) -> str:
+    """A text as TOML and JSON have it, readable in every language."""
+    return json.dumps(text, ensure_ascii=False)

@@ -90,6 +90,11 @@ class Operation:
     error: StoreError | None = None
 
 
+EVERY_ENTRY = -1
+"""In place of an entry's offset: the key leads to every entry of the body, which costs no more than
+to lead to one."""
+
+
 @dataclass(slots=True, eq=False)
 class Append(Operation):
     """Add the entries of one checked body to a log.
@@ -103,8 +108,9 @@ class Append(Operation):
         received_at: in milliseconds since 1970; result: no less than that of the entry before, as
             clocks differ, and are set back.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
-            offset in it stands beside it. A key does not begin with a zero byte, and several
-            entries may have the same. The store does not know what keys mean.
+            offset in it stands beside it, or to `EVERY_ENTRY`. A key does not begin with a zero
+            byte, and several entries may have the same. The store does not know what keys mean,
+            but none that leads to every entry may begin with another one that does.
         timed: so many of them, the last ones, end with `received_at` as u64, big-endian, whatever
             it becomes; None: it stays, as in a copy.
         records: named values, written in the same batch; None removes one.
@@ -183,6 +189,8 @@ class Trim(Operation):
             trim is a sweep's: appends that are submitted after it may be applied before it.
         extent: result: what is left; of a log that is not at hand, nothing.
         trimmed: result: number of entries dropped.
+        oldest_ms: result: when the first entry that is left was received, if the store has looked
+            that up for `retention.seconds`.
     """
 
     log: int = 0
@@ -193,6 +201,7 @@ class Trim(Operation):
     at_hand: bool = False
     extent: LogExtent = NO_ENTRIES
     trimmed: int = 0
+    oldest_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,7 @@ from rillnode.actors.log.rocks.layout import (
     Change,
     LogState,
     decode_record,
+    keys_singly,
 )
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import StoreError
@@ -319,7 +320,9 @@ async def _digest_from(store: Source, log: int, index: int, on_bytes: OnBytes) -
 
 def _digest(piece: Piece) -> bytes:
     digest = hashlib.sha256(INDEX.pack(piece.block.first_index))
-    for part in (piece.block.value, *sorted(piece.keys)):
+    # A shared log has a key for each entry where this one has one for all of them.
+    keys = keys_singly(piece.keys, piece.block.next_index - piece.block.first_index)
+    for part in (piece.block.value, *sorted(keys)):
         digest.update(INDEX.pack(len(part)))
         digest.update(part)
     return digest.digest()

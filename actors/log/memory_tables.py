@@ -39,17 +39,19 @@ from rillnode.actors.log.producers import numbers_for, open_producer
 from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.layout import (
     INDEX,
+    RUN_PREFIX,
     LogState,
     encode_record,
     indexed_keys,
-    pairs_of,
+    listed_run,
+    merged,
     put_behind,
     saved_index_key,
     settle_double,
     split_key,
     utf8,
 )
-from rillnode.actors.log.rocks.retention import cut_index, first_since
+from rillnode.actors.log.rocks.retention import cut_index, first_since, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tail import first_index_of, take_blocks
 from rillnode.codecs.entries import Block, data_bytes, decode_header, encode_block, sizes_of
@@ -61,6 +63,8 @@ class _Log:
     blocks: list[Block] = field(default_factory=list[Block])
     # With their indexes, in order where nothing was added since they were listed last.
     keys: list[bytes] = field(default_factory=list[bytes])
+    # Those that lead to all entries of a block, each with their number.
+    runs: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
 
 
 class MemoryTables:
@@ -136,7 +140,12 @@ class MemoryTables:
             numbers.add(operation, state.next_index, self._put_record)
         operation.first_index = state.next_index
         log.blocks.append(Block(state.next_index, value))
-        log.keys += indexed
+        log.keys += [key for key in indexed if not key.startswith(RUN_PREFIX)]
+        log.runs += [
+            (key[len(RUN_PREFIX) :], operation.count)
+            for key in indexed
+            if key.startswith(RUN_PREFIX)
+        ]
         state.next_index += operation.count
         state.next_position += size
         state.received_at = operation.received_at
@@ -163,6 +172,8 @@ class MemoryTables:
             del log.blocks[:kept]
             first = log.blocks[0].first_index if log.blocks else state.next_index
             log.keys = [key for key in log.keys if split_key(key)[1] >= first]
+            log.runs = [(key, count) for key, count in log.runs if split_key(key)[1] >= first]
+        operation.oldest_ms = oldest_ms(operation, state, find)
         operation.extent = state.extent()
 
     def _put_stream(self, operation: PutStream) -> None:
@@ -300,7 +311,13 @@ class MemoryTables:
     def _list_keys(self, operation: ListKeys) -> None:
         log = self._logs.get(operation.log) or _Log()
         log.keys.sort()
-        operation.pairs = pairs_of(operation, log.keys)
+        wanted = [
+            key
+            for key in (reversed(log.keys) if operation.reverse else log.keys)
+            if operation.start <= key and (operation.end is None or key < operation.end)
+        ]
+        of_runs = [key for run in log.runs for key in listed_run(*run, operation)]
+        operation.pairs = merged(operation, wanted, of_runs)
 
     def _list_records(self, operation: ListRecords) -> None:
         # Byte order of UTF-8 is the order of code points.

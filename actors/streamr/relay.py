@@ -119,7 +119,7 @@ class RelayActor(Worker):
         self._leaving = False
         self._missed = 0
         # What of the log was read, and is not sent yet.
-        self._next = 0
+        self._next: int = 0
         self._grown_to = 0
         self._entries: deque[Entry] = deque()
         self._decoded: dict[int, Publication] = {}

@@ -129,7 +129,7 @@ class Transaction:
     document: DocumentTransaction | None
 
 
-_TRANSACTION: Final[Codec[Transaction]] = Codec(Transaction)
+TRANSACTION: Final[Codec[Transaction]] = Codec(Transaction)
 _SEALED: Final[Codec[bytes]] = Codec(Annotated[bytes, V0])
 
 
@@ -152,4 +152,4 @@ def transaction_of(body: bytes) -> Transaction:
     """
     if body_type(body) not in (BodyType.ASYNC_TRANSACTION, BodyType.SYNC_TRANSACTION):
         raise CodecError("commit.body", "the commit is no transaction")
-    return _TRANSACTION.decode(_SEALED.decode(inner_of(body)))
+    return TRANSACTION.decode(_SEALED.decode(inner_of(body)))

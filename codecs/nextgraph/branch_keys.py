@@ -22,12 +22,15 @@ from rillnode.codecs.nextgraph.types import KEY_BYTES
 
 
 class KeyLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A line, as it is written."""
+    """A line, as it is written. Its text form hides the secret."""
 
     repo: str
     branch: str = ""
     key: str
     topic: str = ""
+
+    def __repr__(self) -> str:
+        return "KeyLine(...)"
 
 
 class KnownBranch(Struct, frozen=True):

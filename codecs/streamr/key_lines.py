@@ -27,13 +27,16 @@ _BY_GROUP_KEYS: Final = (EncryptionType.AES, EncryptionType.NEW_KEY_AND_AES)
 
 
 class KeyLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A line, as it is written."""
+    """A line, as it is written. Its text form hides the secret."""
 
     publisher: str = ""
     stream: str = ""
     id: str = ""
     key: str
     reset: bool = False
+
+    def __repr__(self) -> str:
+        return "KeyLine(...)"
 
 
 def write_line(line: KeyLine) -> bytes:

@@ -35,17 +35,15 @@ def published_keys(names: Sequence[MessageId]) -> list[tuple[bytes, int]]:
     return [(key, offset) for offset, name in enumerate(names) for key in _message_keys(name)]
 
 
-def pushed_keys(publisher_id: str, received_at: int, count: int) -> list[tuple[bytes, int]]:
-    """The keys of `count` entries of another protocol, as an Append takes them.
+def pushed_keys(publisher_id: str, received_at: int) -> tuple[bytes, bytes]:
+    """The keys of entries of another protocol that have come together, the same for all of them.
 
     Args:
         publisher_id: in whose name they are resent.
-        received_at: milliseconds since 1970, when they were received together.
-        count: how many.
+        received_at: milliseconds since 1970, when they were received.
     """
     time = _TIME.pack(max(0, received_at))
-    both = _BY_TIME + time, _publisher(publisher_id) + time
-    return [(key, offset) for offset in range(count) for key in both]
+    return _BY_TIME + time, _publisher(publisher_id) + time
 
 
 def bounds(

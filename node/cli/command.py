@@ -40,7 +40,7 @@ from rillnode.node.cli import (
     verify,
 )
 from rillnode.node.cli.failures import Exit, exit_code
-from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb
+from rillnode.node.cli.parsing import Commands, Parser, Told, UsageError, add_verb
 from rillnode.node.cli.terminal import OutputError, Terminal, printable
 from rillnode.node.installed import (
     PLUG_INS,
@@ -78,7 +78,7 @@ _OTHERS_WRITE = 0o022
 class _Version(argparse.Action):
     """Says which version this is, and which plug-ins there are; looked up only if it is asked."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+    def __call__(self, *_: object) -> None:
         names = sorted(installed(PLUG_INS))
         lacking: dict[str, list[str]] = {}
         for name in names:
@@ -92,8 +92,7 @@ class _Version(argparse.Action):
         ]
         for name, packages in lacking.items():
             lines.append(f"  {name} needs {', '.join(packages)}: `{install_command(name)}`")
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        parser.exit()
+        raise Told("".join(f"{line}\n" for line in lines))
 
 
 def build_parser() -> Parser:
@@ -138,12 +137,15 @@ def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
     except ConfigError as error:  # of the plug-ins that are installed
         _report(terminal, str(error), next_step(error, "rillnode"))
         return Exit.USAGE
-    except SystemExit as done:  # --help, --version
-        return Exit.OK if done.code is None else int(done.code)
+    except Told as told:  # --help, --version
+        args = argparse.Namespace(
+            verb=told, command="rillnode",
+            json=False, quiet=False, verbose=False, asks_node=False,
+        )  # fmt: skip
     terminal.as_json, terminal.quiet = args.json, args.quiet
     # Whatever the shell says: nobody else may change what a command makes.
     os.umask(os.umask(_OTHERS_WRITE) | _OTHERS_WRITE)
-    if args.verb not in _WITHOUT_LOGS:
+    if args.verb not in _WITHOUT_LOGS and not isinstance(args.verb, Told):
         from rillnode.node.config.tables import LogTable
         from rillnode.node.logs import configure_logs
 

@@ -114,11 +114,13 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     Raises:
         ConfigError: there is neither a configuration nor all that stands for one.
     """
-    from rillnode.codecs.keys import parse_identities
-
     if args.config is not None and args.context is not None:
         raise ConfigError("config.connection", "-c and --context name two nodes: leave one out")
     url, identity, key = args.node, args.node_identity, args.key
+    if url:
+        _check_url(f"--node {url}", url)
+    if identity:
+        _check_identities(identity)
     if args.config or args.context or not (url and identity):
         found = _configured(args, terminal) or _found(args, terminal)
         if found is not None:
@@ -134,8 +136,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
     if missing:
         text = f"{missing[0]} missing: the node's banner shows its address and its identity"
         raise ConfigError("config.connection", text)
-    _check_url(url)
-    parse_identities(identity)
+    _check_url(url, url)
     if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
         text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"
         raise ConfigError("key.file", text)
@@ -215,13 +216,20 @@ def _reachable(listen: "ListenAddress") -> "ListenAddress":
     return ListenAddress("127.0.0.1" if address.version == 4 else "::1", listen.port)
 
 
-def _check_url(url: str) -> None:
+def _check_identities(identities: str) -> None:
+    from rillnode.codecs.keys import parse_identities
+
+    try:
+        parse_identities(identities)
+    except ConfigError as error:
+        raise ConfigError("config.connection", f"--node-identity: {error.text}") from None
+
+
+def _check_url(shown: str, url: str) -> None:
     from rillnode.node.config import parse_address
 
     try:
         if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
             raise ValueError
     except ValueError:
-        raise ConfigError(
-            "config.connection", f"--node {url}: expected noise://HOST:PORT"
-        ) from None
+        raise ConfigError("config.connection", f"{shown}: expected noise://HOST:PORT") from None

@@ -112,7 +112,11 @@ async def set_(args: argparse.Namespace, terminal: Terminal) -> None:
     for one in saved:
         at = one.client_id, one.partition
         end = one.next_index
-        if at == (args.client, args.partition) and end is not None and end < args.index:
+        if at != (args.client, args.partition):
+            continue
+        if end is None:
+            terminal.message(f"there is no stream {args.stream!r}: the position waits for one")
+        elif end < args.index:
             text = f"the partition ends at {end}: what comes before {args.index} is left out"
             terminal.message(text)
     _show(args, terminal, args.index)

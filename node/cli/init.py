@@ -18,9 +18,9 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "init", init,
         summary="make keys and a configuration",
-        text="Writes a short node.toml, data/identity.key (who the node\n"
-        "is), data/admin.key (may do everything) and data/nextgraph.key (who its NextGraph\n"
-        "broker is). Nothing is ever overwritten.",
+        text="Writes a short node.toml, data/identity.key (who the node is), data/admin.key (may\n"
+        "do everything) and data/nextgraph.key (who its NextGraph broker is). Nothing is ever\n"
+        "overwritten.",
         examples=["rillnode init edge", "rillnode run -c edge/node.toml"],
     )  # fmt: skip
     parser.add_argument(
@@ -53,7 +53,8 @@ def init(args: argparse.Namespace, terminal: Terminal) -> None:
         with config.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError("config.file", f"{config}: cannot be written: {error}") from None
+        text = f"{config}: cannot be written: {error.strerror}"
+        raise ConfigError("config.unwritable", text) from None
     terminal.record(
         {
             "config": str(config),

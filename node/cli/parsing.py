@@ -13,6 +13,9 @@ Verb = Callable[[argparse.Namespace, Terminal], int | Awaitable[int | None] | No
 """Carries out a command; returns the exit code, or nothing where it is 0."""
 
 _COLUMNS: Final = 92
+_NUMBER_MAX: Final = 2**64 - 1
+_DIGITS_MAX: Final = len(str(_NUMBER_MAX))
+_DIGITS_SHOWN: Final = 40
 
 
 class UsageError(Exception):
@@ -21,6 +24,14 @@ class UsageError(Exception):
     def __init__(self, command: str, text: str) -> None:
         super().__init__(text)
         self.command = command
+
+
+class Told(Exception):
+    """A text that was asked for in place of a command: a help, a version."""
+
+    def __call__(self, _: argparse.Namespace, terminal: Terminal) -> None:
+        """Write it, as a verb does."""
+        terminal.write_text(str(self))
 
 
 class Commands(Protocol):
@@ -93,8 +104,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        meant = get_close_matches(str(value), choices, n=1)
-        hint = f"did you mean {meant[0]}? " if meant else ""
+        below = [f"{name} {value}" for name, one in self._commands.items() if value in one.commands]
+        meant = below or get_close_matches(str(value), choices, n=1)
+        hint = f"did you mean {' or '.join(meant)}? " if meant else ""
         raise argparse.ArgumentError(
             action, f"invalid choice: {value!r}; {hint}choices: {', '.join(choices)}"
         )
@@ -110,6 +122,10 @@ class Parser(argparse.ArgumentParser):
             hint = f"; did you mean {meant[0]}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         return parsed, left
+
+    def print_help(self, file: Any = None) -> NoReturn:
+        """Have the help written where all output is."""
+        raise Told(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
@@ -182,18 +198,36 @@ def _shown(action: argparse.Action) -> str:
     return {"?": f"[{name}]", "+": f"{name} [{name} ...]"}.get(str(action.nargs), name)
 
 
+def stream_name(text: str) -> str:
+    """An argument that names a stream: an empty one has a node make a name up."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a stream, not an empty one")
+    return text
+
+
 def whole_number(text: str) -> int:
     """An argument that is a number from 0 on."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, not {text!r}")
-    return int(text)
+    return _number(text, least=0)
 
 
 def positive_number(text: str) -> int:
     """An argument that is a number from 1 on."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
-    return int(text)
+    return _number(text, least=1)
+
+
+def _number(text: str, *, least: int) -> int:
+    """A number that fits what is sent to nodes: an index, a count."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, not {text!r}")
+    # Python itself refuses to read a number of thousands of digits.
+    if len(text.lstrip("0")) > _DIGITS_MAX or (number := int(text)) > _NUMBER_MAX:
+        shown = text if len(text) <= _DIGITS_SHOWN else f"one of {len(text):,} digits"
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {_NUMBER_MAX}, not {shown}"
+        )
+    if number < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, not {text!r}")
+    return number
 
 
 def moment(text: str) -> Time:

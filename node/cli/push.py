@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
-from rillnode.node.cli.parsing import Commands, UsageError, add_verb, whole_number
+from rillnode.node.cli.parsing import Commands, UsageError, add_verb, stream_name, whole_number
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.entry_lines import InputReader, input_chunks, key_in
 
@@ -52,7 +52,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         "the key's CRC-32.",
         examples=examples,
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument(
         "--format", choices=["lines", "json", "raw", "hex"], default="lines", metavar="FORMAT",
         help="lines, json, raw or hex (default: lines)",

@@ -1,7 +1,6 @@
 """`rillnode store`: moves all that a node holds from one engine to the other, and back."""
 
 import argparse
-import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator
@@ -154,6 +153,8 @@ async def _shared_target(config: "Config") -> AsyncGenerator["SharedTarget"]:
 def _shared(
     config: "Config", views: Path, complete: "Complete", *, copying: bool = False
 ) -> "SharedLogStore":
+    import asyncio
+
     from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.stores import shared_store
     from rillnode.transports.clock import SystemClock

@@ -11,6 +11,7 @@ from rillnode.node.cli.parsing import (
     add_noun,
     add_verb,
     positive_number,
+    stream_name,
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
@@ -41,7 +42,7 @@ def add(commands: Commands) -> None:
         text="A stream that already has as many partitions is not changed.",
         examples=["rillnode stream create sensors --partitions 4"],
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument(
         "--partitions", type=positive_number, default=1, metavar="N", help="how many (default: 1)"
     )
@@ -52,7 +53,7 @@ def add(commands: Commands) -> None:
         summary="show a stream and its partitions",
         examples=["rillnode stream show sensors"],
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     add_connection_options(parser)
 
     push.add(verbs)
@@ -66,7 +67,7 @@ def add(commands: Commands) -> None:
         "landed become a row of kind `gap` in its table, and are reported here.",
         examples=["rillnode stream trim sensors --partition 2 --before 1000 --yes"],
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument(
         "--before", type=whole_number, required=True, metavar="INDEX", help="first index to keep"
     )
@@ -83,7 +84,7 @@ def add(commands: Commands) -> None:
         text="A stream created under the same name later is a new one, and begins at index 0.",
         examples=["rillnode stream rm sensors --yes"],
     )  # fmt: skip
-    parser.add_argument("name", metavar="NAME", help="name of the stream")
+    parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument("--yes", action="store_true", help="really remove it")
     add_connection_options(parser)
 

@@ -131,9 +131,10 @@ class Terminal:
         console = Console(file=self.out, highlight=False, _environ=self.environ)
         # Too many columns for the terminal make long lines, not columns of single letters.
         unbounded = console.options.update(max_width=_LINE_CHARS_MAX)
-        width = max(console.width, console.measure(table, options=unbounded).minimum)
-        with _writing():
-            console.print(table, width=width)
+        console.width = max(console.width, console.measure(table, options=unbounded).minimum)
+        with console.capture() as drawn:
+            console.print(table)
+        self.write_text(drawn.get())
 
 
 @contextmanager

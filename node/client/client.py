@@ -111,7 +111,8 @@ class GroupInfo:
     Attributes:
         stream: name of the stream.
         name: under which positions are saved.
-        shared: whether members share the partitions; else they are single consumers of one name.
+        shared: whether members share the partitions; else they are single consumers of one name,
+            or there are none.
         generation: counts its changes.
         members: in the order in which they have come; none, where nobody uses the name now.
     """

@@ -141,7 +141,7 @@ def late_error(place: Place) -> RequestError:
     return RequestError("queue.late", text)
 
 
-class Job:
+class Job(msgspec.Struct, eq=False, weakref=True):
     """An entry that a worker is to work on; it is answered once, by one of these calls.
 
     As an async context manager it is done at the end of the block, and given again after the
@@ -156,14 +156,12 @@ class Job:
         attempt: how often it was given to a worker, this time included: from 1.
     """
 
-    __slots__ = ("_given", "_queue", "_worker", "attempt", "entry")
-
-    def __init__(self, queue: "WorkQueue", worker: "_Worker", given: "_Given") -> None:
-        self.entry = given.entry
-        self.attempt = given.place[2]
-        self._given = given
-        self._worker = worker
-        self._queue = queue  # which goes on to work as long as one of its jobs is in use
+    # A Struct, as entries are: one is made for each.
+    entry: Entry
+    attempt: int
+    _given: "_Given"
+    _worker: "_Worker"
+    _queue: "WorkQueue"  # which goes on to work as long as one of its jobs is in use
 
     def __repr__(self) -> str:
         entry = self.entry
@@ -207,7 +205,7 @@ class Job:
                 answered already.
             RillnodeError: it is not known whether that is durable.
         """
-        await self._worker.say(self._given, _DONE)
+        await self._worker.done(self._given)
 
     def done_nowait(self) -> asyncio.Future[None]:
         """Say that it is done without waiting; the future is done once that is durable.
@@ -215,7 +213,7 @@ class Job:
         What is said in one turn of the event loop travels together. Errors as of `done`, where it
         is answered already at once.
         """
-        return self._worker.say(self._given, _DONE)
+        return self._worker.done(self._given)
 
     async def retry(self, after: float | None = None, *, reason: str = "") -> None:
         """Have it given again, to any worker; after the last attempt it becomes a dead letter.
@@ -265,40 +263,72 @@ class Job:
 
 
 class _Given(msgspec.Struct, eq=False):
-    """An entry that the node has given, for one attempt, and until when it is this worker's."""
+    """An entry that the node has given, for one attempt.
+
+    Attributes:
+        until: when it is this worker's no more.
+        told: told what has come of it that it was said to be done.
+    """
 
     entry: Entry
-    place: Place
+    attempt: int
     until: float
+    told: asyncio.Future[None] | None = None
 
 
-class _Word(NamedTuple):
-    """What was said about one job, and who is told what has become of that."""
+class _Word(msgspec.Struct, eq=False):
+    """What was said about one job other than that it is done, and who is told what came of it."""
 
     job: _Given
     outcome: int
     milliseconds: int | None
     reason: str
-    future: asyncio.Future[None]
+    told: asyncio.Future[None]
 
-    def follows(self, last: native.Settlement) -> bool:
-        """Whether the same was said of the job behind those of `last`."""
-        partition, index, attempt = self.job.place
-        return (
-            index == last.index + last.count
-            and attempt == last.attempt
-            and self.outcome == last.outcome
-            and partition == last.partition
-            and self.milliseconds == last.milliseconds
-            and self.reason == last.reason
-        )
+
+_Words = Sequence[_Given | _Word]
+"""What was said, in order; what was given stands for that it is done."""
+
+
+def _place_of(job: _Given) -> Place:
+    """What tells a job from others, and from what was given of its entry before."""
+    return job.entry.partition, job.entry.index, job.attempt
+
+
+def _settlements(words: _Words) -> list[native.Settlement]:
+    """What was said, put together where the same was said of jobs that follow each other."""
+    items: list[native.Settlement] = []
+    last = native.Settlement(0, 0, 0, _RELEASE, count=0)
+    behind = -1  # the index behind those of the last
+    for word in words:
+        if isinstance(word, _Given):
+            job, outcome, milliseconds, reason = word, _DONE, None, ""
+        else:
+            job, outcome, milliseconds, reason = (
+                word.job, word.outcome, word.milliseconds, word.reason
+            )  # fmt: skip
+        entry = job.entry
+        if (
+            entry.index == behind
+            and outcome == last.outcome
+            and job.attempt == last.attempt
+            and entry.partition == last.partition
+            and milliseconds == last.milliseconds
+            and reason == last.reason
+        ):
+            last.count += 1
+        else:
+            last = native.Settlement(*_place_of(job), outcome, milliseconds, reason)
+            items.append(last)
+        behind = entry.index + 1
+    return items
 
 
 class _Asking(NamedTuple):
     """A request that is under way."""
 
     number: int
-    words: Sequence[_Word]
+    words: _Words
     begun: list[native.JobRef] | None
     until: float
 
@@ -329,11 +359,11 @@ class _Worker:
         self._route: Route = ()
         self.joined = False
         self._ready: deque[_Given] = deque()
-        self._open: dict[Place, _Given] = {}
+        self._open: set[_Given] = set()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._error: RillnodeError | None = None
-        self._words: list[_Word] = []
+        self._words: list[_Given | _Word] = []
         self._number = 0
         self._askings: dict[int, _Asking] = {}
         self._is_gathering = False
@@ -360,36 +390,46 @@ class _Worker:
 
     def has(self, job: _Given) -> bool:
         """Whether a job is this worker's, and not answered."""
-        return self._open.get(job.place) is job
+        return job in self._open
+
+    def done(self, job: _Given) -> asyncio.Future[None]:
+        """Say that a job is done."""
+        if job not in self._open:
+            raise late_error(_place_of(job))
+        self._open.remove(job)
+        told = job.told = asyncio.Future(loop=self._loop)
+        self._words.append(job)
+        if not self._is_gathering:
+            self._send_soon()
+        return told
 
     def say(
         self, job: _Given, outcome: int, seconds: float | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
-        """Say something about a job, as its calls do."""
-        place = job.place
-        if self._open.get(place) is not job:
-            raise late_error(place)
+        """Say something else about a job, as its calls do."""
+        if job not in self._open:
+            raise late_error(_place_of(job))
         if seconds is not None and not 0 <= seconds <= WORK_SECONDS_MAX:
             text = f"A pause, or more time, is 0 to {WORK_SECONDS_MAX:,.0f} s, not {seconds:g}"
             raise RequestError("queue.limit", text)
         milliseconds = None if seconds is None else round(1_000 * seconds)
         if outcome != _EXTEND:
-            del self._open[place]
-        future: asyncio.Future[None] = self._loop.create_future()
-        word = _Word(job, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX], future)
+            self._open.remove(job)
+        told: asyncio.Future[None] = self._loop.create_future()
+        word = _Word(job, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX], told)
         self._words.append(word)
         if not self._is_gathering:
             self._send_soon()
-        return future
+        return told
 
     def take(self) -> _Given | None:
         """The next job that is there, and whose time is not over."""
         ready = self._ready
         while ready and self.joined:
             job = ready.popleft()
-            if self._open.get(job.place) is job and job.until > self._loop.time():
+            if job in self._open and job.until > self._session.elapsed():
                 return job
-            self._open.pop(job.place, None)
+            self._open.discard(job)
         return None
 
     async def change(self) -> None:
@@ -431,7 +471,8 @@ class _Worker:
         self.joined = False
         self._route = ()
         saying = [word for asking in self._askings.values() for word in asking.words]
-        places = {*self._open, *(word.job.place for word in (*saying, *self._words))}
+        said = [word if isinstance(word, _Given) else word.job for word in (*saying, *self._words)]
+        places = {_place_of(job) for job in (*self._open, *said)}
         return self._address, native.WorkRequest(
             self._id,
             self._token,
@@ -453,14 +494,14 @@ class _Worker:
             return
         self._route = route
         self.joined = True
-        for gone in response.gone:
-            self._open.pop((gone.partition, gone.index, gone.attempt), None)
-        until = self._loop.time() + self._visibility_seconds
+        if response.gone:
+            gone = {(one.partition, one.index, one.attempt) for one in response.gone}
+            self._open = {job for job in self._open if _place_of(job) not in gone}
+        until = self._session.elapsed() + self._visibility_seconds
         for run in response.jobs:
-            for entry in native.entries_of_run(run):
-                place = entry.partition, entry.index, run.attempt
-                job = self._open[place] = _Given(entry, place, until)
-                self._ready.append(job)
+            jobs = [_Given(entry, run.attempt, until) for entry in native.entries_of_run(run)]
+            self._open.update(jobs)
+            self._ready += jobs
         self._wake.set()
 
     def failed(self, error: RillnodeError) -> None:
@@ -491,23 +532,17 @@ class _Worker:
         words, self._words = self._words[:WORK_SETTLEMENTS_MAX], self._words[WORK_SETTLEMENTS_MAX:]
         begun: list[native.JobRef] | None = None
         if self._leaving is not None and not (self._words or self._askings):
-            waiting = {job.place for job in self._ready}
-            begun = [native.JobRef(*place) for place in self._open if place not in waiting]
+            begun = [native.JobRef(*_place_of(job)) for job in self._open.difference(self._ready)]
         self._number += 1
         until = self._loop.time() + REPEAT_SECONDS
         asking = self._askings[self._number] = _Asking(self._number, words, begun, until)
         self._ask(asking)
 
     def _ask(self, asking: _Asking) -> None:
-        items: list[native.Settlement] = []
-        for word in asking.words:
-            if items and word.follows(items[-1]):
-                items[-1].count += 1
-            else:
-                said = word.outcome, word.milliseconds, word.reason
-                items.append(native.Settlement(*word.job.place, *said))
         number = self._session.next_id()
-        request = native.SettleRequest(number, self._token, asking.number, items, asking.begun)
+        request = native.SettleRequest(
+            number, self._token, asking.number, _settlements(asking.words), asking.begun
+        )
         try:
             self._session.ask(self._address, request, partial(self._answered, asking))
         except RillnodeError as error:
@@ -538,19 +573,19 @@ class _Worker:
         del self._askings[asking.number]
         refused = set(late)
         for at, word in enumerate(asking.words):
-            failure = error
-            if at in refused:
-                failure = late_error(word.job.place)
-                self._open.pop(word.job.place, None)
-            elif error is not None:
-                self._open.setdefault(word.job.place, word.job)  # it may be said again
-            if word.future.done():
-                continue  # who has waited was cancelled
-            if failure is None:
-                word.future.set_result(None)
-            else:
-                word.future.set_exception(failure)
-                word.future.exception()  # nobody has to look at it
+            told = word.told
+            if error is None and at not in refused:
+                if told is not None and not told.done():  # else who has waited was cancelled
+                    told.set_result(None)
+                continue
+            job = word if isinstance(word, _Given) else word.job
+            if error is None:
+                self._open.discard(job)
+            elif isinstance(word, _Given) or word.outcome != _EXTEND:
+                self._open.add(job)  # it may be said again
+            if told is not None and not told.done():
+                told.set_exception(error or late_error(_place_of(job)))
+                told.exception()  # nobody has to look at it
         if asking.begun is None:
             self._send_soon()
         elif self._leaving is not None and not self._leaving.done():
@@ -629,11 +664,11 @@ class WorkQueue:
         Asking for the next job says nothing about the ones before.
         """
         worker = self._worker
-        worker.begin()
         while worker.stopping is None:
             job = worker.take()
             if job is not None:
-                return Job(self, worker, job)
+                return Job(job.entry, job.attempt, job, worker, self)
+            worker.begin()
             await worker.change()
         raise StopAsyncIteration
 

@@ -18,6 +18,7 @@ from rillnode.node.config.file_type import table_type, whole_type
 from rillnode.node.config.loading import Loaded
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, bare, expected, format_path
+from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.tables import HttpListener, NoiseListener, for_process
 from rillnode.node.installed import TABLES, installed
 
@@ -77,7 +78,7 @@ def schema() -> dict[str, Any]:
 def template(name: str, admin: str) -> str:
     """The text of a new `node.toml`: what is edited first, and a grant for the admin key."""
     tables = [table_type(name) for name in installed(TABLES)]
-    written = [one.table for one in tables if one.written]
+    written = [one for one in tables if one.written]
     offered = [one.table for one in tables if one.tried and not one.written]
     lines = [
         "# A rillnode node. `rillnode config show --defaults` has every other key and its default;",
@@ -93,7 +94,8 @@ def template(name: str, admin: str) -> str:
         "",
         "# Take away the # before the protocols that your clients speak.",
         *(f"# [{one}]" for one in offered),
-        *(f"[{one}]" for one in written),
+        "",
+        *map(_titled, written),
         "",
         "[[grant]]  # the key that `rillnode init` made for you, data/admin.key",
         f'who = "noise:{admin}"',
@@ -205,6 +207,12 @@ def _example(kind: types.Type) -> Any:
 
 def _summary(struct: type) -> str:
     return _without_attributes(struct.__doc__ or "")
+
+
+def _titled(table: type[PlugInTable]) -> str:
+    """A table's header, and behind it what it is."""
+    what = _summary(table).splitlines()[0].removesuffix(".")
+    return f"[{table.table}]  # {what[0].lower()}{what[1:]}"
 
 
 def _without_attributes(text: str) -> str:

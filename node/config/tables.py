@@ -218,6 +218,22 @@ class Config(KernelTables, frozen=True, forbid_unknown_fields=True, kw_only=True
     def __post_init__(self) -> None:
         force_setattr(self, "tables", tuple(self.tables))
 
+    @classmethod
+    def embedded(cls, data_dir: Path | str, **tables: Any) -> Self:
+        """That of a node without a listener, for the application that it is a part of.
+
+        Args:
+            data_dir: where its data is; the last part of it is the node's name.
+            tables: whatever else the configuration says, and what it says otherwise.
+        """
+        path = Path(data_dir)
+        off: dict[str, Any] = {
+            "name": path.resolve().name or "node",
+            "noise": NoiseListener(enabled=False),
+            "http": HttpListener(enabled=False),
+        }
+        return cls(data_dir=path, **off | tables)
+
     def table(self, kind: type[T]) -> T | None:
         """The table of a type, where there is one."""
         return next(iter(self.each(kind)), None)

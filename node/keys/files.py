@@ -50,18 +50,22 @@ def write_secret(path: Path, secret: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secret + "\n")
-            file.flush()
-            os.fsync(descriptor)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secret + "\n")
+                file.flush()
+                os.fsync(descriptor)
+        except OSError:
+            path.unlink(missing_ok=True)  # it would stand for a key, and in the way of the next try
+            raise
     except FileExistsError as error:
         if error.filename != str(path):
             text = f"cannot be written: {error.filename} is a file, not a directory"
-            raise _error("key.file", path, text) from None
+            raise _error("key.unwritable", path, text) from None
         text = "exists; a key is never overwritten: choose another name or remove it yourself"
         raise _error("key.exists", path, text) from None
     except OSError as error:
-        raise _error("key.file", path, f"cannot be written: {error.strerror}") from None
+        raise _error("key.unwritable", path, f"cannot be written: {error.strerror}") from None
 
 
 def read_or_make_key(path: Path, seed: bytes) -> Identity:

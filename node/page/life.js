@@ -66,6 +66,7 @@ function go(anew) {
     if (shows("route") && !simulated) { drawRoute(); $("route").hidden = false; }
     if (shows("tiles") && $("tiles").firstChild) $("tiles").hidden = false;
     drawDeeds();
+    document.body.dataset.page = page.name;
     if (anew !== true) scrollTo(0, 0);
     if (page.stream !== null) say(`stream ${page.stream}`); else say(PAGES[page.name].text);
   } else if (page.stream !== null) closeBrowser();  // another place in the same stream

@@ -162,7 +162,6 @@ function drawStreams(d) {
     el("label", { class: "narrow" }, "by", el("select", { id: "sort", onchange: event => turn({ sort: event.target.value, offset: "", descending: String(event.target.value !== "name") }) },
       ...columnsOfStreams.filter(one => one[3]).map(([text, , , by]) => el("option", { value: by, selected: by === (page.query.sort || "name") }, text)))));
   const body = card("streams", few ? "Busiest streams" : "Streams", "/v1/streams", search);
-  $("streams").classList.toggle("whole", !few);
   $("streams-count").textContent = d.total ? `${count(d.total)}${d.more ? "+" : ""}` : "";
   const from = Math.min(d.offset + 1, d.total), to = d.offset + d.streams.length;
   if (!few) {

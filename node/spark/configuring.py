@@ -54,9 +54,7 @@ def job_config(
         "table_dir": absolute(table.table_dir),
         "batch_rows_max": table.batch_rows_max,
         "typed": typed_configs(config, table),
-        "views": tuple(
-            view_config(one) for one in views_of(config, table.name) if one.of != SILVER
-        ),
+        "views": view_configs(config, table),
     }
     if not isinstance(table, SparkSink):
         return PythonJobConfig(**told)
@@ -111,6 +109,11 @@ def view_config(view: ViewTable) -> ViewConfig:
         dir=absolute(view.dir),
         of="" if view.of == SILVER else view.of,
     )
+
+
+def view_configs(config: Config, table: TableSink) -> tuple[ViewConfig, ...]:
+    """The views of typed tables that a sink's job makes."""
+    return tuple(view_config(one) for one in views_of(config, table.name) if one.of != SILVER)
 
 
 def typed_configs(config: Config, sink: TableSink) -> tuple[TypedConfig, ...]:

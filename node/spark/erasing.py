@@ -8,7 +8,7 @@ or whose key has a newer row.
 import datetime
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import duckdb
 import msgspec
@@ -31,7 +31,7 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
-from rillnode.node.spark.job_config import DerivedConfig, TypedConfig
+from rillnode.node.spark.job_config import DerivedConfig, TypedConfig, ViewConfig
 from rillnode.node.spark.parquet import filesystem, remove_files
 from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
@@ -39,10 +39,14 @@ from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
+from rillnode.node.spark.typed.delta_store import REWRITTEN_KEEP_HOURS
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.formats import stores_of
 from rillnode.node.spark.typed.pairs import Pairs
 from rillnode.node.spark.typed.tables import of_stream
+
+if TYPE_CHECKING:  # few have what it needs
+    from rillnode.node.spark.typed.iceberg_store import IcebergStore
 
 SWEEP_SECONDS: Final = 20.0
 """Time between two looks at whether an erasure was left undone."""
@@ -57,11 +61,13 @@ class Lake:
         bronze: directory or URI of the bronze table.
         derived: silver and gold; None where there are none.
         typed: the typed tables.
+        views: the views of typed tables.
     """
 
     bronze: str
     derived: DerivedConfig | None
     typed: tuple[TypedConfig, ...]
+    views: tuple[ViewConfig, ...] = ()
 
     @property
     def silver(self) -> str | None:
@@ -87,6 +93,17 @@ class Lake:
                 yield from [config] if mine else []
             else:
                 yield from (of_stream(config, name) for name in mine)
+
+    def views_of(self, streams: Sequence[str]) -> dict[str, str]:
+        """The views of typed tables that may have entries of some streams, with these tables."""
+        tables = {one.name: one.dir for one in self.typed_of(streams)}
+        return {one.dir: tables[one.of] for one in self.views if one.of in tables}
+
+    def iceberg_of(self, streams: Sequence[str]) -> "Iterator[IcebergStore]":
+        """The Iceberg tables that may have entries of some streams, and their rejects."""
+        for config in self.typed_of(streams):
+            if config.catalog is not None:
+                yield from cast("tuple[IcebergStore, IcebergStore]", stores_of(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,16 +305,20 @@ class Sweeps:
 
 def tables_of(lake: Lake, streams: Sequence[str]) -> list[str]:
     """All Delta tables that entries of some streams are in, or figures made of them."""
+    return [*_tables_of_rows(lake, streams), *lake.gold(), *lake.views_of(streams)]
+
+
+def _tables_of_rows(lake: Lake, streams: Sequence[str]) -> list[str]:
     delta = (one for one in lake.typed_of(streams) if one.catalog is None)
     typed = [place for one in delta for place in (one.dir, one.rejects)]
-    return [*filter(None, (lake.bronze, lake.silver)), *typed, *lake.gold()]
+    return [*filter(None, (lake.bronze, lake.silver)), *typed]
 
 
 def counts(lake: Lake, erased: Erased) -> dict[str, int]:
-    """How many rows of each table stand at erased places; gold has none."""
-    gold = lake.gold()
-    places = [one for one in tables_of(lake, erased.streams) if one not in gold]
-    return {place: counted(place, erased) for place in places}
+    """How many rows of each table stand at erased places; gold and views have none."""
+    places = _tables_of_rows(lake, erased.streams)
+    iceberg = {one.name: one.counted(erased) for one in lake.iceberg_of(erased.streams)}
+    return {place: counted(place, erased) for place in places} | iceberg
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +326,12 @@ class Held:
     """What of a table is no longer in it, and still on the disk.
 
     Attributes:
-        table: its directory or URI.
+        table: its directory or URI, or its name in a catalog.
         is_swept: whether all that was erased is no longer in it.
         files: old files, which hold what was erased, or may.
         bytes: their sizes.
-        until: when they may be removed by the table's own maintenance; None where there are none.
+        until: when they may be removed by the table's own maintenance; None where there are none,
+            or where the table was not swept yet.
     """
 
     table: str
@@ -321,20 +343,49 @@ class Held:
 
 def held(lake: Lake, erased: Erased) -> Iterator[Held]:
     """What each table's old versions still hold."""
-    gold, lag = lake.gold(followers=True), set(lake.gold()) - set(lake.gold(followers=True))
+    lag, views = set(lake.gold()) - set(lake.gold(followers=True)), lake.views_of(erased.streams)
+    hours = {place: upsert.KEEP_HOURS for place in (*lake.gold(), *views)}
+    keyed = (one.dir for one in lake.typed_of(erased.streams) if one.layout.key)
+    hours |= dict.fromkeys(keyed, REWRITTEN_KEEP_HOURS)
     for place in tables_of(lake, erased.streams):
         table = open_table(place)
         if table is None or place in lag:
             continue
         sizes = _old_files(place, table)
-        erasing = [one["timestamp"] for one in table.history() if ERASURE in one]
-        hours = upsert.KEEP_HOURS if place in gold else maintenance.KEEP_HOURS
+        is_swept = (
+            _has_followed(table, views[place], erased)
+            if place in views
+            else applied(table) >= erased.number
+        )
         until = None
-        if sizes and erasing:
-            last = datetime.datetime.fromtimestamp(max(erasing) / 1_000, datetime.UTC)
-            until = last + datetime.timedelta(hours=hours)
-        is_swept = applied(table) >= erased.number
+        if sizes and is_swept:
+            kept = datetime.timedelta(hours=hours.get(place, maintenance.KEEP_HOURS))
+            until = _erased_at(table) + kept
         yield Held(place, is_swept, len(sizes), sum(sizes.values()), until)
+    for store in lake.iceberg_of(erased.streams):
+        if (iceberg := store.open()) is not None:
+            old = iceberg.old_files(erased.number)
+            is_swept = applied(iceberg) >= erased.number
+            until = None
+            if old.newest is not None and is_swept:
+                until = old.newest + datetime.timedelta(hours=maintenance.KEEP_HOURS)
+            yield Held(store.name, is_swept, len(old.sizes), sum(old.sizes.values()), until)
+
+
+def _erased_at(table: DeltaTable) -> datetime.datetime:
+    """When rows were last erased in a table; of figures, when they were last calculated."""
+    history = table.history()
+    found = [one["timestamp"] for one in history if ERASURE in one] or [history[0]["timestamp"]]
+    return datetime.datetime.fromtimestamp(max(found) / 1_000, datetime.UTC)
+
+
+def _has_followed(view: DeltaTable, source: str, erased: Erased) -> bool:
+    """Whether a view has come to where its table was rid of what was erased."""
+    table = open_table(source)
+    if table is None or applied(table) < erased.number:
+        return False
+    erasing = max((one["version"] for one in table.history() if ERASURE in one), default=-1)
+    return saved_position(view, str(table.metadata().id)).version >= erasing
 
 
 def forget_old_files(lake: Lake, erased: Erased) -> tuple[int, dict[str, str]]:
@@ -358,7 +409,8 @@ def forget_old_files(lake: Lake, erased: Erased) -> tuple[int, dict[str, str]]:
             kept[lake.bronze] = f"{follower} has yet to read {len(waiting)} of them"
     for place, names in old.items():
         remove_files(place, sorted(names))
-    return sum(map(len, old.values())), kept
+    iceberg = sum(one.forget() for one in lake.iceberg_of(erased.streams))
+    return sum(map(len, old.values())) + iceberg, kept
 
 
 def _still_read(lake: Lake) -> Iterator[tuple[str, list[LogFile]]]:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
+from rillnode.actors.core.patterns import may_share
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config.kinds import Days, Name, TableLocation
 from rillnode.node.config.location import Location
@@ -201,12 +202,12 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
             for position, pattern in enumerate(one.streams):
                 yield from unfit_pattern((*path, "streams", position), pattern)
             yield from one._sink_problems(path, sinks)
+            yield from one._stream_problems(path, sinks)
             yield from one._schema_problems(path)
             yield from _catalog_problems(path, one.format, one.catalog, one.dir)
-            for key in ("key", "delete_when", "partition_by", "keep_days"):
-                if one.format == "iceberg" and getattr(one, key):
-                    text = 'is of Delta tables: leave it out, or set format = "delta"'
-                    yield Problem((*path, key), "config.conflict", text)
+            for key in one._of_delta:
+                text = 'is of Delta tables: leave it out, or set format = "delta"'
+                yield Problem((*path, key), "config.conflict", text)
             if (other := names.setdefault(one.called, at)) != at:
                 text = f"{one.called!r} is the name of table[{other}]: give this one a `name`"
                 yield Problem((*path, "name"), "config.conflict", text)
@@ -218,12 +219,20 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
                     text = f"is the name of table[{other}], or of its rejects"
                     yield Problem((*path, "catalog", "table"), "config.conflict", text)
             mine = one.places(at)
-            for place in mine.values():
-                for owner, other_place in taken.items():
-                    if place.overlaps(other_place):
-                        text = f"must lie apart from {owner}, {other_place}"
-                        yield Problem((*path, "dir"), "config.conflict", text)
+            clashes = (
+                f"must lie apart from {owner}, {other_place}"
+                for owner, other_place in taken.items()
+                if any(place.overlaps(other_place) for place in mine.values())
+            )
+            if text := next(clashes, ""):
+                yield Problem((*path, "dir"), "config.conflict", text)
             taken |= mine
+
+    @property
+    def _of_delta(self) -> list[str]:
+        """The settings that it has, and Iceberg tables do not."""
+        keys = ("key", "delete_when", "partition_by", "keep_days")
+        return [one for one in keys if self.format == "iceberg" and getattr(self, one)]
 
     def places(self, at: int) -> dict[str, Location]:
         """Where it lies, by what says so; it is the configuration's number `at`."""
@@ -239,6 +248,19 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         none = "needs a [[sink.spark]] or [[sink.python]], which lands what it is made of"
         names = [one.name for one in sinks]
         yield from maker_problems(path, self.sink, names, "sink of tables", none)
+
+    def _stream_problems(self, path: KeyPath, sinks: Sequence[TableSink]) -> Iterator[Problem]:
+        """Which streams the table would wait for in vain."""
+        makers = [one for one in sinks if self.sink in (None, one.name)]
+        if len(makers) != 1:
+            return
+        (sink,) = makers
+        for position, pattern in enumerate(self.streams):
+            if not any(may_share(pattern, one) for one in sink.streams):
+                text = f"{pattern!r}: none of them is landed by sink {sink.name!r}, which has"
+                landed = ", ".join(sink.streams)
+                where = (*path, "streams", position)
+                yield Problem(where, "config.conflict", f"{text} {landed}")
 
     def _schema_problems(self, path: KeyPath) -> Iterator[Problem]:
         if (self.schema is None) == (not self.columns):
@@ -267,8 +289,9 @@ class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=T
         layout = self.layout
         problems = list(layout.problems(columns))
         for name, text in problems:
-            yield Problem((*path, name), "table.layout", text)
-        if layout.delete_when and not problems and is_installed():
+            if name not in self._of_delta:
+                yield Problem((*path, name), "table.layout", text)
+        if layout.delete_when and not problems and not self._of_delta and is_installed():
             # Only here, because it needs what the extra installs.
             from rillnode.node.spark.typed.keys import check_delete_when
 

@@ -60,7 +60,7 @@ PROGRAMS: dict[str, tuple[Printed, ...]] = {
     ),
     "docs/tutorials/embed.md": (
         # Beside what each round stores, the page has run app.py a second time.
-        lambda nth: f'stored at {2001 * (nth - 1) + 1}\n0 {{"item": "pear", "count": 3}}\n...\n',
+        lambda nth: "stored at {0}\n...\n{0} {{...}}\n".format(2001 * (nth - 1) + 1),
         lambda nth: f"1000 stored\nthe next entry gets {2001 * nth + 1}\n",
         lambda nth: f"processed 2001\nsaved position {2001 * nth + 1}\n",
     ),
@@ -139,6 +139,18 @@ def test_each_block_that_is_left_out_is_there() -> None:
 def test_every_block_says_its_language(page: Path) -> None:
     unknown = {block.line: block.language for block in blocks(page)}
     assert set(unknown.values()) <= LANGUAGES, unknown
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name)
+def test_every_block_begins_and_ends(page: Path) -> None:
+    """A block that has lost its first line is prose to readers, and is not run any more."""
+    begun = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if fence := re.match(r" *```(.*)", line):
+            assert begun != bool(fence[1]), line
+            begun = not begun
+    assert not begun
 
 
 @pytest.mark.check

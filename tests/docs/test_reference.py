@@ -118,3 +118,13 @@ def test_each_method_of_the_public_classes_has_a_text() -> None:
     )
     assert len(methods) == python_page().count("\n#### ")
     assert [name for name, text in methods if not re.match("[A-Z`]", text)] == []
+
+
+def test_a_signature_needs_no_look_into_the_source() -> None:
+    page = generate.python_page()
+    signatures = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL))
+    assert re.findall(r"= [A-Z][A-Z_]+", signatures) == []  # constants are shown by their values
+    named = set(re.findall(r"^\| `(\w+)` \| <code>", page, re.MULTILINE))
+    assert {"Ack", "Answered", "FaultKind", "OnDisconnect", "Start", "Target", "Time"} <= named
+    # What a name stands for is said with names that stand on the page, too.
+    assert "<code>int &#124; Literal['start', 'end'] &#124; Time</code>" in page

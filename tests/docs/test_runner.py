@@ -39,6 +39,7 @@ def is_gone(child: int) -> bool:
     return not done.stdout.strip() or done.stdout.strip().startswith("Z")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, ending: signal.Signals) -> None:
     home, test = tmp_path / "home", tmp_path / "test_it.py"

@@ -18,16 +18,20 @@ from rillnode.node.spark.config import PythonSink, SinkTables
 
 
 def run_as_shown(directory: Path) -> list[str]:
-    command = [sys.executable, ROOT / "examples" / "twins.py", directory]
+    command: list[str | Path] = [sys.executable, ROOT / "examples" / "twins.py", directory]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
+def tables_of(spark: tuple[PythonSink, ...]) -> SinkTables:
+    return SinkTables(python=spark)
+
+
 def run_without_spark(directory: Path) -> list[str]:
     with (
         patch.object(twins, "SparkSink", PythonSink),
-        patch.object(twins, "SinkTables", lambda spark: SinkTables(python=spark)),
+        patch.object(twins, "SinkTables", tables_of),
         redirect_stdout(StringIO()) as printed,
     ):
         asyncio.run(twins.main(directory))

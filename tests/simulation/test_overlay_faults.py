@@ -14,7 +14,7 @@ from rillnode.node.simulation.scenario import (
     RandomFaults,
     Scenario,
 )
-from simulation_support import KINDS
+from simulation_support import each_kind
 
 OVERLAY = Scenario(
     overlay=True,
@@ -31,12 +31,15 @@ OVERLAY = Scenario(
 )
 
 
+FURTHER = ("partition", "one_way", "pause")
+
+
 def struck(result: Result) -> list[str]:
     """Whom faults have struck."""
     return [event.who for event in result.events if event.what == "fault"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind("partition", "pause")
 def test_each_kind_of_fault_happens_and_breaks_no_rule(kind: FaultKind) -> None:
     faults = tuple(FaultTable(kind=kind, at_seconds=at, seconds=2.0) for at in (1.0, 4.0, 7.0))
     scenario = replace(OVERLAY, partitions=1, random_faults=RandomFaults(), fault=faults)
@@ -45,7 +48,9 @@ def test_each_kind_of_fault_happens_and_breaks_no_rule(kind: FaultKind) -> None:
     assert len(struck(result)) == 3
 
 
-@pytest.mark.parametrize("kind", ["kill", "partition", "one_way", "pause"])
+@pytest.mark.parametrize(
+    "kind", ["kill", *(pytest.param(one, marks=pytest.mark.long) for one in FURTHER)]
+)
 def test_the_tracker_may_fail(kind: FaultKind) -> None:
     faults = (
         FaultTable(kind=kind, nodes=("tracker",), at_seconds=2.0, seconds=6.0),
@@ -81,7 +86,7 @@ def test_a_tracker_that_starts_anew_joins_the_pieces_that_it_hears_of() -> None:
     assert struck(result) == ["tracker", "n0", "n2"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_no_rule_is_broken(seed: int) -> None:
     run = Run(OVERLAY, seed)
     result = run.run()

@@ -103,6 +103,7 @@ def test_who_watches_is_told_what_the_log_says() -> None:
     assert one.extents[0].next_index > 0
 
 
+@pytest.mark.long
 def test_limits_hold_for_streams_that_come_to_hand_after_their_node_has_started() -> None:
     clients = replace(SCENARIO.clients, examiners=2, examined=1.0, streamr_users=0)
     scenario = replace(SCENARIO, messages=240, clients=replace(clients, nextgraph_users=0))
@@ -157,11 +158,14 @@ def times_not_put_in_order(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mistake", "rules", "scenario"),
     [
-        (copies_carried_out, {"too-many-copies"}, NATIVE),
+        pytest.param(copies_carried_out, {"too-many-copies"}, NATIVE, marks=pytest.mark.long),
         (carried_out_before_stored, {"view-differs", "confirm-lost", "index-reassigned"}, NATIVE),
         (frames_passed_over, {"view-differs", "index-reassigned"}, NATIVE),
         pytest.param(
-            times_not_put_in_order, {"no-progress"}, SCENARIO, marks=pytest.mark.needs("nextgraph")
+            times_not_put_in_order,
+            {"no-progress"},
+            SCENARIO,
+            marks=[pytest.mark.needs("nextgraph"), pytest.mark.long],
         ),
     ],
 )

@@ -15,12 +15,12 @@ from rillnode.node.simulation.scenario import (
     load_scenario,
 )
 from rillnode.node.simulation.world import Machine, NodeMachine, World
-from simulation_support import KINDS, STREAMR
+from simulation_support import STREAMR, each_kind
 
 EVERYBODY = load_scenario(Path(__file__).parents[2] / "configs" / "sim-clients.toml")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind("kill", "bit_flip")
 def test_each_kind_of_fault_breaks_no_rule(kind: FaultKind) -> None:
     scenario = Scenario(
         nodes=1,

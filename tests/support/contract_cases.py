@@ -104,7 +104,7 @@ ALONE: Final = _load(
 ).rounds  # fmt: skip
 """The kinds of clients, the cheapest first."""
 
-TOGETHER_MAX: Final = 3
+TOGETHER_MAX: Final = 2
 """So many kinds do at once what a case is tried under, of those that come to it by themselves."""
 
 FURTHER: Final = (

@@ -61,9 +61,12 @@ def _tree(path: Path) -> ast.Module:
 
 def _test_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for item in ast.walk(tree):
-        is_function = isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_function and item.name.startswith("test_"):
-            yield item
+        match item:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name.startswith("test_"):
+                    yield item
+            case _:
+                pass
 
 
 def _needs(function: ast.FunctionDef | ast.AsyncFunctionDef, deleted: Collection[str]) -> bool:

@@ -80,10 +80,6 @@ NOT_RUN: Final[dict[Name, str]] = {
 
 LONG: Final[dict[Name, str]] = {
     (
-        "docs/explanation/simulation.md",
-        "rillnode sim run configs/sim-churn.toml --seeds 0..199",
-    ): "four hundred runs",
-    (
         "docs/explanation/measurements.md",
         "rillnode sim run configs/sim-overlay.toml --seeds 0..39 --html overlay.html",
     ): "forty runs of 64 nodes",

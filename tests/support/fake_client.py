@@ -197,7 +197,7 @@ class FakeClient:
     async def indexes(self, stream: str = "") -> list[SavedIndex]:
         self._check()
         return [
-            SavedIndex(name, partition, client, index, 10)
+            SavedIndex(name, partition, client, index, 10 if name in self.held else None)
             for (client, name, partition), index in self.positions.items()
             if stream in ("", name)
         ]

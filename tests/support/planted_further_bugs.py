@@ -209,7 +209,7 @@ def unread_streams_are_unknown(patch: pytest.MonkeyPatch) -> None:
     lose = StreamActor._lose
 
     def sure(self: StreamActor, message: Any, _: Any) -> None:
-        lose(self, message, unknown_stream())
+        lose(self, message, unknown_stream(self._name))
 
     patch.setattr(StreamActor, "_lose", sure)
 

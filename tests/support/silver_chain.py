@@ -33,6 +33,7 @@ class Chain:
             "maxRowsPerTrigger": "15",
             "minPartitions": "2",
             "drainFile": str(self.drain_file),
+            "keyFiles": "{}",
         }
         return Silver(options).streamReader(SILVER_STRUCT)
 

@@ -2,6 +2,8 @@
 
 from typing import Final, get_args
 
+import pytest
+
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
     ClientsTable,
@@ -16,6 +18,15 @@ from rooms import TESTS
 
 KINDS: Final[list[FaultKind]] = [kind for kind in get_args(FaultKind) if kind not in LOG_KINDS]
 """Faults of nodes that have stores of their own."""
+
+
+def each_kind(*quick: FaultKind) -> pytest.MarkDecorator:
+    """Call a test with each `kind` of fault; the quick part has these."""
+    return pytest.mark.parametrize(
+        "kind",
+        [pytest.param(one, marks=() if one in quick else pytest.mark.long) for one in KINDS],
+    )
+
 
 SMALL = Scenario(
     nodes=3,

@@ -289,7 +289,7 @@ class GroupActor(Worker):
                 find = FindStream(name=self._stream)
                 await read(context.store, find)
             if find.record is None:
-                raise unknown_stream()
+                raise unknown_stream(self._stream)
             self._stream_id, self._partitions = find.record.id, find.record.partitions
             name = record_name(self._stream_id, self._name)
             self._view = GroupView(self._stream, self._name, name, self.address, GroupState())

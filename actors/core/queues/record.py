@@ -76,7 +76,7 @@ class QueueRecord:
         await read(store, find)
         stream = find.record
         if stream is None:
-            raise unknown_stream()
+            raise unknown_stream(self._queue.stream)
         self._partitions.open(stream)
         stored = GetRecord(key=self._key())
         await read(store, stored)

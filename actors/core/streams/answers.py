@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from rillnode.actors.core.refusals import quoted
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.requests import decode_service_request
@@ -34,9 +35,10 @@ INVALID_REQUEST: Final = "Invalid request"
 _ERROR_TAGS: Final = frozenset({"error", "error:response"})
 
 
-def unknown_stream() -> RequestError:
+def unknown_stream(name: str) -> RequestError:
     """Says to who may know of a stream that there is none."""
-    return RequestError("stream.unknown", "There is no such stream: see `rillnode stream ls`")
+    text = f"There is no stream {quoted(name)}: see `rillnode stream ls`"
+    return RequestError("stream.unknown", text)
 
 
 def invalid_request(cause: object, reason: str = INVALID_REQUEST) -> bytes:

@@ -16,6 +16,7 @@ from rillnode.actors.core.streams.asked import Answers, NativeAppend, Opening, P
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     GetRecord,
     LogStore,
@@ -338,8 +339,8 @@ class Appends:
             kind, keys, records, seen, follows = EntryKind.BYTES, (), (), None, ()
         timed = 0
         if kind is EntryKind.BYTES:
-            pushed = self._context.pushed_keys(received_at, count)
-            keys, timed = (*keys, *pushed), len(pushed)
+            pushed = self._context.pushed_keys(received_at)
+            keys, timed = (*keys, *((key, EVERY_ENTRY) for key in pushed)), len(pushed)
         return Append(
             token=token,
             log=self._log,

@@ -29,10 +29,10 @@ ADDRESS_PREFIX = b"ST_S_"
 _SAFE: Final = "/.-_:@"
 _UNQUOTED: Final = (ascii_letters + digits + _SAFE).encode()
 
-PushedKeys = Callable[[int, int], Sequence[tuple[bytes, int]]]
+PushedKeys = Callable[[int], Sequence[bytes]]
 
 
-def no_keys(_received_at: int, _count: int) -> Sequence[tuple[bytes, int]]:
+def no_keys(_received_at: int) -> Sequence[bytes]:
     """Where no other protocol looks for entries."""
     return ()
 
@@ -77,7 +77,7 @@ class StreamContext:
 
     Attributes:
         pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
-            them, out of when they were received and their number.
+            them, out of when they were received.
         appended: what became durable since the start.
         removals: streams that are told of as removed while somebody looks for one.
         followers: who is told when a log has grown.

@@ -249,7 +249,7 @@ class IndexService(Worker):
         find = FindStream(name=stream)
         await read(self._context.store, find)
         if find.record is None:
-            raise unknown_stream()
+            raise unknown_stream(stream)
         look = ListRecords(prefix=beside_stream(find.record.id), limit=GROUP_RECORDS)
         await read(self._context.store, look)
         groups = Page[native.GroupInfo]()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final, assert_never
 
+from msgspec import Struct
+
 from rillnode.actors.core.orders import Orders
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
 from rillnode.actors.core.streams.holds import Holds
@@ -28,6 +30,9 @@ know of what they have appended."""
 SLICE_TRIMS: Final = 100
 """Trims submitted in one turn: all would keep everybody waiting."""
 
+SLICE_LOOKS: Final = 2_000
+"""Partitions of which it is seen in one turn whether they are due."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
@@ -45,7 +50,19 @@ class Recount:
 
 Message = StreamRecord | StreamRemoved | Recount | _Sweep
 
-Task = tuple[StreamRecord, int]
+
+class _Limited(Struct):
+    """A stream that has limits.
+
+    Attributes:
+        due_ms: for each partition, before when there is nothing to trim.
+    """
+
+    record: StreamRecord
+    due_ms: list[int]
+
+
+Task = tuple[_Limited, int]
 """A stream and the number of one of its partitions."""
 
 
@@ -55,7 +72,7 @@ class RetentionActor(Worker):
     At its start it looks at every stream once, and counts for the quotas what it finds; where that
     does not last, again and again: others append, and a stream comes to hand when it is used, of
     which nobody tells. While there are streams that have limits it sweeps: it trims them, slice
-    after slice.
+    after slice; one with a limit of age alone only when its oldest entry may have reached it.
     """
 
     on_failure = "restart"
@@ -66,7 +83,7 @@ class RetentionActor(Worker):
     def __init__(self, context: StreamContext, holds: Holds) -> None:
         self._context = context
         self._holds = holds
-        self._limited: dict[int, StreamRecord] = {}
+        self._limited: dict[int, _Limited] = {}
         self._orders = Orders()
         # While streams are listed: those that something newer was heard of.
         self._heard: set[int] | None = None
@@ -135,7 +152,7 @@ class RetentionActor(Worker):
         if limits.seconds is None and limits.entries_max is None and limits.bytes_max is None:
             self._limited.pop(record.id, None)
             return
-        self._limited[record.id] = record
+        self._limited[record.id] = _Limited(record, [0] * record.partitions)
         if not self._sweeping:
             self._sweeping = True
             self.wake_after(SWEEP_SECONDS, _Sweep())
@@ -143,25 +160,33 @@ class RetentionActor(Worker):
     # Trimming --------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        tasks = self._tasks()
-        while part := list(islice(tasks, SLICE_TRIMS)):
-            await self._trim(part)
+        looks = self._looks()
+        while some := list(islice(looks, SLICE_LOOKS)):
+            due = [task for task in some if task is not None]
+            for start in range(0, len(due), SLICE_TRIMS):
+                await self._trim(due[start : start + SLICE_TRIMS])
+            if len(some) == SLICE_LOOKS:
+                await self.sleep(0.0)
         self._sweeping = bool(self._limited)
         if self._sweeping:
             self.wake_after(SWEEP_SECONDS, _Sweep())
 
-    def _tasks(self) -> Iterator[Task]:
-        """All partitions with limits, each as it is when its turn comes."""
+    def _looks(self) -> Iterator[Task | None]:
+        """All partitions with limits; None for one that is not due."""
         for stream in tuple(self._limited):
-            record = self._limited.get(stream)
-            if record is not None:
-                for partition in range(record.partitions):
-                    yield record, partition
+            limited = self._limited.get(stream)
+            if limited is not None:
+                now_ms = self._context.clock.now_ms()
+                for partition, due_ms in enumerate(limited.due_ms):
+                    yield (limited, partition) if due_ms <= now_ms else None
 
     async def _trim(self, tasks: Sequence[Task]) -> None:
         now_ms, holds = self._context.clock.now_ms(), self._holds
         trims: list[Trim] = []
-        for record, partition in tasks:
+        # Limits may have been changed since the tasks were found.
+        tasks = [task for task in tasks if self._limited.get(task[0].record.id) is task[0]]
+        for limited, partition in tasks:
+            record = limited.record
             log = log_id(record.id, partition)
             hold = holds.lowest(log)
             limits = record.retention
@@ -170,12 +195,14 @@ class RetentionActor(Worker):
             await write(self._context.store, *trims)
         except StoreError as error:
             logger.debug("not_trimmed", extra={"code": error.code})  # until the next sweep
-        for (record, partition), trim in zip(tasks, trims, strict=True):
-            if trim.error is not None:
-                if trim.error.code == "stream.removed":
-                    self._limited.pop(record.id, None)
-            elif trim.trimmed:
-                self._trimmed(record, partition, trim)
+        for (limited, partition), trim in zip(tasks, trims, strict=True):
+            record = limited.record
+            if trim.error is None:
+                limited.due_ms[partition] = _due_ms(trim)
+                if trim.trimmed:
+                    self._trimmed(record, partition, trim)
+            elif trim.error.code == "stream.removed":
+                self._limited.pop(record.id, None)
 
     def _trimmed(self, record: StreamRecord, partition: int, trim: Trim) -> None:
         if self._context.quotas.enabled:
@@ -189,3 +216,13 @@ class RetentionActor(Worker):
                 "first_index": trim.extent.first_index,
             },
         )
+
+
+def _due_ms(trim: Trim) -> int:
+    """Before when there is nothing to trim, if nothing else is asked for; 0: nobody can tell."""
+    limits, oldest_ms = trim.retention, trim.oldest_ms
+    if limits.seconds is None or oldest_ms is None:
+        return 0
+    if limits.entries_max is not None or limits.bytes_max is not None:
+        return 0  # what is pushed counts, too
+    return oldest_ms + int(limits.seconds * 1000)

@@ -60,9 +60,9 @@ are in guides and examples until 2024."""
 class _Ask(ServiceRequest):
     """One request of a peer."""
 
-    def describe(self, found: Found) -> None:
+    def describe(self, name: str, found: Found) -> None:
         """Answer how the stream is now."""
-        self.reply(told(self.request, _there(found.record), found.extents))
+        self.reply(told(self.request, _there(name, found.record), found.extents))
 
     def refuse(self, error: RillnodeError) -> None:
         """Answer why it was not done."""
@@ -121,11 +121,11 @@ class StreamService(Worker):
             case native.DescribeRequest(name=name):
                 self._admit(ask, name, None, "pull")
                 async with self._records.of(name) as stream:
-                    ask.describe(await stream.change(_there))
+                    ask.describe(name, await stream.change(partial(_there, name)))
             case native.TrimRequest(name=name, partition=partition, before=before):
                 self._admit(ask, name, "admin", "admin")
                 async with self._records.of(name) as stream:
-                    first = await self._trim(stream, partition, before)
+                    first = await self._trim(name, stream, partition, before)
                 ask.reply(native.encode(native.PositionResponse(ask.request.request_id, first)))
             case native.RemoveRequest(name=name):
                 self._admit(ask, name, "admin", "admin")
@@ -148,10 +148,10 @@ class StreamService(Worker):
         async with self._records.of(name) as stream:
             found = await stream.change(wanted)
             if isinstance(ask.request, native.OpenRequest):
-                ask.describe(found)
+                ask.describe(name, found)
                 return
             # One INIT for each partition asked for, from the stream's address.
-            for partition in range(min(partitions, _there(found.record).partitions)):
+            for partition in range(min(partitions, _there(name, found.record).partitions)):
                 payload = creation_done(ask.request, name, partition)
                 answer = (ask.wire.return_route, payload)
                 self._context.router.reply(ask.origin, stream_address(name, partition), [answer])
@@ -194,34 +194,35 @@ class StreamService(Worker):
             if isinstance(outcome, RillnodeError):
                 failures.append(native.Failure.of(number, outcome))
             elif outcome is not None and not page.full:
-                info = stream_info(_there(outcome.record), outcome.extents)
+                info = stream_info(_there(name, outcome.record), outcome.extents)
                 page.take((info,), lambda info: len(info.partitions))
         response = native.OpenManyResponse(ask.request.request_id, page.items, failures)
         ask.reply(native.encode(response))
 
     async def _remove(self, ask: _Ask, name: str) -> None:
         async with self._records.of(name) as stream:
-            await stream.change(_gone)
+            await stream.change(partial(_gone, name))
             logger.info("stream_removed", extra={"stream": name, "by": ask.origin.principal})
             ask.reply(removal_done(ask.request))
 
     async def _administer(self, ask: _Ask, command: stream_admin.Command) -> None:
-        name, wanted = command.stream_name, _there
+        name = command.stream_name
+        wanted = partial(_there, name)
         match command:
             case stream_admin.Delete():
                 await self._remove(ask, name)
                 return
             case stream_admin.Retain(limits=limits):
-                wanted = partial(_retained, retention_of(limits))
+                wanted = partial(_retained, name, retention_of(limits))
             case _:
                 pass
         async with self._records.of(name) as stream:
             if isinstance(command, stream_admin.Trim):
-                await self._trim(stream, command.partition, command.before)
-            ask.describe(await stream.change(wanted))
+                await self._trim(name, stream, command.partition, command.before)
+            ask.describe(name, await stream.change(wanted))
 
-    async def _trim(self, stream: Named, partition: int, before: int) -> int:
-        record = _there((await stream.change(_there)).record)
+    async def _trim(self, name: str, stream: Named, partition: int, before: int) -> int:
+        record = _there(name, (await stream.change(partial(_there, name))).record)
         if partition >= record.partitions:
             raise RequestError("stream.partition", "The stream has no such partition")
         return await stream.trim(record, partition, before)
@@ -332,15 +333,15 @@ class StreamService(Worker):
         return RequestError("stream.invalid", text)
 
 
-def _there(record: StreamRecord | None) -> StreamRecord:
+def _there(name: str, record: StreamRecord | None) -> StreamRecord:
     if record is None:
-        raise unknown_stream()
+        raise unknown_stream(name)
     return record
 
 
-def _gone(record: StreamRecord | None) -> None:
-    _there(record)
+def _gone(name: str, record: StreamRecord | None) -> None:
+    _there(name, record)
 
 
-def _retained(retention: Retention, record: StreamRecord | None) -> StreamRecord:
-    return msgspec.structs.replace(_there(record), retention=retention)
+def _retained(name: str, retention: Retention, record: StreamRecord | None) -> StreamRecord:
+    return msgspec.structs.replace(_there(name, record), retention=retention)

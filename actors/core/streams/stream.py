@@ -161,7 +161,7 @@ class StreamActor(Worker):
                     break
                 find = FindStream(name=self._name)
         if record is None or self._partition >= record.partitions:
-            return unknown_stream()
+            return unknown_stream(self._name)
         self._log = log_id(record.id, self._partition)
         self._appends = Appends(context, self._own_address, self._log, record.owner)
         self._appends.update(record)

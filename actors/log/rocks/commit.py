@@ -34,6 +34,7 @@ from rillnode.actors.log.rocks.layout import (
     encode_keys,
     encode_record,
     indexed_keys,
+    key_rows,
     logs_range,
     put_behind,
     record_key,
@@ -46,7 +47,7 @@ from rillnode.actors.log.rocks.layout import (
     utf8,
 )
 from rillnode.actors.log.rocks.logs import LogTable, block_at, block_position, seek, step
-from rillnode.actors.log.rocks.retention import BlockAt, cut_index
+from rillnode.actors.log.rocks.retention import BlockAt, cut_index, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 from rillnode.actors.log.rocks.tail import TailCache
@@ -169,7 +170,7 @@ class GroupCommit:
         puts = self._changes.puts
         puts.append((BLOCK_KEY.pack(log, first_index), value, self._tables.blocks))
         if indexed:
-            self._put_keys(log, indexed, first_index)
+            self._put_keys(log, indexed, first_index, operation.count)
         if numbers is not None:
             numbers.add(operation, first_index, self._put_record)
             self._logs.noted += 1
@@ -182,10 +183,9 @@ class GroupCommit:
         self._blocks.append((log, Block(first_index, value)))
         self._slice_bytes += len(value)
 
-    def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int) -> None:
-        prefix, puts, family = LOG_KEY.pack(log), self._changes.puts, self._tables.keys
-        for key in indexed:
-            puts.append((prefix + key, b"", family))
+    def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int, count: int) -> None:
+        puts, family = self._changes.puts, self._tables.keys
+        puts += [(key, value, family) for key, value in key_rows(log, indexed, count)]
         puts.append((block_keys_key(log, first_index), encode_keys(indexed), family))
         self._slice_bytes += sum(2 * len(key) + _CHANGE_BYTES for key in indexed)
 
@@ -199,6 +199,7 @@ class GroupCommit:
         operation.trimmed = cut - state.first_index
         if operation.trimmed:
             self._cut(log, state, cut, find)
+        operation.oldest_ms = oldest_ms(operation, state, find)
         operation.extent = state.extent()
 
     def _cut(self, log: int, state: LogState, cut: int, find: BlockAt) -> None:

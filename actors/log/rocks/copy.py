@@ -16,6 +16,7 @@ from rillnode.actors.log.rocks.layout import (
     block_keys_key,
     decode_keys,
     encode_keys,
+    key_rows,
     logs_range,
 )
 from rillnode.actors.log.rocks.logs import block_at, block_here, hole_error, load_state, seek, step
@@ -120,12 +121,13 @@ class RocksCopy:
 
     async def put(self, log: int, pieces: Sequence[Piece]) -> None:
         """Add blocks to the end of a log, durably."""
-        tables, changes, prefix = self._tables, Changes(), LOG_KEY.pack(log)
+        tables, changes = self._tables, Changes()
         for block, keys in pieces:
             index = block.first_index
             changes.puts.append((BLOCK_KEY.pack(log, index), block.value, tables.blocks))
             if keys:
-                changes.puts += [(prefix + key, b"", tables.keys) for key in keys]
+                rows = key_rows(log, keys, block.next_index - index)
+                changes.puts += [(key, value, tables.keys) for key, value in rows]
                 listed = encode_keys(keys)
                 changes.puts.append((block_keys_key(log, index), listed, tables.keys))
         self._write(changes)

@@ -6,6 +6,8 @@ Column families and their keys (all numbers big-endian, so that byte order is nu
               log u64 | first_index u64      -> a block as `codecs.entries` lays it out
     keys      log u64 | secondary key | index u64 -> nothing
               log u64 | 00 | first_index u64 -> all rows of that block's keys (MessagePack)
+              log u64 | 00 ff | secondary key | first_index u64 -> number of entries, which all
+                                                have that key (u32)
     default   "m" name                       -> format version, next stream id (u32)
               "mcopy"                        -> nothing; the store is being copied into
               "mcopy" log u64                -> entries of that log that were compared (u64)
@@ -20,14 +22,21 @@ the stream's name is written 00 01: the order of keys is then the order of Saved
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
 import msgspec
 
-from rillnode.actors.log import Append, ListKeys, LogExtent, SavedIndexKey, StreamRecord
+from rillnode.actors.log import (
+    EVERY_ENTRY,
+    Append,
+    ListKeys,
+    LogExtent,
+    SavedIndexKey,
+    StreamRecord,
+)
 from rillnode.actors.log.producers import Numbers
 from rillnode.codecs.errors import StoreError
 
@@ -52,6 +61,9 @@ RECORD_PREFIX: Final = b"r"
 
 BLOCK_KEYS_PREFIX: Final = b"\0"
 """Of the rows that list secondary keys; no such key begins so."""
+
+RUN_PREFIX: Final = b"\0\xff"
+"""Of the rows of keys that lead to all entries of a block; no block's index begins with ff."""
 
 _record_encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(StreamRecord)
@@ -117,8 +129,40 @@ def settle_double(append: Append, index: int, state: LogState) -> None:
 
 
 def indexed_keys(keys: Sequence[tuple[bytes, int]], first_index: int) -> list[bytes]:
-    """Secondary keys as they are stored: behind each the index that it leads to."""
-    return [key + INDEX.pack(first_index + offset) for key, offset in keys]
+    """Secondary keys as they are stored: behind each the index that it leads to, or begins at."""
+    return [
+        RUN_PREFIX + key + INDEX.pack(first_index)
+        if offset == EVERY_ENTRY
+        else key + INDEX.pack(first_index + offset)
+        for key, offset in keys
+    ]
+
+
+def keys_with_offsets(indexed: Sequence[bytes], first_index: int) -> list[tuple[bytes, int]]:
+    """The inverse of `indexed_keys`."""
+    return [
+        (split_key(key)[0][len(RUN_PREFIX) :], EVERY_ENTRY)
+        if key.startswith(RUN_PREFIX)
+        else (key[: -INDEX.size], split_key(key)[1] - first_index)
+        for key in indexed
+    ]
+
+
+def keys_singly(indexed: Sequence[bytes], count: int) -> Iterator[bytes]:
+    """The keys of a block of `count` entries, with one for each in place of one for all of them."""
+    for key in indexed:
+        if key.startswith(RUN_PREFIX):
+            run, first_index = split_key(key[len(RUN_PREFIX) :])
+            for index in range(first_index, first_index + count):
+                yield run + INDEX.pack(index)
+        else:
+            yield key
+
+
+def key_rows(log: int, indexed: Sequence[bytes], count: int) -> list[tuple[bytes, bytes]]:
+    """The rows of a block's secondary keys; `count` is that of its entries."""
+    prefix, run = LOG_KEY.pack(log), NUMBER.pack(count)
+    return [(prefix + key, run if key.startswith(RUN_PREFIX) else b"") for key in indexed]
 
 
 def split_key(indexed: bytes) -> tuple[bytes, int]:
@@ -126,12 +170,35 @@ def split_key(indexed: bytes) -> tuple[bytes, int]:
     return indexed[: -INDEX.size], INDEX.unpack_from(indexed, len(indexed) - INDEX.size)[0]
 
 
-def pairs_of(operation: ListKeys, keys: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    """What a listing wants of a log's keys, which stand in order, each with its index."""
-    start = bisect_left(keys, operation.start)
-    end = len(keys) if operation.end is None else bisect_left(keys, operation.end)
-    wanted = range(start, end)[::-1] if operation.reverse else range(start, end)
-    return [split_key(keys[at]) for at in wanted[: operation.limit]]
+def listed_run(run: bytes, count: int, operation: ListKeys) -> list[bytes]:
+    """What a listing may want of a key that leads to `count` entries, in its order.
+
+    Args:
+        run: the key, and behind it the index at which it begins; without its prefix.
+        count: how many entries have it.
+        operation: the listing.
+    """
+    key, first = split_key(run)
+    entries = range(first, first + count)
+
+    def indexed(index: int) -> bytes:
+        return key + INDEX.pack(index)
+
+    start = bisect_left(entries, operation.start, key=indexed)
+    end = count
+    if operation.end is not None:
+        end = bisect_left(entries, operation.end, key=indexed)
+    wanted = entries[start:end][::-1] if operation.reverse else entries[start:end]
+    return [indexed(index) for index in wanted[: operation.limit]]
+
+
+def merged(
+    operation: ListKeys, keys: Sequence[bytes], of_runs: Sequence[bytes]
+) -> list[tuple[bytes, int]]:
+    """The result of a listing: the first of what was found as single keys, and in runs."""
+    if of_runs:
+        keys = sorted((*keys, *of_runs), reverse=operation.reverse)
+    return [split_key(key) for key in keys[: operation.limit]]
 
 
 def block_keys_key(log: int, first_index: int) -> bytes:

@@ -1,6 +1,6 @@
 """The answers to reads, out of cursors over what is durable."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from rocksdict import RdictIter
@@ -28,15 +28,18 @@ from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
     INDEX,
     LOG_KEY,
+    NUMBER,
     RECORD_PREFIX,
+    RUN_PREFIX,
     SAVED_INDEX_PREFIX,
     STREAM_PREFIX,
     decode_record,
     decode_saved_index_key,
+    listed_run,
+    merged,
     record_key,
     saved_index_key,
     saved_index_prefix,
-    split_key,
     stream_id_key,
     stream_key,
 )
@@ -124,16 +127,40 @@ def _list_keys(cursor: RdictIter, operation: ListKeys) -> None:
     prefix = LOG_KEY.pack(operation.log)
     start = prefix + max(operation.start, FIRST_KEY)
     end = LOG_KEY.pack(operation.log + 1) if operation.end is None else prefix + operation.end
-    if operation.reverse:
-        key, move = seek_back(cursor, end), step_back
-        key = step_back(cursor) if key == end else key
-    else:
-        key, move = seek(cursor, start), step
-    for _ in range(operation.limit):
-        if key is None or not start <= key < end:
-            return
-        operation.pairs.append(split_key(key[len(prefix) :]))
+    key, move = _first_row(cursor, start, end, reverse=operation.reverse)
+    keys: list[bytes] = []
+    while key is not None and start <= key < end and len(keys) < operation.limit:
+        keys.append(key[len(prefix) :])
         key = move(cursor)
+    operation.pairs = merged(operation, keys, _list_runs(cursor, operation))
+
+
+def _list_runs(cursor: RdictIter, operation: ListKeys) -> list[bytes]:
+    """What a listing may want of keys that lead to all entries of a block."""
+    log = LOG_KEY.pack(operation.log)
+    prefix = log + RUN_PREFIX
+    start = prefix + operation.start
+    end = log + FIRST_KEY if operation.end is None else prefix + operation.end
+    # The last one that begins before the listing may reach into it.
+    before = seek_back(cursor, start)
+    lowest = before if before is not None and before.startswith(prefix) else start
+    key, move = _first_row(cursor, lowest, end, reverse=operation.reverse)
+    found: list[bytes] = []
+    while key is not None and lowest <= key < end and len(found) < operation.limit:
+        (count,) = NUMBER.unpack(cursor.value())
+        found += listed_run(key[len(prefix) :], count, operation)
+        key = move(cursor)
+    return found
+
+
+def _first_row(
+    cursor: RdictIter, start: bytes, end: bytes, *, reverse: bool
+) -> tuple[bytes | None, Callable[[RdictIter], bytes | None]]:
+    """Where rows from `start` to below `end` begin, and what goes on to the next one."""
+    if not reverse:
+        return seek(cursor, start), step
+    key = seek_back(cursor, end)
+    return step_back(cursor) if key == end else key, step_back
 
 
 def _find_stream(cursors: Cursors, operation: FindStream) -> None:

@@ -36,6 +36,13 @@ def cut_index(trim: Trim, state: LogState, block_at: BlockAt) -> int:
     return cut
 
 
+def oldest_ms(trim: Trim, state: LogState, block_at: BlockAt) -> int | None:
+    """When the first entry that is left was received, where the trim asks for that."""
+    if trim.retention.seconds is None or state.first_index == state.next_index:
+        return None
+    return decode_header(block_at(state.first_index).value).received_at
+
+
 def _index_of_position(position: int, state: LogState, block_at: BlockAt) -> int:
     """The first entry before which the log had `position` data bytes; it had less at its start."""
     low, high = state.first_index, state.next_index

@@ -28,6 +28,7 @@ from rillnode.actors.log.rocks.layout import (
     NEXT_STREAM_KEY,
     NUMBER,
     RECORD_PREFIX,
+    RUN_PREFIX,
     SAVED_INDEX_PREFIX,
     STREAM_ID_PREFIX,
     STREAM_PREFIX,
@@ -295,7 +296,7 @@ class _Keys:
             if rest.startswith(BLOCK_KEYS_PREFIX) and len(key) == _LIST_KEY:
                 self._list(key, value)
             elif len(rest) > INDEX.size:
-                self._key(rest)
+                self._key(rest, value)
             else:
                 self.verdict.add(f"key {key.hex()}", "is none of a secondary key")
         self._end()
@@ -316,8 +317,10 @@ class _Keys:
         if missing and kept is not None and first_index >= kept.first_block:
             self.verdict.add(where, f"{missing} of {len(rows)} are missing")
 
-    def _key(self, indexed: bytes) -> None:
+    def _key(self, indexed: bytes, value: bytes) -> None:
         _, index = split_key(indexed)
+        if indexed.startswith(RUN_PREFIX):
+            index += int.from_bytes(value) - 1
         kept = self.logs.get(self.log)
         self.present += 1
         self.verdict.keys += 1

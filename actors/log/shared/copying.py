@@ -47,8 +47,8 @@ from rillnode.actors.log.rocks.layout import (
     decode_record,
     decode_saved_index_key,
     encode_record,
+    keys_with_offsets,
     record_key,
-    split_key,
     stream_id_key,
     utf8,
 )
@@ -414,7 +414,7 @@ def _append_of(log: int, piece: Piece) -> Append:
     """What makes a block, and its keys."""
     block = piece.block
     header = decode_header(block.value)
-    keys = [(key, index - block.first_index) for key, index in map(split_key, piece.keys)]
+    keys = keys_with_offsets(piece.keys, block.first_index)
     return Append(
         log=log,
         kind=header.kind,

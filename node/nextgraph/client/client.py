@@ -44,6 +44,7 @@ from rillnode.codecs.nextgraph.responses import (
     TopicSubRes,
     TopicSyncRes,
 )
+from rillnode.codecs.nextgraph.sealing import Branch
 from rillnode.codecs.nextgraph.types import (
     KEY_BYTES,
     NIL_OVERLAY,
@@ -57,7 +58,6 @@ from rillnode.node.nextgraph.client.connection import Connection, expected, unex
 from rillnode.node.nextgraph.client.inboxes import Inboxes
 from rillnode.node.nextgraph.client.objects import Objects
 from rillnode.node.nextgraph.client.portions import portions
-from rillnode.codecs.nextgraph.sealing import Branch
 from rillnode.node.nextgraph.client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph.client.wire import open_wire
 

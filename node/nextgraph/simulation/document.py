@@ -19,8 +19,8 @@ from rillnode.codecs.nextgraph.overlays import (
     outer_overlay,
     repo_hash,
 )
-from rillnode.codecs.nextgraph.types import ForwardedPeer, ReadWriteAccess
 from rillnode.codecs.nextgraph.sealing import Branch, make_commit, open_event
+from rillnode.codecs.nextgraph.types import ForwardedPeer, ReadWriteAccess
 from rillnode.node.nextgraph.simulation.things import Things
 from rillnode.node.simulated.history import History, log_of
 from rillnode.node.simulated.world import World

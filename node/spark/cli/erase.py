@@ -127,7 +127,7 @@ async def _tell(
     for one in _held(lake, erased):
         if one["state"] != "erased":
             terminal.message(f"{one['table']}: its job has yet to calculate it anew")
-        if one["old_files"]:
+        elif one["old_files"]:
             terminal.message(
                 f"{one['table']}: {one['old_files']} old files hold what was erased, or may, until "
                 f"the table's maintenance after {_text(one['until'])}"
@@ -227,7 +227,7 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.configuring import derived_config, typed_configs
+    from rillnode.node.spark.configuring import derived_config, typed_configs, view_configs
     from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.files import absolute
 
@@ -235,6 +235,7 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
         bronze=absolute(sink.table_dir),
         derived=derived_config(config, sink),
         typed=typed_configs(config, sink),
+        views=view_configs(config, sink),
     )
     return table, typed, lake
 

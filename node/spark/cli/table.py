@@ -185,4 +185,5 @@ def _time(milliseconds: object) -> datetime | None:
 
 
 def _plain(name: str) -> str:
-    return "".join(one for one in name.replace("/", "_") if one.isalnum() or one in "_-") or "table"
+    kept = "".join(one for one in name.replace("/", "_") if one.isalnum() or one in "_-")
+    return kept.strip("_-") or "table"

@@ -187,6 +187,12 @@ def value_array(column: Column, values: list[Any]) -> pa.Array:
                 return pa.array(values, _ARROW[column.kind])
             except pa.ArrowException:
                 return pa.array([_plain(one) for one in values], _ARROW[column.kind])
+        case "decimal":
+            try:
+                return pa.array(values, _ARROW[column.kind])
+            except pa.ArrowException as error:
+                text = "Expected a decimal of at most 20 digits before the point and 18 after it"
+                raise pa.ArrowException(text) from error
         case scalar:
             return pa.array(values, _ARROW[scalar])
 

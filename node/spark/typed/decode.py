@@ -9,7 +9,7 @@ to `_rest`; or the table waits for people.
 import datetime
 import gc
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
@@ -448,13 +448,33 @@ def _unknown_in(
             return None
 
 
-def _overflow(columns: Columns, one: object) -> str:
+def _overflow(columns: Columns, one: object, path: str = "$") -> str:
     """Why a decoded object does not fit its columns; empty where it does."""
-    for at, column in enumerate(columns):
-        try:
-            value_array(column, [getattr(one, attribute(column, at))])
-        except _DOES_NOT_FIT as error:
-            return f"{_reason(error)} - at $.{column.name}"[:REASON_MAX]
+    parts = (
+        _overflow_in(column, getattr(one, attribute(column, at)), f"{path}.{column.name}")
+        for at, column in enumerate(columns)
+    )
+    return next(filter(None, parts), "")
+
+
+def _overflow_in(column: Column, value: Any, path: str) -> str:
+    """Why a decoded value does not fit its column, with the path of what in it does not."""
+    try:
+        value_array(column, [value])
+    except _DOES_NOT_FIT as error:
+        inner: Iterable[str] = ()
+        match column.kind, value:
+            case "struct", one if one is not None:
+                inner = [_overflow(column.columns, one, path)]
+            case "list", list() as items:
+                (item,) = column.columns
+                inner = (_overflow_in(item, one, f"{path}[{at}]") for at, one in enumerate(items))
+            case "map", dict() as parts:
+                (item,) = column.columns
+                inner = (_overflow_in(item, one, f"{path}[...]") for one in parts.values())
+            case _:
+                pass
+        return next(filter(None, inner), f"{_reason(error)} - at {path}"[:REASON_MAX])
     return ""
 
 

@@ -8,6 +8,7 @@ after they were written, and with them what failed tasks and commits have left.
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from pyarrow import fs
@@ -58,7 +59,7 @@ class IcebergMaintenance:
         if self._planned:
             return _merge(table, [one.path for one in self._planned.pop(0)])
         self._planned, self._done_at = None, table.version
-        expired = _expire(table.table)
+        expired = _expire(table.table, SNAPSHOTS_MAX)
         removed = _remove_unused(table.table)
         return f"{expired} snapshots have expired, {removed} files that none has are removed"
 
@@ -97,7 +98,22 @@ def _merge(table: OpenIcebergTable, paths: list[str]) -> str:
     return f"merged {len(files)} files of the table into {len(merged)}"
 
 
-def _expire(table: Table) -> int:
+def forget_snapshots(table: Table) -> int:
+    """Let all snapshots expire but those that have a name, and remove what only they have.
+
+    What no commit has added yet stays. Returns how many files were removed.
+    """
+    had = set(_used(table))
+    _expire(table, 0)
+    gone = had - set(_used(table))
+    system, _ = filesystem(plain(table.location()))
+    for path in gone:
+        with suppress(FileNotFoundError):
+            system.delete_file(path)
+    return len(gone)
+
+
+def _expire(table: Table, snapshots_max: int) -> int:
     """Let old snapshots expire; returns how many."""
     oldest_ms = time.time() * 1_000 - KEEP_HOURS * 3_600_000
     snapshots = sorted(table.snapshots(), key=lambda one: one.timestamp_ms, reverse=True)
@@ -105,7 +121,7 @@ def _expire(table: Table) -> int:
     ids = [
         one.snapshot_id
         for at, one in enumerate(snapshots)
-        if (at >= SNAPSHOTS_MAX or one.timestamp_ms < oldest_ms) and one.snapshot_id not in kept
+        if (at >= snapshots_max or one.timestamp_ms < oldest_ms) and one.snapshot_id not in kept
     ]
     if ids:
         try:

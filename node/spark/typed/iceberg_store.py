@@ -22,7 +22,7 @@ from rillnode.node.spark.typed.arrays import ICEBERG_NAMES, KIND, arrow_field, c
 from rillnode.node.spark.typed.columns import Columns, unfit, walk
 from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.iceberg_catalog import asking, open_catalog
-from rillnode.node.spark.typed.iceberg_maintenance import IcebergMaintenance
+from rillnode.node.spark.typed.iceberg_maintenance import IcebergMaintenance, forget_snapshots
 from rillnode.node.spark.typed.iceberg_table import (
     DOC,
     JSON,
@@ -269,6 +269,20 @@ class IcebergStore:
             return removed
         text = f"{self.name} is written by others all the time, and nothing could be erased in it"
         raise StoreError("table.busy", text)
+
+    def counted(self, erased: Erased) -> int:
+        """How many rows stand at erased places."""
+        table = self.open()
+        rows = () if table is None else read_rows(table.files(), table.arrow_schema)
+        return sum(int(erased.mask(one).sum()) for one in rows)
+
+    def forget(self) -> int:
+        """Keep no older snapshot, and no file that only they have; returns how many these were."""
+        table = self.open()
+        if table is None:
+            return 0
+        with asking(self.name):
+            return forget_snapshots(table.table)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files that no commit has added."""

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark.delta_log import ERASURE
 from rillnode.node.spark.files import local_path, sync_files
 from rillnode.node.spark.parquet import TableFile, file_rows, filesystem, write_files
 from rillnode.node.spark.schema_upgrade import (
@@ -57,6 +58,18 @@ class _Commit(TableTransaction):
 
     def _rebuild_snapshot_updates(self) -> None:
         raise CommitFailedException("another writer was first")
+
+
+class OldFiles(NamedTuple):
+    """Files that a table no longer has, and its older snapshots have.
+
+    Attributes:
+        sizes: their sizes, by their URIs.
+        newest: when the newest of those snapshots was made; None where there are no files.
+    """
+
+    sizes: dict[str, int]
+    newest: datetime | None
 
 
 class OpenIcebergTable:
@@ -163,6 +176,27 @@ class OpenIcebergTable:
             paths = [f"{data_of(self.table)}/{one.name}" for one in added]
             with self.transaction() as made:
                 self.snapshot(made, paths, gone, numbers, said)
+
+    def old_files(self, erasure: int) -> OldFiles:
+        """The files that only snapshots of before an erasure have, by the number of that."""
+        live = {one.file.file_path for one in self.tasks()}
+        sizes: dict[str, int] = {}
+        newest_ms = 0
+        with asking(self._name):
+            for snapshot in self.table.snapshots():
+                if (_numbers_in(snapshot) or {}).get(ERASURE, 0) >= erasure:
+                    continue
+                found = {
+                    entry.data_file.file_path: entry.data_file.file_size_in_bytes
+                    for manifest in snapshot.manifests(self.table.io)
+                    for entry in manifest.fetch_manifest_entry(self.table.io)
+                    if entry.data_file.file_path not in live
+                }
+                if found:
+                    sizes |= found
+                    newest_ms = max(newest_ms, snapshot.timestamp_ms)
+        newest = datetime.fromtimestamp(newest_ms / 1_000, UTC) if sizes else None
+        return OldFiles(sizes, newest)
 
     def noted(self, name: str, commits_max: int) -> Iterator[Any]:
         """What the newest commits have noted under a name, the newest first."""
@@ -319,6 +353,12 @@ def _numbers(table: Table) -> dict[str, int]:
         if text is None and (current.sequence_number or 0) >= first:
             text = table.properties.get(_NUMBERS)
     return msgspec.json.decode(text or "{}", type=dict[str, int])
+
+
+def _numbers_in(snapshot: Snapshot) -> dict[str, int] | None:
+    """What the commits until a snapshot have left; None where it is another writer's."""
+    text = said_by(snapshot, _NUMBERS)
+    return msgspec.json.decode(text, type=dict[str, int]) if text else None
 
 
 def _has_deletes(snapshot: Snapshot) -> bool:

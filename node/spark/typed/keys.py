@@ -4,10 +4,12 @@ Tasks write what they have landed to files that no commit adds. Whoever commits 
 entry of each key is the latest, the table's own row and what was deleted before included, and lets
 delta-rs merge these: in one transaction with how far the table has come.
 
-Of two entries of one partition the later index is the latest. Of two partitions' it is the one with
-the later time, or else later receipt; then the higher partition and index. One that comes after a
-later one changes nothing, and is counted as *superseded*. What has been deleted is remembered for
-some days, beside the table: an older entry of another partition does not bring it back.
+Of two entries of one partition the later index is the latest. Of two partitions' it is that of the
+partition that has had the later time of the key, or else later receipt; then the higher partition.
+So the table is the same in whatever order partitions are read. An entry that comes after a later
+one changes nothing, and is counted as *superseded*. What has been deleted is remembered for some
+days, beside the table: an older entry of another partition does not bring it back. So is the time
+that a row's partition has had, where the row itself has an older one.
 """
 
 import uuid
@@ -42,11 +44,12 @@ DELETED: Final = "_deleted"
 """The column, of files that are to be merged only, that says whether a row deletes its key."""
 REMEMBER_DAYS: Final = 7
 REMEMBERED_MAX: Final = 1_000_000
-"""Keys that were deleted which are remembered, about."""
+"""Keys that were deleted which are remembered, about; and as many times of others."""
 
 _FILES_MAX: Final = 64
 _SMALL_ROWS: Final = 10_000
-_DIRECTORY: Final = "_deletes"
+_DELETES: Final = "_deletes"
+_TIMES: Final = "_times"
 _TIME: Final = "_time"
 _WHERE: Final = ("_stream", "_created_at", "_partition", "_index")
 
@@ -106,9 +109,10 @@ class _Entry(NamedTuple):
     Attributes:
         log: its stream, when that was created, and its partition.
         number: its index there.
-        time: its time, in microseconds.
+        time: the latest time that the key has had in this log until then, in microseconds.
         deletes: whether it deletes the key.
         at: which of the rows to merge it is; -1 where it is in the table, or was.
+        is_behind: whether its own time is an older one.
     """
 
     log: tuple[str, Any, int]
@@ -116,6 +120,7 @@ class _Entry(NamedTuple):
     time: int
     deletes: bool
     at: int
+    is_behind: bool = False
 
     def is_before(self, other: "_Entry") -> bool:
         """Whether an entry of the same key is later."""
@@ -123,10 +128,16 @@ class _Entry(NamedTuple):
             return self.number < other.number
         return self._order < other._order
 
+    def after(self, other: "_Entry") -> "_Entry":
+        """The entry as the latest, where another one of its key was until then."""
+        if self.log == other.log and self.time < other.time:
+            return self._replace(time=other.time, is_behind=True)
+        return self
+
     @property
-    def _order(self) -> tuple[int, int, int, str, str]:
+    def _order(self) -> tuple[int, int, str, str]:
         stream, created_at, partition = self.log
-        return self.time, partition, self.number, stream, str(created_at)
+        return self.time, partition, stream, str(created_at)
 
 
 _Key = tuple[Any, ...]
@@ -143,7 +154,8 @@ class Keyed:
     def __init__(self, location: str, layout: Layout) -> None:
         self._location = location
         self._layout = layout
-        self._deletes = _Deletes(f"{location}/{_DIRECTORY}")
+        self._deletes = _Remembered(f"{location}/{_DELETES}")
+        self._times = _Remembered(f"{location}/{_TIMES}")
 
     def merge(
         self,
@@ -210,13 +222,14 @@ class Keyed:
         ).when_not_matched_insert_all(stays, except_cols=[DELETED]).execute()
 
     def erase(self, erased: Erased) -> None:
-        """Forget what erased entries have deleted."""
+        """Forget what is remembered of erased entries."""
         self._deletes.erase(erased)
+        self._times.erase(erased)
 
     def _latest(
         self, table: DeltaTable, files: Sequence[TableFile], schema: pa.Schema
-    ) -> tuple[dict[int, bool], int]:
-        """Which rows of the files to merge, and how many others came after a later one."""
+    ) -> tuple[dict[int, _Entry], int]:
+        """The rows of the files to merge, by number; and how many others came after a later one."""
         wanted = self._wanted(schema)
         read = list(self._read(files, wanted.append(pa.field(DELETED, pa.bool_()))))
         if not read:
@@ -233,17 +246,23 @@ class Keyed:
             found = _among(rows, among)
             self._refuse_doubles(held, found, asked)
             self._take(latest, found, asked)
+        for rows in self._times.read():
+            self._put_later(latest, _among(rows, among))
         for rows in self._deletes.read():
             self._take(latest, _among(rows, among), asked, deletes=True)
-        superseded = at = 0
+        new: list[tuple[_Key, _Entry]] = []
+        at = superseded = 0
         for rows in self._with_times(read):
-            for key, one in self._entries(rows, at):
-                if (other := latest.get(key)) is not None and one.is_before(other):
-                    superseded += 1
-                else:
-                    latest[key] = one
+            new += self._entries(rows, at)
             at += rows.num_rows
-        return {one.at: one.deletes for one in latest.values() if one.at >= 0}, superseded
+        # Files come in any order, and an entry gives its time to the later ones of its log.
+        new.sort(key=lambda item: item[1].number)
+        for key, one in new:
+            if (other := latest.get(key)) is not None and one.is_before(other):
+                superseded += 1
+            else:
+                latest[key] = one if other is None else one.after(other)
+        return {one.at: one for one in latest.values() if one.at >= 0}, superseded
 
     def _take(
         self,
@@ -260,6 +279,13 @@ class Keyed:
                 continue
             if (other := latest.get(key)) is None or other.is_before(one):
                 latest[key] = one
+
+    def _put_later(self, latest: dict[_Key, _Entry], rows: pa.RecordBatch) -> None:
+        """Let rows of the table have the times that their partitions have had before."""
+        for key, one in self._entries(rows, None):
+            other = latest.get(key)
+            if other is not None and (one.log, one.number) == (other.log, other.number):
+                latest[key] = other.after(one)
 
     def _refuse_doubles(self, held: set[_Key], rows: pa.RecordBatch, asked: set[_Key]) -> None:
         """Refuse a second row of a key, which a merge would make like the first one.
@@ -319,7 +345,7 @@ class Keyed:
                 ) from error
 
     def _rows(
-        self, files: Sequence[TableFile], latest: Mapping[int, bool], schema: pa.Schema
+        self, files: Sequence[TableFile], latest: Mapping[int, _Entry], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The rows of files that are to be merged, by number."""
         wanted = pa.array(list(latest), pa.int64())
@@ -330,16 +356,18 @@ class Keyed:
             at += rows.num_rows
 
     def _remember(
-        self, latest: Mapping[int, bool], files: Sequence[TableFile], schema: pa.Schema
+        self, latest: Mapping[int, _Entry], files: Sequence[TableFile], schema: pa.Schema
     ) -> None:
-        """Remember the keys that are deleted, before they are."""
-        deleted = {at: True for at, deletes in latest.items() if deletes}
-        if not deleted:
-            return
-        rows = self._rows(files, deleted, self._wanted(schema))
-        names = [*self._layout.key, *(one for one in _WHERE if one not in self._layout.key), _TIME]
-        batches = [one.select(names) for one in self._with_times(rows) if one.num_rows]
-        self._deletes.add(pa.Table.from_batches(batches))
+        """Remember the keys that are deleted, before they are, and times that no row tells."""
+        deletes = {at: one for at, one in latest.items() if one.deletes}
+        behind = {at: one for at, one in latest.items() if one.is_behind and not one.deletes}
+        names = [*self._layout.key, *(one for one in _WHERE if one not in self._layout.key)]
+        for what, chosen in ((self._deletes, deletes), (self._times, behind)):
+            if chosen:
+                rows = self._rows(files, chosen, self._wanted(schema))
+                found = pa.Table.from_batches([one.select(names) for one in rows if one.num_rows])
+                times = pa.array([chosen[at].time for at in sorted(chosen)], pa.int64())
+                what.add(found.append_column(_TIME, times))
 
 
 def _among(rows: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -349,8 +377,8 @@ def _among(rows: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBat
     return rows
 
 
-class _Deletes:
-    """Remembers keys that were deleted, in files that only ever come and go whole.
+class _Remembered:
+    """Remembers entries of keys for some days, in files that only ever come and go whole.
 
     A file says nothing but what is in bronze. So it does not matter whether the transaction that it
     was written for has come to be: it is made again, and comes to the same.
@@ -364,7 +392,7 @@ class _Deletes:
         self._known: dict[str, pa.Table] = {}
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The keys that were deleted of late, with the entries that have done so."""
+        """The keys and entries, each with a time."""
         self._load()
         for table in self._known.values():
             yield from table.to_batches()
@@ -375,7 +403,7 @@ class _Deletes:
         self._tidy()
 
     def erase(self, erased: Erased) -> None:
-        """Forget the keys that erased entries have deleted."""
+        """Forget erased entries."""
         self._load()
         for name, rows in list(self._known.items()):
             left = [one.filter(pa.array(~erased.mask(one))) for one in rows.to_batches()]

@@ -121,10 +121,12 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             except ConfigError as error:
                 yield "partition_by", error.text
                 continue
-            yield from _partition_problems(one, kinds)
-            if one.name in names:
+            if text := _partition_problem(one, kinds):
+                yield "partition_by", text
+            elif one.name in names:
                 yield "partition_by", f"{said!r} is there twice"
-            names.add(one.name)
+            else:
+                names.add(one.name)
         if len(columns) == sum(one.name in names for one in columns):
             yield "partition_by", "a table needs a column that it is not partitioned by"
 
@@ -154,18 +156,20 @@ PLAIN: Final = Layout()
 """Every entry is a row, in one partition, for ever."""
 
 
-def _partition_problems(one: Partition, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _partition_problem(one: Partition, kinds: Mapping[str, str]) -> str:
+    """Why a table cannot be partitioned by this; empty where it can."""
     kind = kinds.get(one.source)
     if not one.unit:
         if one.source in _PLACE:
             text = "which files have to tell; {stream} in dir makes a table for each stream"
-            yield "partition_by", f"{one.source!r} is of the table's own, {text}"
-        elif kind not in _VALUES:
+            return f"{one.source!r} is of the table's own, {text}"
+        if kind not in _VALUES:
             text = f"partitions are values of {', '.join(_VALUES)}, or day(...) of a time"
-            yield "partition_by", _unfit(one.source, kind, text, kinds)
+            return _unfit(one.source, kind, text, kinds)
     elif kind not in _TIMES or (one.unit == "hour" and kind == "date"):
         text = f"{one.unit}(...) is of a timestamp" + ("" if one.unit == "hour" else " or a date")
-        yield "partition_by", _unfit(one.source, kind, text, kinds)
+        return _unfit(one.source, kind, text, kinds)
+    return ""
 
 
 def _unfit(name: str, kind: str | None, text: str, kinds: Mapping[str, str]) -> str:

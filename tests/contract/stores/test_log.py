@@ -1,8 +1,10 @@
 """Appending, reading and trimming: the same of every store."""
 
+import random
 from dataclasses import replace
 
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     ListKeys,
     Locate,
@@ -251,6 +253,15 @@ def test_entries_without_bytes_count_for_retention_by_number_only(driver: StoreD
     assert done.extent == LogExtent(7, 8, 0)
 
 
+def test_a_trim_by_age_may_tell_the_age_of_what_is_left(driver: StoreDriver) -> None:
+    driver.write_all([append(b"a", b"b", at=1_000), append(b"c", at=2_000)])
+    for now_ms, left in ((2_500, 1_000), (11_500, 2_000), (99_999, None)):
+        done = driver.write(Trim(log=LOG, retention=Retention(seconds=10.0), now_ms=now_ms))
+        assert done.oldest_ms in (left, None)
+    driver.write(append(b"d", at=3_000))
+    assert driver.write(Trim(log=LOG, retention=Retention(entries_max=1))).oldest_ms is None
+
+
 def test_a_trim_of_an_unknown_log_finds_nothing(driver: StoreDriver) -> None:
     done = driver.write(Trim(log=log_id(9, 9), before=5, retention=Retention(seconds=0.0)))
     assert (done.error, done.extent, done.trimmed) == (None, LogExtent(), 0)
@@ -310,6 +321,43 @@ def test_a_listing_goes_on_behind_its_last_pair(driver: StoreDriver) -> None:
         pairs += page
         start = key_after(*page[-1])
     assert pairs == [(b"key", index) for index in range(10)]
+
+
+def test_a_key_that_leads_to_every_entry_is_listed_as_one_for_each(driver: StoreDriver) -> None:
+    """Beside a log whose entries have the same keys one by one, wherever a listing begins."""
+    rng = random.Random(7)
+    every = [b"e" + bytes((number,)) for number in range(3)]
+    bounds = {b"\1", b"f", b"\xff"}
+    last = 0
+    for _ in range(12):
+        count = rng.randint(1, 4)
+        # As long as a key and an index together, so that it stands in the middle of a run.
+        odd = [(rng.choice(every) + bytes(7) + bytes((rng.randrange(40),)), 0)]
+        odd = odd if rng.random() < 0.6 else []
+        shared = rng.sample(every, rng.randint(1, 3))
+        runs, singly = append(*[b"x"] * count), append(*[b"x"] * count, log=LOG + 1)
+        runs.keys = [*odd, *((key, EVERY_ENTRY) for key in shared)]
+        singly.keys = [*odd, *((key, offset) for key in shared for offset in range(count))]
+        driver.write_all([runs, singly])
+        bounds |= {key for key, _ in singly.keys}
+        last = runs.first_index
+    for before in (0, last - 2):
+        driver.write_all([Trim(log=log, before=before) for log in (LOG, LOG + 1)])
+        driver.reopen()
+        pairs = driver.read(ListKeys(log=LOG + 1)).pairs
+        assert len(pairs) > (20 if before == 0 else 2)
+        places = sorted(bounds | {key_after(*pair) for pair in pairs})
+        for _ in range(150):
+            asked = ListKeys(
+                start=rng.choice(places),
+                end=rng.choice([None, *places]),
+                limit=rng.choice((1, 2, 5, 99)),
+                reverse=rng.random() < 0.5,
+            )
+            listed, wanted = (
+                driver.read(replace(asked, log=log, pairs=[])).pairs for log in (LOG, LOG + 1)
+            )
+            assert listed == wanted, asked
 
 
 def test_secondary_keys_go_with_the_blocks_that_are_trimmed(driver: StoreDriver) -> None:

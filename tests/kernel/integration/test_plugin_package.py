@@ -35,6 +35,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.mark.long
 def test_the_example_is_installed_run_and_gone_again(python: Path, tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(CONFIG)

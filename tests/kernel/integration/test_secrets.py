@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,30 @@ PAGES = (
 KEYS = ("identity", "admin", "nextgraph", "ockam", "ethereum", "sinks/out")
 
 
-def rillnode(home: Path, *argv: str | Path, code: int | None = 0) -> bytes:
-    """Run a command under the umask that protects nothing; return what it printed."""
-    command = [sys.executable, "-m", "rillnode", *map(str, argv)]
-    done = subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS, umask=0, cwd=home)
-    assert code is None or done.returncode == code, done.stderr.decode()
+RUN_ALL = """
+import json, sys
+from rillnode.node.cli import main
+codes = [main(argv) for argv in json.load(sys.stdin)]
+print(json.dumps(codes))
+"""
+
+
+def rillnode(home: Path, *commands: Sequence[str | Path], fine: int) -> bytes:
+    """Run commands under the umask that protects nothing; return what they printed.
+
+    The first ones, so many as are `fine`, must end well.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([[*map(str, argv)] for argv in commands]).encode(),
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
+        umask=0,
+        cwd=home,
+        check=True,
+    )
+    codes = json.loads(done.stdout.splitlines()[-1])
+    assert codes[:fine] == [0] * fine, done.stderr.decode()
     return done.stdout + done.stderr
 
 
@@ -94,7 +113,7 @@ class RunningNode:
         self.home = directory / "edge"
         self.config = self.home / "node.toml"
         self.tokens: list[str] = []
-        self.seen: list[bytes] = [rillnode(directory, "init", self.home)]
+        self.seen: list[bytes] = [rillnode(directory, ("init", self.home), fine=1)]
         admin = Identity.from_hex(self.key("admin.key")).public_hex
         self.config.write_text(f"{CONFIGURATION}{GRANT_ALL.format(admin)}")
         (self.home / "page.token").write_text(PAGE_TOKEN + "\n")
@@ -146,8 +165,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> RunningNode:
             ("key", "show", node.home / "data" / "identity.key"),
             ("key", "show", node.home / "page.token"),
         ]
-        for number, command in enumerate(commands):
-            node.seen.append(rillnode(node.home, *command, code=None if number > 1 else 0))
+        node.seen.append(rillnode(node.home, *commands, fine=2))
         node.stop()
     finally:
         node.process.kill()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,41 @@ async def refusal(asked: Awaitable[object]) -> str:
     with pytest.raises(RillnodeError) as caught:
         await asked
     return caught.value.code
+
+
+class Held:
+    """Answers a call once it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def answer(self, call: Message) -> bytes:
+        self.begun.set()
+        await self.go.wait()
+        return await work(call)
+
+    async def asked(self, client: Client) -> "asyncio.Future[bytes]":
+        """Ask, and come back when the call is held; the future is its answer."""
+        self.begun.clear()
+        asking = asyncio.ensure_future(ask(client))
+        await self.begun.wait()
+        return asking
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+async def begin_to_stop(
+    stop: Coroutine[Any, Any, object], client: Client
+) -> "asyncio.Future[object]":
+    """Begin to stop, and come back when nothing is given to the service any more."""
+    stopping = asyncio.ensure_future(stop)
+    async with asyncio.timeout(SECONDS):
+        while await refusal(client.ask("printer", b"", timeout_seconds=0.5)) == "message.timeout":
+            pass
+    return stopping
 
 
 # Handlers ----------------------------------------------------------------------------------------
@@ -407,14 +442,9 @@ async def test_an_address_farther_on_is_served_through_the_nodes_between(tmp_pat
 # Lost links and restarts -------------------------------------------------------------------------
 
 
-async def test_a_service_lasts_over_lost_links_and_its_open_calls_are_lost(tmp_path: Path) -> None:
-    begun, go = asyncio.Event(), asyncio.Event()
-
-    async def held(call: Message) -> bytes:
-        begun.set()
-        await go.wait()
-        return await work(call)
-
+async def test_a_service_lasts_over_lost_links_and_its_open_calls_are_lost(
+    tmp_path: Path, held: Held
+) -> None:
     async with (
         asyncio.timeout(60.0),
         Node(config_of(tmp_path)) as node,
@@ -422,9 +452,8 @@ async def test_a_service_lasts_over_lost_links_and_its_open_calls_are_lost(tmp_p
         await connect_to(node, PRINTER, through=proxy.address) as printer,
         await connect_to(node) as client,
     ):
-        service = await printer.serve("printer", held)
-        asking = asyncio.ensure_future(ask(client))
-        await begun.wait()
+        service = await printer.serve("printer", held.answer)
+        asking = await held.asked(client)
         await proxy.take_away()
         assert await refusal(asking) == "call.lost"
         with pytest.raises(RequestError) as caught:
@@ -433,7 +462,7 @@ async def test_a_service_lasts_over_lost_links_and_its_open_calls_are_lost(tmp_p
         # Nobody else has it meanwhile.
         assert await refusal(client.serve("printer", work)) == "address.taken"
         await proxy.bring_back()
-        go.set()
+        held.go.set()
         assert await eventually(lambda: ask(client)) == b"printed page"
         assert not service.open_calls
         for _ in range(5):
@@ -503,60 +532,36 @@ async def test_a_client_without_another_link_is_told_that_its_service_has_ended(
 
 
 async def test_who_stops_answers_what_is_open_and_is_given_nothing_new(
-    node: Node, printer: Client, client: Client
+    node: Node, printer: Client, client: Client, held: Held
 ) -> None:
-    begun, go = asyncio.Event(), asyncio.Event()
-
-    async def held(call: Message) -> bytes:
-        begun.set()
-        await go.wait()
-        return b"printed"
-
-    service = await printer.serve("printer", held)
-    asking = asyncio.ensure_future(ask(client))
-    await begun.wait()
-    stopping = asyncio.ensure_future(service.stop())
-    async with asyncio.timeout(SECONDS):
-        while await refusal(client.ask("printer", b"", timeout_seconds=0.5)) == "message.timeout":
-            pass
+    service = await printer.serve("printer", held.answer)
+    asking = await held.asked(client)
+    stopping = await begin_to_stop(service.stop(), client)
     assert await refusal(ask(client)) == "address.unknown"
     assert not stopping.done()
-    go.set()
-    assert await asking == b"printed"
+    held.go.set()
+    assert await asking == b"printed page"
     await stopping
     await service.wait()
     # What does not end in time is lost.
-    begun.clear()
-    go.clear()
-    service = await printer.serve("printer", held, calls_max=1)
-    asking = asyncio.ensure_future(ask(client))
-    await begun.wait()
+    held.go.clear()
+    service = await printer.serve("printer", held.answer, calls_max=1)
+    asking = await held.asked(client)
     await service.stop(timeout_seconds=0.05)
     assert await refusal(asking) == "call.lost"
 
 
 async def test_a_node_that_stops_has_open_calls_answered(
-    node: Node, printer: Client, client: Client
+    node: Node, printer: Client, client: Client, held: Held
 ) -> None:
-    begun, go = asyncio.Event(), asyncio.Event()
-
-    async def held(call: Message) -> bytes:
-        begun.set()
-        await go.wait()
-        return b"printed"
-
-    service = await printer.serve("printer", held)
-    asking = asyncio.ensure_future(ask(client))
-    await begun.wait()
-    stopping = asyncio.ensure_future(node.stop())
-    async with asyncio.timeout(SECONDS):
-        while await refusal(client.ask("printer", b"", timeout_seconds=0.5)) == "message.timeout":
-            pass
+    service = await printer.serve("printer", held.answer)
+    asking = await held.asked(client)
+    stopping = await begin_to_stop(node.stop(), client)
     with pytest.raises(RequestError) as caught:
         await ask(client)
     assert (caught.value.code, caught.value.retryable) == ("node.draining", True)
-    go.set()
-    assert await asking == b"printed"
+    held.go.set()
+    assert await asking == b"printed page"
     await stopping
     await service.stop(timeout_seconds=0.0)
 

@@ -15,6 +15,7 @@ from command_line import RunningNode, call, printed, rillnode
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     Complete,
     FindStream,
@@ -106,7 +107,7 @@ def fill(driver: StoreDriver) -> None:
     for number in range(20):
         operation = append(b"%d" % number, b"%d." % number, log=logs[0], at=number)
         operation.records = [(f"{beside_log(logs[0])}chain {number % 3}", b"%d" % number)]
-        operation.keys = [(b"k%d" % number, 0), (b"k", 1)]
+        operation.keys = [(b"k%d" % number, 0), (b"k", 1), (b"all", EVERY_ENTRY)]
         operation.producer, operation.sequence = b"p%d" % (number // 10), number * 2
         driver.write(operation)
     driver.write(keyed(b"keyed", b"k", {"sender": b"\xff"}, log=logs[0]))

@@ -89,6 +89,13 @@ async def search(path: Path) -> int:
     return len(added)
 
 
+def statements(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        found += row[name]
+    return found
+
+
 async def test_a_private_store_leads_to_the_keys_of_all_branches(path: Path) -> None:
     assert await search(path) == 17
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -104,8 +111,7 @@ async def test_what_a_client_did_to_a_graph_is_typed(path: Path) -> None:
     events = [event for events in STREAMS.values() for event in events]
     landed = land(events, GRAPH, kind=EntryKind.NEXTGRAPH, key_files=files)
     rows = values(landed)
-    inserts = [one for row in rows for one in row["inserts"] or []]
-    removes = [one for row in rows for one in row["removes"] or []]
+    inserts, removes = statements(rows, "inserts"), statements(rows, "removes")
     texts = {(one["predicate"], one["object"], one["datatype"]) for one in inserts}
     assert ("did:ng:z:text", "one", f"{XSD}string") in texts
     assert ("did:ng:z:t", "2026-01-01T00:00:00Z", f"{XSD}dateTime") in texts

@@ -28,6 +28,8 @@ from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
 from rillnode.actors.nextgraph.names import PREFIX
+from rillnode.node.entries import Readers
+from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
 from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.runtime import Node
 
@@ -79,6 +81,25 @@ async def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_
         await first.reads(document, ["one", "two"])
         await second.do("download", file=file, path=str(received))
         assert received.read_bytes() == sent.read_bytes()
+        assert await texts_in_tables(node, await second.do("keys"), tmp_path) == ["one", "two"]
+
+
+async def texts_in_tables(node: Node, wallet: dict[str, str], directory: Path) -> list[str]:
+    """The texts that tables get of all documents, with the keys that a wallet leads to."""
+    path = directory / "keys"
+    path.write_text(json.dumps(wallet))
+    path.chmod(0o600)
+    found = await find_branches(node.client, read_branches(path))
+    write_branches(path, found)
+    reader = Readers({"nextgraph": str(path)}).of("nextgraph")
+    texts: list[str] = []
+    for name in await names(node):
+        for entry in await (await node.client.stream(name)).pull(0):
+            row = reader.decoded(entry.data)
+            assert row.error is None, row
+            inserts = json.loads(row.content)["inserts"] if row.content else []
+            texts += [one["object"] for one in inserts if one["predicate"] == "did:ng:z:text"]
+    return sorted(texts)
 
 
 async def names(node: Node) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nextgraph_support import BROKER, LOGIN, PEER, broker, joined
-from rillnode.codecs.nextgraph import bloom, bootstrap, text_ids
+from rillnode.codecs.nextgraph import bloom, bodies, bootstrap, text_ids
 from rillnode.codecs.nextgraph.blocks import BLOCK, block_id, open_block, open_chunk
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue
@@ -88,6 +88,11 @@ def header(data: bytes) -> None:
     assert HEADER_OBJECT.encode(HEADER_OBJECT.decode(data)) == data
 
 
+def body(data: bytes) -> None:
+    found = bodies.transaction_of(data)
+    assert data.endswith(bodies.TRANSACTION.encode(found))
+
+
 def letter(data: bytes) -> None:
     found = LETTER.decode(data)
     assert LETTER.encode(found) == data
@@ -122,6 +127,7 @@ TARGETS: Final[dict[str, Callable[[bytes], object]]] = {
     "nextgraph_event": event,
     "nextgraph_commit": commit,
     "nextgraph_header": header,
+    "nextgraph_body": body,
     "nextgraph_letter": letter,
     "nextgraph_invitation": invitation,
     "nextgraph_id": text_id,

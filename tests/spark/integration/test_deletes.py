@@ -116,6 +116,7 @@ def test_silver_is_deleted_from_and_tells_of_a_change_of_bronze(
     derived.finish()
 
 
+@pytest.mark.long
 def test_a_query_that_works_again_says_so_although_nothing_is_new(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_tables_are_kept_up_to_date_until_they_are_stopped(
     assert [row["rows_behind"] for row in pipeline.gold_rows(LAG)] == [3]
 
 
+@pytest.mark.long
 def test_a_failure_is_told_and_tried_again(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

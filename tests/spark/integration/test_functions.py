@@ -108,6 +108,7 @@ def test_each_new_row_is_in_the_functions_table_once(
     assert sorted(plain_rows(str(other.directory / "out")).column("data").to_pylist()) == [1, 2]
 
 
+@pytest.mark.long
 def test_a_module_that_cannot_be_loaded_holds_up_no_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_tasks_of_spark_land_what_one_process_would(spark: SparkSession, tmp_pat
     assert frame.where("pos.n > 100").count() == sum(1 for at in range(101, total) if at % 100)
 
 
+@pytest.mark.long
 def test_tasks_of_spark_write_files_of_iceberg_tables(spark: SparkSession, tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     total = 2 * TASK_ROWS_MIN

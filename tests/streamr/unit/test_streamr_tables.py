@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey, encrypt_message
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.message import encode_either
@@ -15,6 +17,12 @@ from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageType, StreamMessage
 from rillnode.node.entries import Readers
 from rillnode.node.spark.decoding import decode_entry, decode_rows
+from rillnode.node.spark.delta_log import TableLog
+from rillnode.node.spark.erasing import Lake as ErasedLake, find
+from rillnode.node.spark.typed.columns import written_columns
+from rillnode.node.spark.typed.describing import infer_table
+from rillnode.node.spark.typed.query import TypedQuery
+from rillnode.node.spark.typed.work import in_process
 from rillnode.node.streamr.client.key_file import GroupKeyFile
 from typed_samples import Lake, entries, land as land_entries, reasons, run, values
 
@@ -139,6 +147,44 @@ def test_rejects_land_when_their_key_was_added(tmp_path: Path, files: dict[str, 
     assert lake.table(**keys).retry() == (3, 0)
     assert sorted(row["n"] for row in lake.rows()) == [*range(7)]
     assert lake.read("t_rejects") == []
+
+
+def test_a_table_waits_for_its_file_of_keys(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "keys"
+    lake.push(message(1, ONE), kind=EntryKind.STREAMR)
+    table = lake.table(columns={"n": "int"}, key_files={"streamr": str(path)})
+    for text, mode, said in (
+        (None, 0o600, "no such key file"),
+        ("{", 0o644, "run `chmod 600"),
+        ('{"id":"k1","key":"00"}', 0o600, f"{path}: line 1 is no group key: a group key has 32"),
+    ):
+        if text is not None:
+            path.write_text(text)
+            path.chmod(mode)
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            table.step()
+    path.unlink()
+    GroupKeyFile(path).add(ALICE.address.lower(), "s", ONE)
+    run(table)
+    assert [row["n"] for row in lake.rows()] == [1]
+    assert lake.read("t_rejects") == []
+
+
+def test_what_decrypts_is_inferred_from_and_found_to_be_erased(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.push(*(message(n, ONE) for n in range(4)), message(4, TWO), kind=EntryKind.STREAMR)
+    bronze = str(lake.bronze.table)
+    columns, looked_at = infer_table(bronze, ["s"], 10, Readers(files))
+    assert (written_columns(columns), looked_at) == ({"n": "int"}, 5)
+    assert infer_table(bronze, ["s"], 10, Readers()) == ((), 5)
+
+    for given, entries_found, unread in ((files, 1, 1), ({}, 0, 5)):
+        typed = lake.config(columns={"n": "int"}, key_files=given, name=f"t{unread}")
+        run(TypedQuery(typed, TableLog(bronze), in_process))
+        match = find(ErasedLake(bronze=bronze, derived=None, typed=(typed,)), typed, "n = 2")
+        assert (match.entries, match.unread) == (entries_found, unread)
 
 
 def test_what_a_released_client_has_encrypted_is_typed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.actors.log import Append
+from rillnode.actors.log import EVERY_ENTRY, Append
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.routing.stream import PushRequest
@@ -44,5 +44,8 @@ async def test_they_tell_the_time_that_the_entry_tells_whatever_the_clock_says(
     await core.settle()
     first, second = appended
     assert second.received_at == first.received_at
-    assert list(first.keys) == keys(first.received_at, 1)
-    assert list(second.keys) == [(b"c", 1), *keys(second.received_at, 2)]
+    of_first, of_second = (
+        [(key, EVERY_ENTRY) for key in keys(one.received_at)] for one in (first, second)
+    )
+    assert list(first.keys) == of_first
+    assert list(second.keys) == [(b"c", 1), *of_second]

@@ -12,6 +12,7 @@ from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.log import FOR_EVER, PAGE_LOGS, PAGE_STREAMS, Retention
 from rillnode.codecs import native
 from rillnode.codecs.limits import PARTITIONS_MAX
+from rillnode.codecs.routing.stream import PushRequest
 from turn_support import counted_by_turn
 
 LIMITED = Retention(entries_max=1)
@@ -89,6 +90,33 @@ async def test_a_sweep_submits_a_slice_of_trims_in_each_turn(
         await core.settle(200)
     assert submitted.total == streams * partitions
     assert submitted.most <= retention.SLICE_TRIMS
+
+
+async def test_a_sweep_passes_over_what_has_not_reached_its_age(core: Core) -> None:
+    await make(core, ("s0", "s1", "s2"), 1, Retention(seconds=100.0))
+    await make(core, ("counted",), 1, Retention(seconds=100.0, entries_max=9))
+    peer = core.peer()
+    for name in ("s0", "s1", "s2", "counted"):
+        (opened,) = await peer.ask("stream", native.OpenRequest(1, name, 1))
+        await peer.ask(opened.stream.partitions[0].address, PushRequest(1, b"x"))
+
+    async def submitted(seconds: float) -> int:
+        with counted_by_turn(core.store, "submit") as trims:
+            core.clock.advance(seconds)
+            await core.settle(200)
+        return trims.total
+
+    sweep = SWEEP_SECONDS + 0.1
+    assert [await submitted(sweep) for _ in range(3)] == [4, 1, 1]
+    await make(core, ("s0",), 1, Retention(seconds=12.0))  # and now it is over that
+    assert [await submitted(sweep) for _ in range(2)] == [2, 2]  # what is empty is looked at
+    await make(core, ("s1",), 1, FOR_EVER)
+    core.clock.advance(80.0)
+    await core.settle(200)
+    # s2 too has reached its age, and is empty then.
+    assert await submitted(sweep) == 3
+    described = await peer.ask("stream", native.DescribeRequest(1, "s2"))
+    assert described[0].stream.partitions[0].first_index == 1
 
 
 async def test_the_streams_that_are_there_at_the_start_are_counted_page_by_page(core: Core) -> None:

@@ -1,8 +1,10 @@
 """What the command line imports before it knows what to do, and an interrupt meanwhile."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -95,3 +97,29 @@ def test_the_levels_of_channels_are_those_that_there_are() -> None:
 def test_an_interrupt_during_imports_ends_without_a_trace(module: str) -> None:
     done = python(INTERRUPT, module, "stream", "ls", "--node", "noise://127.0.0.1:1", "-c", "x")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("--version > /dev/full", 1, "cannot write to stdout: No space left on device"),
+        ("--help > /dev/full", 1, "cannot write to stdout: No space left on device"),
+        ("completion bash > /dev/full", 1, "cannot write to stdout: No space left on device"),
+        ("--version >&-", 1, "cannot write to stdout: Bad file descriptor"),
+        ("context ls >&- <&-", 0, ""),
+        ("pub s --node noise://127.0.0.1:1 --node-identity " + "aa" * 32 + " <&-", 3, "nothing"),
+        ("--version 2>&-", 0, ""),
+        ("frobnicate 2>&-", 2, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_and_an_input_that_is_closed(
+    tmp_path: Path, command: str, code: int, said: str
+) -> None:
+    line = f"{sys.executable} -m rillnode {command}"
+    home = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-c", line],
+        capture_output=True, text=True, timeout=60, check=False, env=os.environ | home,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert said in done.stderr

@@ -409,6 +409,7 @@ def test_push_of_nothing_is_said(client: FakeClient) -> None:
 
 
 def test_positions_are_listed_with_their_lag(client: FakeClient) -> None:
+    client.add("s", [])
     client.positions = {("c1", "s", 0): 4, ("c1", "t", 1): 10}
     assert lines(run("index", "ls", "s")[1]) == [
         {
@@ -421,6 +422,7 @@ def test_positions_are_listed_with_their_lag(client: FakeClient) -> None:
 
 
 def test_positions_are_listed_with_the_members_that_have_the_partitions(client: FakeClient) -> None:
+    client.add("s", [])
     client.positions = {("g", "s", 0): 4}
     member = GroupMember("00ff00ff", "noise:aa", (0, 1))
     client.consumer_groups = [GroupInfo("s", "g", True, 7, [member])]
@@ -513,6 +515,21 @@ def test_ls_at_80_columns_folds_nothing(client: FakeClient) -> None:
     assert ["devices/0007/temperature", "1", "3", "3,000", "1m", "2027-01-15"] in [
         line.split() for line in shown
     ]
+
+
+def test_a_narrow_terminal_gets_long_lines_and_every_digit(client: FakeClient) -> None:
+    client.add("devices/0007/temperature", [b"x" * 1_000_000] * 3)
+    screen = Screen(tty=True, environ={"COLUMNS": "20"})
+    assert main(["stream", "ls"], screen.terminal) == 0
+    assert "3,000,000" in screen.out
+
+
+def test_a_table_is_written_whatever_the_locale_says(client: FakeClient) -> None:
+    client.add("größe/☃", [b"x"])
+    screen = Screen(tty=True)
+    screen.terminal.out.reconfigure(encoding="ascii")  # type: ignore[attr-defined]
+    assert main(["stream", "ls"], screen.terminal) == 0
+    assert "größe/☃" in screen.out
 
 
 @pytest.mark.parametrize(
@@ -621,6 +638,11 @@ def test_a_position_beyond_the_end_is_told(client: FakeClient) -> None:
     code, _, err = run("index", "set", "s", "c", "19")
     assert (code, err) == (0, "the partition ends at 10: what comes before 19 is left out\n")
     assert run("index", "set", "s", "d", "10")[2] == ""
+
+
+def test_a_position_in_a_stream_that_is_not_there_is_told(client: FakeClient) -> None:
+    code, _, err = run("index", "set", "c", "s", "5")
+    assert (code, err) == (0, "there is no stream 'c': the position waits for one\n")
 
 
 def test_create_says_that_a_stream_was_there_otherwise(client: FakeClient) -> None:

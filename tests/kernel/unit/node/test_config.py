@@ -11,6 +11,8 @@ from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.log import Retention
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import (
+    Config,
+    HttpListener,
     Location,
     load_config,
     parse_address,
@@ -566,3 +568,14 @@ def test_a_table_that_cannot_be_read_is_no_reason_for_further_problems(
         parse_config(text, tmp_path / "node.toml")
     wrong = 1 + text.startswith("name = 3")
     assert len(caught.value.text.splitlines()) == wrong
+
+
+def test_an_embedded_node_has_no_listener_and_is_called_like_its_directory(tmp_path: Path) -> None:
+    config = Config.embedded(tmp_path / "app-data", on_fatal="exit")
+    assert (config.name, config.data_dir, config.on_fatal) == (
+        "app-data", tmp_path / "app-data", "exit",
+    )  # fmt: skip
+    assert config.listeners() == {}
+    assert Config.embedded("x", name="y", http=HttpListener()).listeners() == {
+        "http": HttpListener()
+    }

@@ -127,6 +127,14 @@ def test_a_node_that_has_ended_or_that_another_may_have_named_is_not_found(
     assert not dev_node_file(environ, ended.pid).exists()
 
 
+def test_a_node_that_ends_while_others_are_looked_for_hides_none(environ: dict[str, str]) -> None:
+    node = DevNode(url="noise://dev:1", node_identity=NODE, pid=os.getpid())
+    assert write_dev_node(environ, node)
+    # As a file that is removed between the listing and the look: there is nothing behind it.
+    dev_node_file(environ, 1).symlink_to("nothing")
+    assert read_dev_node(environ) == node
+
+
 def test_contexts_are_added_selected_and_removed(environ: dict[str, str], tmp_path: Path) -> None:
     key = Identity.generate()
     write_key(tmp_path / "me.key", key)

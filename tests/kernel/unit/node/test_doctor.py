@@ -71,6 +71,22 @@ def test_java_matters_to_spark_only(config: Config) -> None:
     assert (found.state, found.text) == ("ok", "small runs without Spark and Java")
 
 
+def test_files_of_keys_that_no_job_can_read_are_told(config: Config, tmp_path: Path) -> None:
+    path = tmp_path / "own.keys"
+    sink = PythonSink(
+        name="small", streams=("*",), table_dir=Location("t"), decrypt={"own": path}
+    )  # fmt: skip
+    found, _ = java(config.having(SinkTables(python=(sink,))), {})
+    assert (found.check, found.state) == ("keys of own", "fail")
+    assert found.text == f"{path}: no such key file"
+    path.write_text("secret")
+    found, _ = java(config.having(SinkTables(python=(sink,))), {})
+    assert "run `chmod 600" in found.text
+    path.chmod(0o600)
+    found, _ = java(config.having(SinkTables(python=(sink,))), {})
+    assert found.text.endswith("of a plug-in that is not installed")
+
+
 @pytest.mark.parametrize(
     ("now", "synchronized", "state"),
     [(0.0, True, "fail"), (2e9, False, "warn"), (2e9, True, "ok"), (2e9, None, "ok")],

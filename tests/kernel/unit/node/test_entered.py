@@ -44,6 +44,13 @@ def soon(*calls: Callable[[], object]) -> None:
         asyncio.get_running_loop().call_soon(call)
 
 
+async def enter_and_fail(node: Node) -> None:
+    """Enter a node that then gives up."""
+    async with node:
+        soon(lambda: give_up(node))
+        await for_ever()
+
+
 def this_task() -> "asyncio.Task[Any]":
     task = asyncio.current_task()
     assert task is not None
@@ -207,29 +214,18 @@ async def test_an_earlier_cancellation_that_was_not_taken_back_is_not_counted(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.sleep(0)
-
-    async def block() -> None:
-        async with node:
-            soon(lambda: give_up(node))
-            await for_ever()
-
     with pytest.raises(NodeFailed):
-        await block()
+        await enter_and_fail(node)
     assert task.uncancel() == 0
 
 
 async def test_a_task_group_around_is_told_by_the_error(tmp_path: Path) -> None:
     node = make_node(tmp_path)
 
-    async def serve() -> None:
-        async with node:
-            soon(lambda: give_up(node))
-            await for_ever()
-
     async def block() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever())
-            group.create_task(serve())
+            group.create_task(enter_and_fail(node))
 
     with pytest.raises(ExceptionGroup) as caught:
         await block()
@@ -396,14 +392,8 @@ async def test_a_node_that_fails_while_it_starts_does_not_start(
 
 async def test_a_node_can_be_entered_again(tmp_path: Path) -> None:
     node = make_node(tmp_path)
-
-    async def block() -> None:
-        async with node:
-            soon(lambda: give_up(node))
-            await for_ever()
-
     with pytest.raises(NodeFailed):
-        await block()
+        await enter_and_fail(node)
     async with make_node(tmp_path) as again:
         await again.stream("s")
         assert all(check.ok for check in again.checks())

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from deleted_rooms import there
 from rillnode.node.installed import ENGINES, PLUG_INS, install_command, installed
 
 ROOT: Final = Path(__file__).parents[4]
@@ -62,6 +63,26 @@ print(sorted(hidden & set(sys.modules)))
 """
 
 
+END: Final = "end of a run\n"
+RUNS: Final = f"""
+from rillnode.node.cli import main
+
+for file in sys.argv[1:]:
+    print(main(["run", "-c", file]))
+    sys.stderr.write({END!r})
+"""
+
+LACKING: Final = {
+    "streamr": "[streamr]",
+    **{room: f"[{room}]" for room in there("nextgraph")},
+    "overlay": "[overlay]",
+    "telemetry": "[telemetry]\nenabled = true",
+    "spark": '[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
+    "tables": '[[sink.python]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
+}
+"""Tables of plug-ins, by the extra that each needs."""
+
+
 def package(requirement: str) -> str:
     return re.split(r"[\[<>=,~! ]", requirement)[0].lower()
 
@@ -93,28 +114,16 @@ def test_a_node_and_its_commands_need_nothing_of_a_plug_in_s(tmp_path: Path) -> 
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    ("table", "extra"),
-    [
-        ("[streamr]", "streamr"),
-        pytest.param("[nextgraph]", "nextgraph", marks=pytest.mark.needs("nextgraph")),
-        ("[overlay]", "overlay"),
-        ("[telemetry]\nenabled = true", "telemetry"),
-        ('[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "spark"),
-        ('[[sink.python]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"', "tables"),
-    ],
-)
-def test_a_table_whose_plug_in_lacks_something_names_the_extra(
-    tmp_path: Path, table: str, extra: str
-) -> None:
-    file = tmp_path / "node.toml"
-    file.write_text(
-        'name = "a"\n[noise]\nlisten = "127.0.0.1:0"\n[http]\nenabled = false\n' + table
-    )
-    program = "from rillnode.node.cli import main\nsys.exit(main(sys.argv[1:]))"
-    done = without(modules_of_extras(), program, "run", "-c", file)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert f"[{extra}]'`" in done.stderr
+def test_a_table_whose_plug_in_lacks_something_names_the_extra(tmp_path: Path) -> None:
+    for number, table in enumerate(LACKING.values()):
+        (tmp_path / f"{number}.toml").write_text(
+            'name = "a"\n[noise]\nlisten = "127.0.0.1:0"\n[http]\nenabled = false\n' + table
+        )
+    done = without(modules_of_extras(), RUNS, *sorted(tmp_path.iterdir()))
+    assert done.stdout.splitlines() == ["2"] * len(LACKING), done.stderr
+    said = done.stderr.split(END)[:-1]
+    for (extra, table), text in zip(LACKING.items(), said, strict=True):
+        assert f"[{extra}]'`" in text, table
     assert "Traceback" not in done.stderr
 
 

@@ -1,5 +1,6 @@
 """Key files: written once, readable by their owner only."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -79,6 +80,19 @@ def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
         write_key(tmp_path / "file" / "a.key", IDENTITY)
+
+
+def test_a_key_that_a_full_disk_did_not_take_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ConfigError, match="No space left on device") as failed:
+        write_key(tmp_path / "a.key", IDENTITY)
+    assert failed.value.code == "key.unwritable"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_key_is_made_once(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         ("stream ls", 2, "no node named"),
         ("stream ls --node noise://127.0.0.1:1", 2, "--node-identity missing: the node's banner"),
         ("stream ls --node 127.0.0.1:1 --node-identity " + ID, 2, "expected noise://HOST:PORT"),
-        ("stream ls --node noise://h:1 --node-identity me", 2, "64 hex digits, not these 2"),
+        ("stream ls --node noise://h:1 --node-identity me", 2, "--node-identity: an identity"),
+        ("stream ls --node http://127.0.0.1:8080", 2, "--node http://127.0.0.1:8080: expected"),
         (("stream", "ls", *AT), 3, "nothing listens on 127.0.0.1:1: is the node running there?"),
         (("stream", "ls", *AT, "--key", "no.key"), 2, "`rillnode key new no.key` makes one"),
         (("stream", "ls", *AT, "--key", "edge"), 2, "edge: cannot be read: Is a directory"),
@@ -88,6 +89,11 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         # Words and numbers.
         ("streams ls", 2, "did you mean stream?"),
         ("stream list", 2, "did you mean ls?"),
+        ("pull s --last 3", 2, "did you mean stream pull?"),
+        (("stream", "create", ""), 2, "expected the name of a stream, not an empty one"),
+        (("pub", ""), 2, "expected the name of a stream, not an empty one"),
+        ("index set s c 18446744073709551616", 2, "from 0 to 18446744073709551615, not 1844"),
+        ("stream pull s --last " + "9" * 5_000, 2, "not one of 5,000 digits"),
         ("stream pull", 2, "the following arguments are required: NAME"),
         ("stream pull s --last -3", 2, "expected a whole number from 1 on, not '-3'"),
         ("stream pull s --since 5", 2, "expected how long ago, as 90s or 1h30m"),
@@ -118,7 +124,7 @@ def test_a_mistake_is_answered_with_what_to_do(
     [
         ({"RILLNODE_URL": "noise://h:1"}, "RILLNODE_IDENTITY is not set, and has to be beside"),
         ({"RILLNODE_URL": "h:1", "RILLNODE_IDENTITY": ID}, "h:1: expected noise://HOST:PORT"),
-        ({"RILLNODE_URL": "noise://h:1", "RILLNODE_IDENTITY": "a"}, "these 1 character ["),
+        ({"RILLNODE_URL": "noise://h:1", "RILLNODE_IDENTITY": "a"}, "RILLNODE_IDENTITY: an"),
         ({"RILLNODE_CONTEXT": "home"}, "no context 'home'"),
     ],
 )

@@ -307,7 +307,7 @@ def test_who_never_stops_sending_is_ended(limit: str, monkeypatch: pytest.Monkey
     if limit == "time":
         limits = replace(LIMITS, close_seconds=0.1)
     else:
-        monkeypatch.setattr(http_connections, "_THROWN_BYTES_MAX", 20_000_000)
+        monkeypatch.setattr(http_connections, "_THROWN_BYTES_MAX", 2_000_000)
 
     async def test(served: Served) -> None:
         _, writer = await begin_message(served, 0)

@@ -4,6 +4,7 @@
 //   {"do": "invitation", "text": "..."} -> {"invitation": ...}
 //   {"do": "create", "port": 1440, "peer": "HEX", "code": null, "image": "PATH", "file": "PATH"}
 //   {"do": "open", "file": "PATH", "words": [...], "pin": [...]}
+//   {"do": "keys"} -> {"repo": ..., "key": ...}: of the private store, once a wallet was opened
 //   {"do": "make"} -> {"document": "did:ng:..."}
 //   {"do": "write", "document": ..., "text": ...}
 //   {"do": "read", "document": ..., "predicate": "did:ng:z:text"} -> {"texts": [...]}
@@ -19,7 +20,7 @@ const ng = require('nextgraph');
 
 const PIN = [1, 2, 1, 3];
 const PREDICATE = 'did:ng:z:text';
-let session, user;
+let session, user, site;
 
 function userId(key) {
   return Buffer.concat([Buffer.from([0]), Buffer.from(key)]).reverse().toString('base64url');
@@ -72,10 +73,17 @@ const deeds = {
     const opened = ng.wallet_open_with_mnemonic_words(wallet, words, pin);
     await ng.wallet_import(wallet, opened, true);
     user = opened.V0.personal_site;
+    site = opened.V0.sites[opened.V0.personal_site_id];
     const started = await ng.session_in_memory_start(opened.V0.wallet_id, user);
     session = started.session_id;
     await connect();
     return {};
+  },
+
+  async keys() {
+    const hex = (bytes) => Buffer.from(bytes).toString('hex');
+    const key = site.site_type.Individual[1].key.ChaCha20Key;
+    return { repo: hex(site.private.id.Ed25519PubKey), key: hex(key) };
   },
 
   async disconnect() {

@@ -187,6 +187,15 @@ async def test_a_topic_is_subscribed_to_in_a_repo_that_is_pinned_or_open(broker:
 # Once a repo is opened or pinned -----------------------------------------------------------------
 
 
+async def one_event(broker: Broker) -> tuple[Client, Client, Event]:
+    """Alice, who has pinned a topic and published an event, and Bob, who has pinned nothing."""
+    writer, reader = await broker.client("alice"), await broker.client("bob")
+    await writer.pin(TOPIC_A)
+    event, _ = writer.event()
+    await writer.ask(INNER, event)
+    return writer, reader, event
+
+
 async def once_open(client: Client, event: Event, overlay: OverlayId = INNER) -> list[list[int]]:
     """The results of all requests that ask for a repo that is open."""
     commit = block_id(event.content.blocks[0])
@@ -210,10 +219,7 @@ READ_OUTSIDE = [*SERVED[:-1], [13]]
 async def test_who_has_no_repo_of_an_overlay_open_sees_no_difference_to_one_that_there_is_not(
     broker: Broker,
 ) -> None:
-    writer, reader = await broker.client("alice"), await broker.client("bob")
-    await writer.pin(TOPIC_A)
-    event, _ = writer.event()
-    await writer.ask(INNER, event)
+    writer, reader, event = await one_event(broker)
     assert await once_open(writer, event) == SERVED
     assert await once_open(writer, event, OTHER) == UNKNOWN
     assert await once_open(reader, event) == UNKNOWN
@@ -229,10 +235,7 @@ async def test_who_has_no_repo_of_an_overlay_open_sees_no_difference_to_one_that
 async def test_a_pin_is_its_users_on_all_devices_and_what_is_open_is_one_connections(
     broker: Broker,
 ) -> None:
-    writer, reader = await broker.client("alice"), await broker.client("bob")
-    await writer.pin(TOPIC_A)
-    event, _ = writer.event()
-    await writer.ask(INNER, event)
+    _, reader, event = await one_event(broker)
     assert await once_open(await broker.client("alice", "phone"), event) == SERVED
     await reader.ask(INNER, open_repo())
     assert await once_open(reader, event) == SERVED
@@ -244,10 +247,7 @@ async def test_a_pin_is_its_users_on_all_devices_and_what_is_open_is_one_connect
 async def test_a_pin_on_the_inner_overlay_reads_on_the_outer_one_and_not_the_other_way(
     broker: Broker,
 ) -> None:
-    writer, reader = await broker.client("alice"), await broker.client("bob")
-    await writer.pin(TOPIC_A)
-    event, _ = writer.event()
-    await writer.ask(INNER, event)
+    writer, reader, event = await one_event(broker)
     hidden = [*UNKNOWN[:-1], [ResultCode.OVERLAY_MISMATCH]]
     assert await once_open(writer, event, OUTER) == hidden
     await writer.pin(TOPIC_A, expose=True)

@@ -144,6 +144,7 @@ def test_what_is_inferred_can_be_put_into_the_file(lake: Lake) -> None:
     lake.push(GOOD, b'{"id":2,"at":"2026-01-01T12:00:00Z","temp":1.5}', stream="s/1")
     before = (lake.directory / "node.toml").read_text()
     code, out, err = called("table", "infer", "s/*")
+    assert 'dir = "data/tables/s"' in out
     assert (code, err) == (0, "made of 2 entries: look it over before you put it into node.toml\n")
     (table,) = tomllib.loads(out)["table"]
     assert (table["columns"], table["streams"]) == (COLUMNS, ["s/*"])

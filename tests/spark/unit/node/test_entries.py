@@ -149,7 +149,7 @@ def test_a_kind_of_another_package_is_decrypted_with_a_file_of_keys(
     for _ in range(3):
         assert lander.land(bronze, now).rows.column("n").to_pylist() == [1, 2, 3]
     assert Sealed.made == [b"ab"]
-    assert decode_rows(bronze, 0)["format"].to_pylist() == ["encrypted", "encrypted", "json"]
+    assert decode_rows(bronze, 0).column("format").to_pylist() == ["encrypted", "encrypted", "json"]
 
 
 def test_files_of_keys_that_are_none_are_named_and_not_repeated(

@@ -17,8 +17,15 @@ from iceberg_lake import IcebergLake, by_duckdb
 from rest_catalog import RestCatalogServer
 from rillnode.codecs.errors import ConfigError, StoreError, TransportError
 from rillnode.node.spark import parts
-from rillnode.node.spark.erasing import Lake as Tables, find, sweep_all
-from rillnode.node.spark.erasure import Erasures
+from rillnode.node.spark.erasing import (
+    Lake as Tables,
+    counts,
+    find,
+    forget_old_files,
+    held,
+    sweep_all,
+)
+from rillnode.node.spark.erasure import Erasures, of_ranges
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.schema_upgrade import field_ids
 from rillnode.node.spark.typed import iceberg_catalog, iceberg_maintenance
@@ -127,7 +134,10 @@ def test_files_have_the_numbers_of_all_columns(lake: IcebergLake) -> None:
     assert task.file.lower_bounds  # which lets readers skip files
 
 
-@pytest.mark.parametrize("commits", range(4))
+@pytest.mark.parametrize(
+    "commits",
+    [1, 3, *(pytest.param(commits, marks=pytest.mark.long) for commits in (0, 2))],
+)
 def test_a_kill_between_two_commits_loses_and_repeats_nothing(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
@@ -651,7 +661,15 @@ def test_what_was_erased_is_gone_from_an_iceberg_table_and_stays_gone(lake: Iceb
         sweep_all(tables, erasures)
         return match.entries
 
+    secret = find(tables, config, "id = 17")
+    assert counts(tables, of_ranges(secret.ranges)) == {
+        bronze: 2, "rillnode.lake.t": 2, "rillnode.lake.t_rejects": 0
+    }  # fmt: skip
     assert erase("id = 17") == 2
+    (one, *_) = (one for one in held(tables, erasures.erased()) if one.table == "rillnode.lake.t")
+    assert (one.is_swept, one.files) == (True, 1)
+    assert one.bytes > 0
+    assert one.until is not None
     assert sorted(row["_index"] for row in lake.read("t")) == [0, 4]
     assert sorted(by_duckdb(lake.load(), "_index")) == [(0,), (4,)]
     assert erase("_index = 2") == 1  # one of the rejects
@@ -668,3 +686,12 @@ def test_what_was_erased_is_gone_from_an_iceberg_table_and_stays_gone(lake: Iceb
     lake.push(GOOD, b'{"id":17,"at":"2026-01-01T12:00:00Z"}')
     run(lake.table(engine=slow))
     assert sorted(row["_index"] for row in lake.read("t")) == [0, 4, 5]
+    removed, kept = forget_old_files(tables, erasures.erased())
+    assert (removed > 0, kept) == (True, {})
+    assert not any(one.files or one.until for one in held(tables, erasures.erased()))
+    assert sorted(row["_index"] for row in lake.read("t")) == [0, 4, 5]
+    files = {one.file.file_path.rpartition("/")[2] for one in lake.load().scan().plan_files()}
+    assert {one.name for one in (lake.directory / "t" / "data").glob("*.parquet")} == files
+    lake.push(GOOD)
+    run(lake.table())
+    assert sorted(row["_index"] for row in lake.read("t")) == [0, 4, 5, 7]

@@ -46,11 +46,19 @@ def old(old_tables: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(old_tables, tmp_path / "old"))
 
 
+def each_table(*quick: str) -> pytest.MarkDecorator:
+    """Call a test with each `table`; the quick part has these."""
+    return pytest.mark.parametrize(
+        "table",
+        [pytest.param(one, marks=() if one in quick else pytest.mark.long) for one in TABLES],
+    )
+
+
 def sorted_rows(location: Path) -> list[str]:
     return sorted(map(repr, plain_rows(str(location)).to_pylist()))
 
 
-@pytest.mark.parametrize("table", TABLES)
+@each_table("silver", "gold/minutes")
 def test_a_table_of_an_earlier_version_is_healed_and_keeps_its_rows(old: Path, table: str) -> None:
     location = old / table
     before = DeltaTable(location)
@@ -133,7 +141,7 @@ def test_a_table_that_cannot_be_upgraded_stops_no_other(
     assert wrong_answers(str(old / "table"), ["delta-rs dataset"]) == []
 
 
-@pytest.mark.parametrize("table", TABLES)
+@each_table("table", "gold/minutes")
 def test_tables_that_are_written_now_answer_every_reader(
     old: Path, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What may stand in [[table]], and what the errors of what may not say."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,10 @@ dir = "typed"
 def problem(text: str, tmp_path: Path) -> str:
     with pytest.raises(ConfigError) as failed:
         parse_config(text, tmp_path / "node.toml")
-    return str(failed.value)
+    said = str(failed.value)
+    places = re.findall(r"(?:^| )(table\[\d+\]\S*): ", said, re.MULTILINE)
+    assert len(places) == len(set(places)), "one thing is told of twice"
+    return said
 
 
 def test_typed_tables_are_told_to_the_job_of_their_sink(tmp_path: Path) -> None:
@@ -100,6 +104,9 @@ PROBLEMS: list[tuple[str, str]] = [
     ('\n[[table]]\nstreams = ["s"]\nname = "x"\ndir = "{stream}"\n' + GOOD,
      "must lie apart from sink.spark[0].table_dir"),
     ('\n[[table]]\nstreams = ["s[1]"]\ndir = "t"\n' + GOOD, "no brackets"),
+    ('\n[[table]]\nstreams = ["s", "x"]\ndir = "t"\n' + GOOD,
+     "table[0].streams[1]: 'x': none of them is landed by sink 'lake', which has s*"),
+    ('\n[[table]]\nstreams = ["t/*"]\ndir = "t"\n' + GOOD, "'t/*': none of them is landed by"),
 ]  # fmt: skip
 
 

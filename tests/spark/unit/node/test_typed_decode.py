@@ -77,6 +77,7 @@ FITTING: list[tuple[Any, str, Any]] = [
     ({"*": ["float"]}, '{"x":[1]}', [("x", [1.0])]),
 ]
 
+DECIMAL = "Expected a decimal of at most 20 digits before the point and 18 after it"
 UNFIT: list[tuple[Any, str, str]] = [
     ("int", '"1"', "Expected int, got str - at $.v"),
     ("int", "1.0", "Expected int, got float - at $.v"),
@@ -103,6 +104,17 @@ UNFIT: list[tuple[Any, str, str]] = [
     ({"a": {"b": "int"}}, '{"a":{"b":[]}}', "Expected int, got array - at $.v.a.b"),
     ({"*": "int"}, '{"x":"y"}', "Expected int, got str - at $.v[...]"),
     ([{"a": "int"}], '[{"a":1},{"a":1.5}]', "Expected int, got float - at $.v[1].a"),
+    ("decimal", '"123456789012345678901.5"', f"{DECIMAL} - at $.v"),
+    ("decimal", "1e-19", f"{DECIMAL} - at $.v"),
+    ("decimal", '"NaN"', f"{DECIMAL} - at $.v"),
+    ({"a?": {"b": "decimal?"}}, '{"a":{"b":1e30}}', f"{DECIMAL} - at $.v.a.b"),
+    ([{"a": "decimal"}], '[{"a":1},{"a":1e30}]', f"{DECIMAL} - at $.v[1].a"),
+    ({"*": "decimal"}, '{"x":1,"y":1e30}', f"{DECIMAL} - at $.v[...]"),
+    (
+        [{"t": "timestamp"}],
+        '[{"t":"9999-12-31T23:59:59-12:00"}]',
+        "in UTC the time is not in the years 1 to 9999 - at $.v[0].t",
+    ),
 ]
 
 BROKEN: list[tuple[bytes, str]] = [

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -117,6 +118,45 @@ def test_an_entry_without_a_time_is_as_old_as_its_receipt(lake: Lake) -> None:
     run(keyed(lake, TIMED))
     is_later = TIME > 1_767_258_000_000  # nine o'clock
     assert state(lake) == {1: 2 if is_later else 1}
+
+
+@pytest.mark.parametrize("seed", [0, 3, 9])
+def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
+    tmp_path: Path, seed: int
+) -> None:
+    drawn = random.Random(seed)
+    logs = {
+        partition: [
+            (drawn.randrange(4), number, drawn.randrange(24), drawn.choice("UUUD"))
+            for number in range(partition * 100, partition * 100 + 12)
+        ]
+        for partition in range(3)
+    }
+    wanted: dict[int, int] = {}
+    for key in range(4):
+        latest = [
+            (max(at for _, at, _ in mine), partition, *mine[-1])
+            for partition, log in logs.items()
+            if (mine := [(number, at, op) for one, number, at, op in log if one == key])
+        ]
+        *_, number, _, op = max(latest, default=(0, 0, 0, 0, "D"))
+        if op != "D":
+            wanted[key] = number
+    for attempt, batch in enumerate((1, 3, 100)):
+        lake = Lake(tmp_path / str(attempt))
+        left = {partition: list(log) for partition, log in logs.items()}
+        while left:
+            partition = drawn.choice(list(left))
+            items = [left[partition].pop(0) for _ in range(min(3, len(left[partition])))]
+            lake.push(
+                *(entry(key, number, at=at, op=op) for key, number, at, op in items),
+                partition=partition,
+            )
+            left = {one: log for one, log in left.items() if log}
+            if drawn.random() < 0.3:
+                run(keyed(lake, TIMED, batch_rows_max=batch))
+        run(keyed(lake, TIMED, batch_rows_max=batch))
+        assert state(lake) == wanted
 
 
 @pytest.mark.parametrize("batch", [1, 100])

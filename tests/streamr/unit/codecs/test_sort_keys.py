@@ -43,12 +43,11 @@ def test_the_order_of_keys_is_that_of_timestamp_and_sequence(
 def test_pushed_entries_stand_where_their_index_puts_them(
     received_at: int, first_index: int, count: int
 ) -> None:
-    keys = pushed_keys("0xA", received_at, count)
-    assert [offset for _, offset in keys] == [n for n in range(count) for _ in range(2)]
-    # As the store writes them: the index behind the key.
-    written = [key + (first_index + offset).to_bytes(8, "big") for key, offset in keys]
-    for publisher, rows in ((None, written[::2]), ("0xa", written[1::2])):
-        for offset, row in enumerate(rows):
+    keys = pushed_keys("0xA", received_at)
+    for publisher, key in zip((None, "0xa"), keys, strict=True):
+        for offset in range(count):
+            # As the store lists them: the index behind the key.
+            row = key + (first_index + offset).to_bytes(8, "big")
             ref = (received_at, first_index + offset)
             low, high = bounds(publisher, ref, ref)
             assert low <= row < high

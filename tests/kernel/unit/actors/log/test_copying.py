@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import (
+    EVERY_ENTRY,
     Append,
     ListKeys,
     PutRecord,
@@ -29,7 +30,8 @@ KEY = SavedIndexKey("s", 0, "c")
 
 def keyed(*items: bytes, log: int = LOG, at: int = 0) -> Append:
     operation = append(*items, log=log, at=at)
-    operation.keys = [(b"k" + item, offset) for offset, item in enumerate(items)]
+    each = [(b"k" + item, offset) for offset, item in enumerate(items)]
+    operation.keys = [*each, (b"run", EVERY_ENTRY)]
     return operation
 
 

@@ -3,10 +3,25 @@ from pathlib import Path
 
 import pytest
 
-from rillnode.actors.log import Append, PutStream, RemoveStream, SavedIndexKey, SaveIndex, Trim
+from rillnode.actors.log import (
+    EVERY_ENTRY,
+    Append,
+    PutStream,
+    RemoveStream,
+    SavedIndexKey,
+    SaveIndex,
+    Trim,
+)
 from rillnode.actors.log.records import StreamRecord
 from rillnode.actors.log.rocks.format import check_format
-from rillnode.actors.log.rocks.layout import BLOCK_KEY, LOG_KEY, block_keys_key, stream_key
+from rillnode.actors.log.rocks.layout import (
+    BLOCK_KEY,
+    LOG_KEY,
+    NUMBER,
+    RUN_PREFIX,
+    block_keys_key,
+    stream_key,
+)
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.rocks.verify import PROBLEMS_MAX, Verdict, verify_store
 from rillnode.codecs.entries import pack_body
@@ -27,7 +42,8 @@ def verdict_of(path: Path) -> Verdict:
 
 def keyed(*items: bytes) -> Append:
     operation = append(*items)
-    operation.keys = [(b"k" + item, offset) for offset, item in enumerate(items)]
+    each = [(b"k" + item, offset) for offset, item in enumerate(items)]
+    operation.keys = [*each, (b"all", EVERY_ENTRY)]
     return operation
 
 
@@ -54,7 +70,7 @@ def test_a_good_store_has_no_problems(filled: RocksDriver) -> None:
     verdict = verdict_of(filled.path)
     assert verdict.problems == []
     assert (verdict.streams, verdict.logs, verdict.saved_indexes) == (1, 1, 1)
-    assert (verdict.blocks, verdict.entries, verdict.keys) == (8, 24, 24)
+    assert (verdict.blocks, verdict.entries, verdict.keys) == (8, 24, 32)
     # Of the block that holds entry 7, entry 6 is trimmed and its key stays until the block goes.
     assert verdict.stale_keys == 1
 
@@ -88,7 +104,7 @@ def test_a_log_goes_on_after_all_of_it_was_trimmed(filled: RocksDriver) -> None:
     filled.store.close()
     verdict = verdict_of(filled.path)
     assert verdict.problems == []
-    assert (verdict.entries, verdict.keys) == (1, 1)
+    assert (verdict.entries, verdict.keys) == (1, 2)
 
 
 def block(first_index: int) -> bytes:
@@ -104,6 +120,7 @@ def with_row(key: bytes, value: bytes, family: str) -> Harm:
 
 
 KEY_OF_9 = LOG_KEY.pack(LOG) + b"k3" + (9).to_bytes(8, "big")
+ALL_OF_9 = LOG_KEY.pack(LOG) + RUN_PREFIX + b"all" + (9).to_bytes(8, "big")
 FOREIGN_BLOCK = b"\x01\0\0\0\0\0\0\0" + bytes(16) + pack_body([b"?"])
 
 
@@ -118,10 +135,12 @@ FOREIGN_BLOCK = b"\x01\0\0\0\0\0\0\0" + bytes(16) + pack_body([b"?"])
         (with_row(LOG_KEY.pack(LOG), b"??", "blocks"), "partition 0", "cannot be read"),
         (with_row(BLOCK_KEY.pack(LOG + 1, 0), FOREIGN_BLOCK, "blocks"), "partition 1", "not have"),
         (with_row(BLOCK_KEY.pack(9 << 32, 0), FOREIGN_BLOCK, "blocks"), "id 9", "no stream"),
-        (without(KEY_OF_9, "keys"), "keys of entry 9", "1 of 3 are missing"),
+        (without(KEY_OF_9, "keys"), "keys of entry 9", "1 of 4 are missing"),
+        (without(ALL_OF_9, "keys"), "keys of entry 9", "1 of 4 are missing"),
+        (with_row(ALL_OF_9, NUMBER.pack(22), "keys"), "key", "leads to entry 30"),
         (with_row(KEY_OF_9[:-1] + b"\xff", b"", "keys"), "key", "leads to entry 255"),
         (with_row(KEY_OF_9[:-1] + b"\x0a", b"", "keys"), "partition 0", "1 secondary keys stand"),
-        (without(block_keys_key(LOG, 9), "keys"), "partition 0", "3 secondary keys stand in no"),
+        (without(block_keys_key(LOG, 9), "keys"), "partition 0", "4 secondary keys stand in no"),
         (with_row(block_keys_key(LOG, 9), b"\xc1", "keys"), "entry 9", "list cannot be read"),
         (with_row(b"tiny", b"", "keys"), "key 74696e79", "none of a secondary key"),
         (without(stream_key("s"), "records"), "stream 's'", "its id leads to no stream"),

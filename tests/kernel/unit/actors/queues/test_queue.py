@@ -557,7 +557,7 @@ def test_a_right_that_ends_ends_the_work() -> None:
         ({"visibility": 10**9}, "queue.limit", "for 0.01 to 43,200 s"),
         ({"address": queue_address("s", "q" * 256)}, "queue.name", "1 to 255 bytes"),
         ({"address": queue_address("s", "")}, "queue.name", "1 to 255 bytes"),
-        ({"address": queue_address("t", "q")}, "stream.unknown", "There is no such stream"),
+        ({"address": queue_address("t", "q")}, "stream.unknown", 'There is no stream "t"'),
         ({"address": b"WQ_q"}, "address.unknown", "No such address"),
     ],
 )
