@@ -57,6 +57,10 @@ def passed_over(operation: Operation) -> None:
     del operation
 
 
+def not_heard(*_: object) -> None:
+    """Stands for news that are lost."""
+
+
 async def refused(node: Node, log: int) -> str:
     """With what a fresh read of a shard fails."""
     with pytest.raises(StoreError) as caught:
@@ -759,7 +763,7 @@ def test_what_becomes_of_a_stream_is_heard_within_a_second(
         await nodes[0].stream(name)
         await nodes[1].read(FindStream(name=name))  # it has the stream's view, and the third not
         if not is_told:
-            monkeypatch.setattr(MemoryLog, "hear", lambda *_: None)
+            monkeypatch.setattr(MemoryLog, "hear", not_heard)
         told = dict[int, float]()
         for number in range(20):
             await asyncio.sleep(0.37 * number)
