@@ -187,7 +187,8 @@ class Shard:
         if sequence <= before:
             raise lost_frames(self.number, before)
         follows.found(sequence, frame)
-        while self._writing.under_way:
+        # What has failed is under way no more, and yet not carried out.
+        while self._writing.under_way or follows.applied < sequence:
             # It may have failed before this waits.
             if follows.failed is not None:
                 raise follows.failed
@@ -324,7 +325,12 @@ class Shard:
         view, failed = follows.view, follows.failed
         if view is None or failed is None or not failed.retryable:
             return
+        shown = follows.applied
         follows.begin(view)
+        if follows.applied < shown:
+            # Its disk has not kept all that readers were shown: they wait until it is here again.
+            self._leave_soon(StoreError("store.failed", "the disk has lost writes of a view"))
+            return
         self._writing.clear_refusal()
         follows.advance()
 

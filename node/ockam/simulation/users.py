@@ -27,7 +27,7 @@ from rillnode.codecs.routing.stream import (
 from rillnode.node.client.client import Client
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.stream import Stream
-from rillnode.node.simulated.history import Log, Push
+from rillnode.node.simulated.history import History, Log, Push
 from rillnode.node.simulated.nodes import CLOSED_STREAM, READ_ONLY_STREAM
 from rillnode.node.simulated.programs import (
     AGAIN_SECONDS,
@@ -81,6 +81,18 @@ ANSWER_BYTES: Final = 1_000
 
 SHARED_FACTOR: Final = 8
 """Entries of an overlay are kept as text, with a head: small ones take this many times as much."""
+
+
+def pushed_to(history: History, log: Log) -> set[bytes]:
+    """All that was pushed where it may have come to stand in a log."""
+    return {data for data, push in history.pushes.items() if history.shared or push.log == log}
+
+
+def all_fits(history: History, log: Log, room: int) -> bool:
+    """Whether all that a log may hold, seen or not, has room in one answer."""
+    seen = history.logs.get(log, {}).values()
+    unseen = pushed_to(history, log) - set(seen)
+    return sum(map(len, seen)) + sum(map(len, unseen)) <= room
 
 
 class OckamUser(Program):
@@ -197,28 +209,28 @@ class OckamUser(Program):
         history.note(self.name, "pull", f"{log[1]} {index} {came}")
         # What fits no answer is passed over, and nothing comes where nothing else follows.
         first = pulled.messages[0][0] if came else end
-        while index < first and not self._fits(log, index, index + 1):
+        while index < first and not self._fits(log, index):
             history.note(self.name, "passed over", str(index))
             index += 1
-        # What is read for an answer begins and ends with blocks, which are as large as pushes are.
-        last = min(end, index + limit)
-        cut = came < last - index and not self._fits(log, 0, last)
+        # What is read for an answer is whole blocks: one of them may be left out for what it has
+        # behind all that is asked for.
+        cut = came < min(end, index + limit) - index and not all_fits(history, log, self._room)
         if 0 < came <= limit and (cut or index > request.index):
             limit = came
         check_pulled(history, self.name, log, index, limit, end, pulled.messages)
         return index + came
 
-    def _fits(self, log: Log, first: int, end: int) -> bool:
-        """Whether an answer has room for entries, of which nobody may have seen some yet."""
-        history, room = self.share.history, self.answer_bytes_max - ANSWER_BYTES
-        if history.shared:
-            room //= SHARED_FACTOR
-        seen = history.logs.get(log, {})
-        if all(index in seen for index in range(first, end)):
-            return sum(len(seen[index]) for index in range(first, end)) <= room
-        pushes = history.pushes.items()
-        sizes = [len(data) for data, push in pushes if history.shared or push.log == log]
-        return (end - first) * max(sizes, default=0) <= room
+    def _fits(self, log: Log, index: int) -> bool:
+        """Whether an answer has room for an entry, which nobody may have seen yet."""
+        history = self.share.history
+        entry = history.logs.get(log, {}).get(index)
+        sizes = map(len, pushed_to(history, log)) if entry is None else [len(entry)]
+        return max(sizes, default=0) <= self._room
+
+    @property
+    def _room(self) -> int:
+        room = self.answer_bytes_max - ANSWER_BYTES
+        return room // SHARED_FACTOR if self.share.history.shared else room
 
     async def _ask(
         self, client: Way, route: Route | str, request: Request, expected: type[T]

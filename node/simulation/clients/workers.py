@@ -106,15 +106,13 @@ class Jobs:
         for log, end in ends.items():
             if missing := set(range(end)) - self.given.get(log, set()):
                 yield "job-lost", f"nobody was given {sorted(missing)} of {log[0]}/{log[1]}"
-            rejected = {
-                index
-                for index, (_, word) in self._settled.get(log, {}).items()
-                if word == "rejected" and index < end
-            }
+            words = {index: word for index, (_, word) in self._settled.get(log, {}).items()}
+            rejected = {index for index, word in words.items() if word == "rejected"}
             here = {index for partition, index in dead if partition == log[1]}
-            if lost := rejected - here:
+            # What was pushed after the ends were told may be rejected by now, and a letter or not.
+            if lost := {index for index in rejected - here if index < end}:
                 yield "dead-letter", f"{sorted(lost)} of {log[0]}/{log[1]} were rejected, and lack"
-            done = self._settled.get(log, {}).keys() - rejected
+            done = words.keys() - rejected
             if wrong_ones := here & done | here - self.rejecting.get(log, set()):
                 text = f"{sorted(wrong_ones)} of {log[0]}/{log[1]} were not rejected"
                 yield "dead-letter", text

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.shared import applying, catalogue, following, shard, versions
 from rillnode.actors.log.shared.frames import FRAME_VERSION, decode_frame
 from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog, MemoryServers
+from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
 from shared_nodes import (
@@ -606,6 +608,103 @@ def test_a_full_disk_at_one_view_holds_up_that_node_alone(
         assert rows[0].digest == rows[1].digest
 
     asyncio.run(work())
+
+
+def failing_view(made: list[MemoryView], kind: type[MemoryView]) -> Callable[..., MemoryView]:
+    """Make views whose disks are tried again by the loop's clock; notes them."""
+
+    def make(path: Path, identity: bytes, number: int, shards: int, **calls: Any) -> MemoryView:
+        del identity
+        loop: Any = asyncio.get_running_loop()
+        view = kind(path, number, shards, post=loop.call_soon, clock=loop, **calls)
+        made.append(view)
+        return view
+
+    return make
+
+
+@pytest.mark.parametrize("behind", range(6))
+def test_a_view_that_fails_while_it_is_opened_answers_nothing_before_it_has_all(
+    tmp_path: Path, behind: int
+) -> None:
+    fails_at: list[int] = []
+
+    class Failing(MemoryView):
+        def apply(self, frame: applying.ApplyFrame) -> None:
+            if [frame.sequence] == fails_at:
+                fails_at.clear()
+                self.faults.failing_syncs = 1
+            super().apply(frame)
+
+    async def work() -> None:
+        servers = new_servers()
+        one = Node(servers, tmp_path / "1")
+        log = await one.stream(name_in(1))
+        texts = [b"%d" % number for number in range(5)]
+        for text in texts:
+            await one.push(log, text)
+        made: list[MemoryView] = []
+        other = Node(servers, tmp_path / "2", view=failing_view(made, Failing), read_bytes_max=1)
+        await until(lambda: other.store.shards.placement is not None)
+        # The last of all is the frame with which it is opened.
+        fails_at.append(one.shard(log).follows.applied + 1 - behind)
+        read = await other.read(Read(log=log, index=0))
+        assert not fails_at
+        while code(read):
+            assert code(read) == "store.failed"
+            await asyncio.sleep(0.01)
+            read = await other.read(Read(log=log, index=0))
+        assert read.extent.next_index == len(texts)
+        assert await other.texts(log) == texts
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
+
+
+def test_a_view_whose_disk_has_lost_what_was_shown_answers_nothing_before_it_has_that(
+    tmp_path: Path,
+) -> None:
+    class Forgetful(MemoryView):
+        """One that is as it was when it was made, once its disk has failed."""
+
+        def _take_writes(self) -> None:
+            if self._failed:
+                fresh = ViewTables(1, 3)
+                vars(self.tables).update(vars(fresh))
+                self.tables.applier = applying.Applier(self.tables, 1, 3)
+            super()._take_writes()
+
+    async def work() -> None:
+        servers = new_servers()
+        made: list[MemoryView] = []
+        one = Node(servers, tmp_path / "1")
+        other = Node(servers, tmp_path / "2", view=failing_view(made, Forgetful), read_bytes_max=1)
+        log = await one.stream(name_in(1))
+        shown = [b"%d" % number for number in range(5)]
+        for text in shown:
+            await one.push(log, text)
+        await other.fresh(log)
+        assert await other.texts(log) == shown
+        other.faults.seconds = lambda: 0.01
+        made[-1].faults.failing_syncs = 1
+        await one.push(log, b"more")
+        ends: set[int] = set()
+        codes: set[str] = set()
+        while max(ends, default=0) <= len(shown):
+            read = await other.read(Read(log=log, index=0))
+            codes.add(code(read))
+            if read.error is None:
+                ends.add(read.extent.next_index)
+            await asyncio.sleep(0.001)
+        assert ends == {len(shown), len(shown) + 1}
+        assert codes <= {"", "store.failed", "store.closed"}
+        assert await other.texts(log) == [*shown, b"more"]
+        assert code(await other.push(log, b"after")) == ""
+        await one.close()
+        await other.close()
+
+    in_virtual_time(work())
 
 
 def progress(path: Path) -> applying.Progress:
