@@ -37,7 +37,13 @@ TOGETHER: Final = 2
 STARTS_MAX: Final = 20
 """How often a node is started that ends because it finds no servers."""
 
-ALARMS: Final = ("views_differ", "shard_failed", "essential_actor_ended", "Traceback")
+ALARMS: Final = (
+    "views_differ",
+    "shard_failed",
+    "store_refused",
+    "essential_actor_ended",
+    "Traceback",
+)
 """What no node may ever log."""
 
 

@@ -63,6 +63,10 @@ def passed_over(operation: Operation) -> None:
     del operation
 
 
+def not_heard(*_: object) -> None:
+    """Stands for news that are lost."""
+
+
 async def refused(node: Node, log: int) -> str:
     """With what a fresh read of a shard fails."""
     with pytest.raises(StoreError) as caught:
@@ -898,9 +902,6 @@ def test_what_was_confirmed_anywhere_is_read_everywhere(tmp_path: Path) -> None:
     in_virtual_time(work())
 
 
-def hear_nothing(log: MemoryLog, shard: int, sequence: int) -> None: ...
-
-
 async def told_of(node: Node, owner: str) -> None:
     """Wait until a node is told of a stream of this owner."""
     while owner not in [one.owner for one in (await node.watch(WatchRecords())).changed]:
@@ -922,7 +923,7 @@ def test_what_becomes_of_a_stream_is_heard_within_a_second(
         await nodes[0].stream(name)
         await nodes[1].read(FindStream(name=name))  # it has the stream's view, and the third not
         if not is_told:
-            monkeypatch.setattr(MemoryLog, "hear", hear_nothing)
+            monkeypatch.setattr(MemoryLog, "hear", not_heard)
         told = dict[int, float]()
         for number in range(20):
             await asyncio.sleep(0.37 * number)
