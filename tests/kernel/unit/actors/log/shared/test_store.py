@@ -1099,14 +1099,16 @@ async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_clos
     await node.stream(name_in(0))
     monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
     node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
-    await asyncio.sleep(0.3)
+    # The frame with which its view is opened, and the one that makes the stream.
+    await until(lambda: node.store.shards[1].follows.applied == 2)
     await node.die()
     node = Node(servers, tmp_path, view=rocks_view, seed=1)
     assert (await node.read(FindStream(name=name_in(1)))).record is not None
-    await asyncio.sleep(0.5)
-    page = await node.read(ListStreams())
+    names: list[str] = []
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while name_in(1) not in names:
+            names = [record.name for record in (await node.read(ListStreams())).records]
     await node.close()
-    assert name_in(1) in [record.name for record in page.records]
 
 
 def test_a_listing_that_was_refused_is_written_later(tmp_path: Path) -> None:
