@@ -157,7 +157,7 @@ class StoreFollower(Worker):
     def _heard(self, news: WatchRecords) -> None:
         _tell(news)
         self._untold += 1
-        self.send(self.address, _Told())
+        self.system.post(self.address, _Told())
         self._watch_records()
 
     # Groups ----------------------------------------------------------------------------------
