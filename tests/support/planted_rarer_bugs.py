@@ -189,7 +189,7 @@ def limits_kept_once(patch: pytest.MonkeyPatch) -> None:
 
     async def once(self: RetentionActor) -> None:
         await sweep(self)
-        patch.setattr(RetentionActor, "_tasks", always(iter(())))
+        patch.setattr(RetentionActor, "_looks", always(iter(())))
 
     patch.setattr(RetentionActor, "_sweep", once)
 
