@@ -86,7 +86,7 @@ class SinkNode:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if (
                     int(fields[1]) == self.process.pid
-                    and b"pipeline.job" in (entry / "cmdline").read_bytes()
+                    and b"rillnode.node.spark.application" in (entry / "cmdline").read_bytes()
                 ):
                     return int(entry.name)
         return None
