@@ -26,7 +26,6 @@ from rillnode.actors.log.rocks.layout import (
     Change,
     LogState,
     decode_record,
-    keys_singly,
 )
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import StoreError
@@ -320,9 +319,7 @@ async def _digest_from(store: Source, log: int, index: int, on_bytes: OnBytes) -
 
 def _digest(piece: Piece) -> bytes:
     digest = hashlib.sha256(INDEX.pack(piece.block.first_index))
-    # A shared log has a key for each entry where this one has one for all of them.
-    keys = keys_singly(piece.keys, piece.block.next_index - piece.block.first_index)
-    for part in (piece.block.value, *sorted(keys)):
+    for part in (piece.block.value, *sorted(piece.keys)):
         digest.update(INDEX.pack(len(part)))
         digest.update(part)
     return digest.digest()

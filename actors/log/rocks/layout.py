@@ -22,7 +22,7 @@ the stream's name is written 00 01: the order of keys is then the order of Saved
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -146,17 +146,6 @@ def keys_with_offsets(indexed: Sequence[bytes], first_index: int) -> list[tuple[
         else (key[: -INDEX.size], split_key(key)[1] - first_index)
         for key in indexed
     ]
-
-
-def keys_singly(indexed: Sequence[bytes], count: int) -> Iterator[bytes]:
-    """The keys of a block of `count` entries, with one for each in place of one for all of them."""
-    for key in indexed:
-        if key.startswith(RUN_PREFIX):
-            run, first_index = split_key(key[len(RUN_PREFIX) :])
-            for index in range(first_index, first_index + count):
-                yield run + INDEX.pack(index)
-        else:
-            yield key
 
 
 def key_rows(log: int, indexed: Sequence[bytes], count: int) -> list[tuple[bytes, bytes]]:

@@ -268,7 +268,7 @@ class Following:
         return (
             progress is not None
             and progress is not self._begun
-            and (_reached(progress) < self.applied)
+            and _reached(progress) < self.applied
         )
 
     def on_loop(self, call: Callable[[], None]) -> None:
