@@ -688,7 +688,9 @@ class WorkQueue:
             async with asyncio.timeout(timeout):
                 return await anext(self)
         except StopAsyncIteration:
-            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+            raise RequestError(
+                "queue.stopped", "This worker was stopped: open the queue again"
+            ) from None
 
     async def stop(self) -> None:
         """Take no more jobs; those that were not answered are given to others."""

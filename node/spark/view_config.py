@@ -28,8 +28,8 @@ class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             slot, recalculated from all rows of the source and replaced whenever it gets new ones.
         of: Its source: `silver`, or the name of a typed table.
         dir: Directory of the view's table, or its URL in an object store.
-        sink: The Spark sink that makes it. Not needed if there is only one, or for a view of a typed
-            table, which that table's sink makes.
+        sink: The Spark sink that makes it. Not needed if there is only one, or for a view of a
+            typed table, which that table's sink makes.
     """
 
     table: ClassVar[str] = "view"
