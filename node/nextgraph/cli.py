@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
         '(mode 0600), and has at least one line: {"repo": "ID", "key": "HEX"}, the id and the\n'
         "read cap's key of a repo or store. That of a user's private store, which is in the\n"
         "wallet, leads to all documents. Run it again when there are new ones. Your key must be\n"
-        "granted `consume` on `nextgraph/*`.",
+        "granted `pull` on `nextgraph/*`.",
         examples=["rillnode nextgraph keys alice.keys"],
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE", help="the file of keys")
