@@ -19,8 +19,7 @@ from pausing import pause
 from ports import free_port
 from rillnode.actors.postgres.blobs import PostgresBlobs
 from rillnode.actors.postgres.log import PostgresLog
-from rillnode.actors.postgres.options import PostgresOptions
-from rillnode.actors.postgres.servers import Servers
+from rillnode.actors.postgres.servers import PostgresOptions, Servers
 
 START_SECONDS: Final = 60.0
 PASSWORD: Final = "of-the-tests"
@@ -173,7 +172,7 @@ class PostgresSite:
 
     def damage(self, name: str) -> None:
         self.server.query(
-            f"UPDATE {self.schema}.chunks SET data = set_byte(data, 7, get_byte(data, 7) # 255)"
+            f"UPDATE {self.schema}.blobs SET data = set_byte(data, 7, get_byte(data, 7) # 255)"
             " WHERE name = $1",
             name,
         )
