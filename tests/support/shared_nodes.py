@@ -26,6 +26,7 @@ from rillnode.actors.log.shared.placement import Placement
 from rillnode.actors.log.shared.shard import Shard, SharedOptions
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
+from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from shared_support import memory_view, rocks_view
 
@@ -211,13 +212,32 @@ async def until(reached: Callable[[], bool], seconds: float = ANSWER_SECONDS) ->
             await asyncio.sleep(0.01)
 
 
+def code(operation: Operation) -> str:
+    return "" if operation.error is None else operation.error.code
+
+
+async def refused(node: Node, log: int) -> str:
+    """With what a fresh read of a shard fails."""
+    with pytest.raises(StoreError) as caught:
+        await node.fresh(log)
+    return caught.value.code
+
+
+def snapshots_of(servers: MemoryServers) -> list[str]:
+    """The snapshots that are whole."""
+    return [name for name in servers.blobs if name.endswith(".snapshot")]
+
+
 __all__ = [
     "Node",
+    "code",
     "in_virtual_time",
     "memory_view",
     "name_in",
     "new_servers",
     "plant_second_version",
+    "refused",
     "rocks_view",
+    "snapshots_of",
     "until",
 ]
