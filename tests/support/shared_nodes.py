@@ -55,7 +55,7 @@ class Node:
         directory: Path,
         *,
         view: Callable[..., Any] = memory_view,
-        seed: int = 0,
+        seed: object = 0,
         **options: Any,
     ) -> None:
         self.faults = LogFaults()
@@ -140,7 +140,10 @@ class Node:
             assert read.error is None, read.error
             if not read.blocks:
                 return found
-            found += [e.data for one in read.blocks for e in entries_of(one, first=len(found))]
+            for block in read.blocks:
+                some = entries_of(block, first=len(found))
+                assert some[0].index == len(found)
+                found += [entry.data for entry in some]
 
     async def fresh(self, log: int) -> None:
         """Wait until it has all that was confirmed."""
@@ -170,6 +173,52 @@ class Node:
         await self.store._close()  # pyright: ignore[reportPrivateUsage]
 
 
+class Cluster:
+    """The nodes of a test, closed when it ends.
+
+    Attributes:
+        servers: their engine.
+        directory: of their views, one in another.
+        view: makes them.
+    """
+
+    def __init__(self, directory: Path, view: Callable[..., Any] = memory_view) -> None:
+        self.servers = MemoryServers(b"x" * 16)
+        self.directory = directory
+        self.view = view
+        self._nodes: list[Node] = []
+
+    def node(self, name: str = "1", **options: Any) -> Node:
+        """A node with a directory of this name, which an earlier one may have left."""
+        options = {"view": self.view, "seed": len(self._nodes), **options}
+        self._nodes.append(Node(self.servers, self.directory / name, **options))
+        return self._nodes[-1]
+
+    def nodes(self, count: int) -> list[Node]:
+        """So many nodes, each with a directory of its own."""
+        return [self.node(str(number)) for number in range(1, count + 1)]
+
+    async def close(self) -> None:
+        """Close them all; those that are closed stay so."""
+        for node in self._nodes:
+            await node.close()
+
+
+def with_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]], directory: Path) -> None:
+    """Run a test in virtual time, with views in memory."""
+    in_virtual_time(_with(test, Cluster(directory)))
+
+
+def with_disks(test: Callable[[Cluster], Coroutine[Any, Any, None]], directory: Path) -> None:
+    """Run a test with views on disk."""
+    asyncio.run(_with(test, Cluster(directory, rocks_view)))
+
+
+async def _with(test: Callable[[Cluster], Coroutine[Any, Any, None]], cluster: Cluster) -> None:
+    await test(cluster)
+    await cluster.close()
+
+
 def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let there be a version of frames that has one more field of a trim, and removals."""
     kinds, packed = dict[type[Any], Any](), list[Any]()
@@ -191,11 +240,6 @@ def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_OPERATIONS", {one.packed: key for key, one in kinds.items()})
     monkeypatch.setattr(frames, "_decoder", decoder)
     monkeypatch.setattr(frames, "FRAME_VERSION", 2)
-
-
-def new_servers() -> MemoryServers:
-    """An engine without logs."""
-    return MemoryServers(b"x" * 16)
 
 
 def name_in(shard: int, shards: int = 3, *, but: Sequence[str] = ()) -> str:
@@ -226,18 +270,3 @@ async def refused(node: Node, log: int) -> str:
 def snapshots_of(servers: MemoryServers) -> list[str]:
     """The snapshots that are whole."""
     return [name for name in servers.blobs if name.endswith(".snapshot")]
-
-
-__all__ = [
-    "Node",
-    "code",
-    "in_virtual_time",
-    "memory_view",
-    "name_in",
-    "new_servers",
-    "plant_second_version",
-    "refused",
-    "rocks_view",
-    "snapshots_of",
-    "until",
-]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coroutines import handed_by
 from rillnode.actors.log import (
     Read,
 )
@@ -19,48 +20,44 @@ from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.actors.log.shared.rocks_view import RocksView
 from shared_nodes import (
     ANSWER_SECONDS,
-    Node,
+    Cluster,
     code,
-    in_virtual_time,
     name_in,
-    new_servers,
-    rocks_view,
     until,
+    with_cluster,
+    with_disks,
 )
 from store_support import SMALL
 
+cluster = handed_by(with_cluster)
+disks = handed_by(with_disks)
+
 
 @pytest.mark.parametrize("call", ["append", "read", "span"])
-def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
-    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+async def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_way(
+    cluster: Cluster, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        servers = new_servers()
-        node, other = Node(servers, tmp_path / "0"), Node(servers, tmp_path / "1", seed=1)
-        log = await node.stream(name_in(1))
-        await node.push(log, b"before")
-        await other.fresh(log)
+    node, other = cluster.node("0"), cluster.node("1")
+    log = await node.stream(name_in(1))
+    await node.push(log, b"before")
+    await other.fresh(log)
 
-        async def failing(*_: object) -> None:
-            raise RuntimeError("planted")
+    async def failing(*_: object) -> None:
+        raise RuntimeError("planted")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(other.log, call, failing)
-            if call == "span":
-                await other.store.shards[1].rest()
-            await node.push(log, b"meanwhile")
-            assert code(await other.push(log, b"x")) in ("", "store.failed", "store.unreachable")
-        await asyncio.sleep(2 * shard.REOPEN_SECONDS + 1.0)
-        assert code(await other.push(log, b"after")) == ""
-        await node.fresh(log)
-        texts = await node.texts(log)
-        assert texts[:2] == [b"before", b"meanwhile"]
-        assert texts[-1] == b"after"
-        assert set(other.completed.values()) == {1}
-        await node.close()
-        await other.close()
-
-    in_virtual_time(work())
+    with monkeypatch.context() as patch:
+        patch.setattr(other.log, call, failing)
+        if call == "span":
+            await other.store.shards[1].rest()
+        await node.push(log, b"meanwhile")
+        assert code(await other.push(log, b"x")) in ("", "store.failed", "store.unreachable")
+    await asyncio.sleep(2 * shard.REOPEN_SECONDS + 1.0)
+    assert code(await other.push(log, b"after")) == ""
+    await node.fresh(log)
+    texts = await node.texts(log)
+    assert texts[:2] == [b"before", b"meanwhile"]
+    assert texts[-1] == b"after"
+    assert set(other.completed.values()) == {1}
 
 
 class WrongOnce(dict[int, int]):
@@ -77,11 +74,10 @@ class WrongOnce(dict[int, int]):
 
 
 async def test_a_view_that_differs_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disks: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "CHECK_FRAMES", 8)
-    servers = new_servers()
-    one, other = (Node(servers, tmp_path / str(n), view=rocks_view) for n in range(2))
+    one, other = disks.nodes(2)
     log = await one.stream(name_in(1))
     await other.fresh(log)
     wrong = other.shard(log)
@@ -89,16 +85,14 @@ async def test_a_view_that_differs_is_made_anew(
     for number in range(20):
         await one.push(log, b"%d" % number)
         await asyncio.sleep(0.005)
-    await until(lambda: (tmp_path / "1" / "0001.differs").exists())
+    await until(lambda: (disks.directory / "2" / "0001.differs").exists())
     await until(lambda: wrong.refusal is None and wrong.is_ready)
     await other.fresh(log)
     assert await other.texts(log) == await one.texts(log)
-    for node in (one, other):
-        await node.close()
 
 
-def test_a_full_disk_at_one_view_holds_up_that_node_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_disk_at_one_view_holds_up_that_node_alone(
+    disks: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full: set[str] = set()
     write = Tables.write
@@ -115,35 +109,31 @@ def test_a_full_disk_at_one_view_holds_up_that_node_alone(
     monkeypatch.setattr(Tables, "write", failing)
     monkeypatch.setattr(Tables, "has_room", has_room)
 
-    async def work() -> None:
-        servers = new_servers()
-        nodes = [Node(servers, tmp_path / f"n{n}", view=rocks_view) for n in range(2)]
-        one, other = nodes
-        log = await one.stream(name_in(1))
-        await one.push(log, b"before")
-        await other.fresh(log)
-        full.add("n1/0001")
-        # It may be in the log: the answer is an error all the same.
-        assert code(await other.push(log, b"under way")) == "store.full"
-        assert code(await other.push(log, b"refused")) == "store.full"
-        assert not other.store.health.writable
-        assert await other.texts(log) == [b"before"]
-        for number in range(10):
-            assert code(await one.push(log, b"%d" % number)) == ""
-        assert await other.texts(log) == [b"before"]
-        full.clear()
-        await until(lambda: other.store.health.writable)
-        assert code(await other.push(log, b"after")) == ""
-        await one.fresh(log)
-        found = await one.texts(log)
-        assert found == [b"before", b"under way", *(b"%d" % n for n in range(10)), b"after"]
-        assert await other.texts(log) == found
-        for node in nodes:
-            await node.close()
-        rows = [progress(tmp_path / f"n{n}" / "0001") for n in range(2)]
-        assert rows[0].digest == rows[1].digest
-
-    asyncio.run(work())
+    nodes = disks.nodes(2)
+    one, other = nodes
+    log = await one.stream(name_in(1))
+    await one.push(log, b"before")
+    await other.fresh(log)
+    full.add("2/0001")
+    # It may be in the log: the answer is an error all the same.
+    assert code(await other.push(log, b"under way")) == "store.full"
+    assert code(await other.push(log, b"refused")) == "store.full"
+    assert not other.store.health.writable
+    assert await other.texts(log) == [b"before"]
+    for number in range(10):
+        assert code(await one.push(log, b"%d" % number)) == ""
+    assert await other.texts(log) == [b"before"]
+    full.clear()
+    await until(lambda: other.store.health.writable)
+    assert code(await other.push(log, b"after")) == ""
+    await one.fresh(log)
+    found = await one.texts(log)
+    assert found == [b"before", b"under way", *(b"%d" % n for n in range(10)), b"after"]
+    assert await other.texts(log) == found
+    for node in nodes:
+        await node.close()
+    rows = [progress(disks.directory / name / "0001") for name in "12"]
+    assert rows[0].digest == rows[1].digest
 
 
 def failing_view(made: list[MemoryView], kind: type[MemoryView]) -> Callable[..., MemoryView]:
@@ -160,8 +150,8 @@ def failing_view(made: list[MemoryView], kind: type[MemoryView]) -> Callable[...
 
 
 @pytest.mark.parametrize("behind", range(6))
-def test_a_view_that_fails_while_it_is_opened_answers_nothing_before_it_has_all(
-    tmp_path: Path, behind: int
+async def test_a_view_that_fails_while_it_is_opened_answers_nothing_before_it_has_all(
+    cluster: Cluster, behind: int
 ) -> None:
     fails_at: list[int] = []
 
@@ -172,34 +162,28 @@ def test_a_view_that_fails_while_it_is_opened_answers_nothing_before_it_has_all(
                 self.faults.failing_syncs = 1
             super().apply(frame)
 
-    async def work() -> None:
-        servers = new_servers()
-        one = Node(servers, tmp_path / "1")
-        log = await one.stream(name_in(1))
-        texts = [b"%d" % number for number in range(5)]
-        for text in texts:
-            await one.push(log, text)
-        made: list[MemoryView] = []
-        other = Node(servers, tmp_path / "2", view=failing_view(made, Failing), read_bytes_max=1)
-        await until(lambda: other.store.shards.placement is not None)
-        # The last of all is the frame with which it is opened.
-        fails_at.append(one.shard(log).follows.applied + 1 - behind)
+    one = cluster.node("1")
+    log = await one.stream(name_in(1))
+    texts = [b"%d" % number for number in range(5)]
+    for text in texts:
+        await one.push(log, text)
+    made: list[MemoryView] = []
+    other = cluster.node("2", view=failing_view(made, Failing), read_bytes_max=1)
+    await until(lambda: other.store.shards.placement is not None)
+    # The last of all is the frame with which it is opened.
+    fails_at.append(one.shard(log).follows.applied + 1 - behind)
+    read = await other.read(Read(log=log, index=0))
+    assert not fails_at
+    while code(read):
+        assert code(read) == "store.failed"
+        await asyncio.sleep(0.01)
         read = await other.read(Read(log=log, index=0))
-        assert not fails_at
-        while code(read):
-            assert code(read) == "store.failed"
-            await asyncio.sleep(0.01)
-            read = await other.read(Read(log=log, index=0))
-        assert read.extent.next_index == len(texts)
-        assert await other.texts(log) == texts
-        await one.close()
-        await other.close()
-
-    in_virtual_time(work())
+    assert read.extent.next_index == len(texts)
+    assert await other.texts(log) == texts
 
 
-def test_a_view_whose_disk_has_lost_what_was_shown_answers_nothing_before_it_has_that(
-    tmp_path: Path,
+async def test_a_view_whose_disk_has_lost_what_was_shown_answers_nothing_before_it_has_that(
+    cluster: Cluster,
 ) -> None:
     class Forgetful(MemoryView):
         """One that is as it was when it was made, once its disk has failed."""
@@ -211,40 +195,34 @@ def test_a_view_whose_disk_has_lost_what_was_shown_answers_nothing_before_it_has
                 self.tables.applier = applying.Applier(self.tables, 1, 3)
             super()._take_writes()
 
-    async def work() -> None:
-        servers = new_servers()
-        made: list[MemoryView] = []
-        one = Node(servers, tmp_path / "1")
-        other = Node(servers, tmp_path / "2", view=failing_view(made, Forgetful), read_bytes_max=1)
-        log = await one.stream(name_in(1))
-        shown = [b"%d" % number for number in range(5)]
-        for text in shown:
-            await one.push(log, text)
-        await other.fresh(log)
-        assert await other.texts(log) == shown
-        other.faults.seconds = lambda: 0.01
-        made[-1].faults.failing_syncs = 1
-        await one.push(log, b"more")
-        ends: set[int] = set()
-        codes: set[str] = set()
-        while max(ends, default=0) <= len(shown):
-            read = await other.read(Read(log=log, index=0))
-            codes.add(code(read))
-            if read.error is None:
-                ends.add(read.extent.next_index)
-            await asyncio.sleep(0.001)
-        assert ends == {len(shown), len(shown) + 1}
-        assert codes <= {"", "store.failed", "store.closed"}
-        assert await other.texts(log) == [*shown, b"more"]
-        assert code(await other.push(log, b"after")) == ""
-        await one.close()
-        await other.close()
-
-    in_virtual_time(work())
+    made: list[MemoryView] = []
+    one = cluster.node("1")
+    other = cluster.node("2", view=failing_view(made, Forgetful), read_bytes_max=1)
+    log = await one.stream(name_in(1))
+    shown = [b"%d" % number for number in range(5)]
+    for text in shown:
+        await one.push(log, text)
+    await other.fresh(log)
+    assert await other.texts(log) == shown
+    other.faults.seconds = lambda: 0.01
+    made[-1].faults.failing_syncs = 1
+    await one.push(log, b"more")
+    ends: set[int] = set()
+    codes: set[str] = set()
+    while max(ends, default=0) <= len(shown):
+        read = await other.read(Read(log=log, index=0))
+        codes.add(code(read))
+        if read.error is None:
+            ends.add(read.extent.next_index)
+        await asyncio.sleep(0.001)
+    assert ends == {len(shown), len(shown) + 1}
+    assert codes <= {"", "store.failed", "store.closed"}
+    assert await other.texts(log) == [*shown, b"more"]
+    assert code(await other.push(log, b"after")) == ""
 
 
-def test_who_reads_while_a_view_is_opened_again_is_not_told_less_than_was_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_who_reads_while_a_view_is_opened_again_is_not_told_less_than_was_shown(
+    disks: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views: Any = RocksView
     writers: Any = Writer
@@ -276,28 +254,22 @@ def test_who_reads_while_a_view_is_opened_again_is_not_told_less_than_was_shown(
     monkeypatch.setattr(RocksView, "_open_tables", emptied)
     monkeypatch.setattr(Writer, "_take_writes", held)
 
-    async def work() -> None:
-        servers = new_servers()
-        one = Node(servers, tmp_path / "one", view=rocks_view)
-        other = Node(servers, tmp_path / "other", view=rocks_view)
-        log = await one.stream(name_in(1))
-        await one.push(log, b"shown")
-        await other.fresh(log)
-        assert await other.texts(log) == [b"shown"]
-        failing.append("I/O error")
-        losing.append(True)
-        await one.push(log, b"more")
-        await until(opened.is_set)
-        read = await other.read(Read(log=log, index=0))
-        assert code(read) == "store.failed"
-        goes_on.set()
-        await until(lambda: other.shard(log).is_ready and other.shard(log).refusal is None)
-        await other.fresh(log)
-        assert await other.texts(log) == [b"shown", b"more"]
-        await one.close()
-        await other.close()
-
-    asyncio.run(work())
+    one = disks.node("one")
+    other = disks.node("other")
+    log = await one.stream(name_in(1))
+    await one.push(log, b"shown")
+    await other.fresh(log)
+    assert await other.texts(log) == [b"shown"]
+    failing.append("I/O error")
+    losing.append(True)
+    await one.push(log, b"more")
+    await until(opened.is_set)
+    read = await other.read(Read(log=log, index=0))
+    assert code(read) == "store.failed"
+    goes_on.set()
+    await until(lambda: other.shard(log).is_ready and other.shard(log).refusal is None)
+    await other.fresh(log)
+    assert await other.texts(log) == [b"shown", b"more"]
 
 
 def progress(path: Path) -> applying.Progress:
