@@ -252,7 +252,7 @@ class SharedLogStore:
             await self._let_go()
             raise
         self._opening.set_result(None)
-        self.shards.begin(self._close_idle())
+        self.shards.begin(self._look_after_views())
         self.shards.begin(self._watch_connection())
         self.shards.begin(self._held.open())
         self.health_changed()
@@ -300,8 +300,8 @@ class SharedLogStore:
         if shard is not None:
             shard.heard(sequence)
 
-    async def _close_idle(self) -> None:
-        """Close views that nobody uses."""
+    async def _look_after_views(self) -> None:
+        """Close views that nobody uses, and see that others could be made as those that are."""
         seconds = self.options.idle_seconds
         while True:
             await asyncio.sleep(seconds / 4)
@@ -313,6 +313,8 @@ class SharedLogStore:
                 if idle and shard.number not in watched:
                     logger.info("view_closed", extra={"shard": shard.number})
                     await shard.rest()
+                elif shard.is_ready:
+                    await self._known_saving.look_after(shard)
 
     async def _watch_connection(self) -> None:
         """Tell when the engine has been away for as long as a write waits for it, and is back."""

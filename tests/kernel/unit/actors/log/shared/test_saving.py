@@ -10,6 +10,7 @@ from shared_nodes import (
     Cluster,
     Node,
     name_in,
+    refused,
     snapshots_of,
     until,
     with_cluster,
@@ -67,6 +68,26 @@ async def test_a_node_that_lacks_what_was_trimmed_takes_a_snapshot(
     await other.fresh(log)
     assert await other.texts(log) == await one.texts(log)
     assert len(await other.texts(log)) == 200
+
+
+async def test_a_snapshot_is_made_where_somebody_has_trimmed_what_none_has(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = cluster.node("1")
+    log = await one.stream(name_in(1))
+    for number in range(5):
+        await one.push(log, b"%d" % number)
+    cluster.servers.trim(1, 4)
+    other = cluster.node("2")
+    assert await refused(other, log) == "store.trimmed"
+    await asyncio.sleep(one.store.options.idle_seconds / 2)
+    assert len(snapshots_of(cluster.servers)) == 1
+    await other.fresh(log)
+    assert await other.texts(log) == [b"%d" % number for number in range(5)]
+    # Once is enough.
+    await asyncio.sleep(2 * one.store.options.idle_seconds)
+    assert len(snapshots_of(cluster.servers)) == 1
+    assert [one.message for one in caplog.records].count("log_trimmed_by_others") == 1
 
 
 async def test_a_snapshot_that_others_replace_while_it_is_fetched_is_not_missed(
