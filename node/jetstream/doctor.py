@@ -20,6 +20,8 @@ _START: Final = "start it, or correct [store]; most must answer"
 
 _RESTORE: Final = "restore the servers' storage"
 
+_LEAVE: Final = "let nobody but the nodes write to the log; see frame_damaged in the node's log"
+
 _ANSWER_SECONDS: Final = 5.0
 """A node that runs tells by then how it is."""
 
@@ -145,6 +147,9 @@ def _judged(log: Mapping[str, Any]) -> Finding:
     if ages:
         text += f" of at most {_age(max(ages))}"
     text += f"; serves {served}"
+    if damaged := sum(view["damaged"] for view in views):
+        text += f"; passed over damaged frames: {damaged}"
+        return Finding("store views", "warn", text, _LEAVE)
     if behind > _BEHIND_FRAMES:
         return Finding("store views", "warn", text, "wait: the node reads what it has missed")
     return Finding("store views", "ok", text)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Union
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -240,6 +241,12 @@ def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_OPERATIONS", {one.packed: key for key, one in kinds.items()})
     monkeypatch.setattr(frames, "_decoder", decoder)
     monkeypatch.setattr(frames, "FRAME_VERSION", 2)
+
+
+def later_frame() -> bytes:
+    """A frame that a later version has written."""
+    rest = b"whatever a later version writes, if it is long enough"
+    return bytes([frames.FRAME_VERSION + 1]) + crc32(rest).to_bytes(4, "big") + rest
 
 
 def name_in(shard: int, shards: int = 3, *, but: Sequence[str] = ()) -> str:

@@ -48,6 +48,8 @@ class Shard:
         self._writing = Writing(number, owner, self._following, self._begin, self._leave_soon)
         self._following.writing = self._writing
         self._is_closed = False
+        # Why it was not opened, as was logged last.
+        self._told = ""
         # Held by who opens the view, or closes it.
         self._door = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
@@ -148,13 +150,16 @@ class Shard:
                 await self._open_view()
         except Exception as reason:
             error = _failure(reason)
-            logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
+            if error.code != self._told:  # each who needs it tries again
+                logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
+                self._told = error.code
             await self._put_aside(error)
             self._opening = None
             self._writing.refuse(error)
             if error.retryable:
                 self._loop.call_later(REOPEN_SECONDS, self._open_again)
             raise error from None
+        self._told = ""
         self._writing.is_open = True
         self._writing.clear_refusal()
         self._owner.opened(self.number)
@@ -247,7 +252,8 @@ class Shard:
             raise StoreError(
                 "store.trimmed",
                 f"the log of shard {self.number} begins at frame {first}, and no snapshot reaches "
-                f"it: this node has it up to {after}; restore the log's servers from a backup",
+                f"it: this node has it up to {after}; start a node that has more of it, which "
+                "makes one, or restore the log's servers from a backup",
             )
         await self._show_view()
 

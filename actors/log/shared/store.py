@@ -388,6 +388,7 @@ class SharedLogStore:
                 "sequence": shard.follows.applied,
                 "behind": max(0, shard.follows.known - shard.follows.applied),
                 "always": shard.number in self._held.always,
+                "damaged": shard.follows.damaged,
                 "error": None if shard.refusal is None else shard.refusal.code,
                 **({} if self._saving is None else self._saving.described(shard.number)),
             }

@@ -83,15 +83,21 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     write_key(config.admin_key_file, CLIENT)
     write_key(config.key_file, Identity.from_seed(b"node".ljust(32, b".")))
 
-    async def run() -> list[Finding]:
+    async def run() -> tuple[list[Finding], Finding]:
         async with Node(config) as node:
-            await (await node.client.stream("s")).push(b"x")
-            return await asyncio.to_thread(found, config)
+            stream = await node.client.stream("s")
+            await stream.push(b"x")
+            well = await asyncio.to_thread(found, config)
+            store: Any = node.observed.store
+            await store.log.append(0, b"of a stranger")
+            await store.shards[0].fresh()
+            return well, (await asyncio.to_thread(found, config))[-1]
 
-    *_, log, views = asyncio.run(run())
+    (*_, log, views), warned = asyncio.run(run())
     assert (log.state, log.text.split(",")[0]) == ("ok", f"{SHARDS} shards")
     assert (views.state, f"of {SHARDS} shards in use" in views.text) == ("ok", True)
     assert views.text.endswith("0 with snapshots; serves sensors*, !logs*")
+    assert (warned.state, warned.text[-17:]) == ("warn", "damaged frames: 1")
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:

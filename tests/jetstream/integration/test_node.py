@@ -272,8 +272,8 @@ async def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
         assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
         assert log["connected"] in nats.url
         views = log["views"]
-        keys = ("shard", "sequence", "behind", "always", "error", "snapshot", "snapshot_seconds")
-        assert set(keys) == set(views[0])
+        told = ("shard", "sequence", "behind", "always", "damaged", "error")
+        assert {*told, "snapshot", "snapshot_seconds"} == set(views[0])
         assert all(one["error"] is one["snapshot_seconds"] is None for one in views)
         assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
         metrics = await document(http, node, "/metrics")

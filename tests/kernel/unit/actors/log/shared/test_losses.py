@@ -17,12 +17,12 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.shared import following, versions
-from rillnode.actors.log.shared.frames import FRAME_VERSION
 from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.codecs.entries import pack_body
 from shared_nodes import (
     Cluster,
     code,
+    later_frame,
     name_in,
     plant_second_version,
     refused,
@@ -150,9 +150,8 @@ async def test_a_frame_of_a_later_version_stops_the_shard_of_this_node_alone(
     log = await one.stream(name_in(1))
     other_log = await one.stream(name_in(2))
     await one.push(log, b"before")
-    newer = bytes([FRAME_VERSION + 1]) * 100
-    one.log._store(1, newer)  # pyright: ignore[reportPrivateUsage]
-    one.log._store(1, newer)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(2):
+        one.log._store(1, later_frame())  # pyright: ignore[reportPrivateUsage]
     assert code(await one.push(log, b"x")) == "store.newer"
     assert not one.store.health.writable
     assert await refused(one, log) == "store.newer"
@@ -218,13 +217,15 @@ async def test_a_damaged_frame_is_passed_over(
     nodes = cluster.nodes(2)
     log = await nodes[0].stream(name_in(1))
     await nodes[1].fresh(log)
-    for data in (b"", b"\1" * 60, b"\0" * 60):
+    for data in (b"", b"\1" * 60, b"\0" * 60, b"\2" * 60):
         nodes[0].log._store(1, data)  # pyright: ignore[reportPrivateUsage]
     await nodes[1].push(log, b"after")
     for node in nodes:
         await node.fresh(log)
         assert await node.texts(log) == [b"after"]
-    assert [one.message for one in caplog.records].count("frame_damaged") == 6
+        views = {one["shard"]: one for one in node.store.describe()["views"]}
+        assert (views[0]["damaged"], views[1]["damaged"]) == (0, 4)
+    assert [one.message for one in caplog.records].count("frame_damaged") == 8
 
 
 async def test_a_log_that_was_trimmed_without_a_snapshot_is_told(cluster: Cluster) -> None:
