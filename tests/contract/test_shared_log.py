@@ -89,13 +89,13 @@ async def test_clients_that_make_at_once_have_the_same_logs(site: Site) -> None:
 
 
 async def test_frames_stand_in_the_order_in_which_they_were_appended(site: Site) -> None:
-    frames = [b"%d" % number for number in range(500)]
+    frames = [b"%d" % number for number in range(100)]
     async with opened(site.make()) as client, opened(site.again()) as other:
         sequences = await client.append(1, *frames)
         assert sequences[0] >= 1
         assert sequences == sorted(set(sequences))
         for reader in (client, other):
-            found = await reader.read(1, 0, 500)
+            found = await reader.read(1, 0, 100)
             assert data_of(found) == frames
             assert [frame.sequence for frame in found] == sequences
 
