@@ -46,48 +46,44 @@ async def write(
     "lost",
     ["connected", *(pytest.param(lost, marks=pytest.mark.long) for lost in ("leader", "paused"))],
 )
-def test_logs_go_on_without_one_of_three_servers(
+async def test_logs_go_on_without_one_of_three_servers(
     cluster: NatsCluster, tmp_path: Path, lost: str
 ) -> None:
-    async def run() -> None:
-        options = options_in(cluster)
-        async with (
-            opened(pair_of(options), SHARDS) as client,
-            opened(pair_of(options_in(cluster, 1)), SHARDS) as other,
-        ):
-            assert client.opened == other.opened
-            told: dict[int, list[tuple[int, bytes]]] = {shard: [] for shard in range(SHARDS)}
-            stop = asyncio.Event()
-            writing = asyncio.create_task(write(client, told, stop))
-            await asyncio.sleep(1.0)
-            leader = (await administer(options, "STREAM.INFO.t-log-1"))["cluster"]["leader"]
-            number = int(leader.removeprefix("n")) if lost == "leader" else 0
-            server = cluster.servers[number]
-            await asyncio.to_thread(server.pause if lost == "paused" else server.kill)
-            counts = [len(frames) for frames in told.values()]
-            async with asyncio.timeout(90.0):
-                while any(
-                    len(frames) < count + 20
-                    for frames, count in zip(told.values(), counts, strict=True)
-                ):
-                    await asyncio.sleep(0.05)
-            await asyncio.to_thread(server.resume if lost == "paused" else server.start)
-            await asyncio.sleep(2.0)
-            stop.set()
-            await writing
-            for shard, frames in told.items():
-                await other.wait_heard(shard, frames[-1][0], 30.0)
-                for reader in (client, other):
-                    found = dict(await reader.read(shard, 0, frames[-1][0]))
-                    # Each stands where it was said to; one that was lost may stand there, too.
-                    assert [found[sequence] for sequence, _ in frames] == [
-                        data for _, data in frames
-                    ]
-                    assert [sequence for sequence, _ in frames] == sorted(
-                        {sequence for sequence, _ in frames}
-                    )
+    options = options_in(cluster)
+    async with (
+        opened(pair_of(options), SHARDS) as client,
+        opened(pair_of(options_in(cluster, 1)), SHARDS) as other,
+    ):
+        assert client.opened == other.opened
+        told: dict[int, list[tuple[int, bytes]]] = {shard: [] for shard in range(SHARDS)}
+        stop = asyncio.Event()
+        writing = asyncio.create_task(write(client, told, stop))
+        await asyncio.sleep(1.0)
+        leader = (await administer(options, "STREAM.INFO.t-log-1"))["cluster"]["leader"]
+        number = int(leader.removeprefix("n")) if lost == "leader" else 0
+        server = cluster.servers[number]
+        await asyncio.to_thread(server.pause if lost == "paused" else server.kill)
+        counts = [len(frames) for frames in told.values()]
+        async with asyncio.timeout(90.0):
+            while any(
+                len(frames) < count + 20
+                for frames, count in zip(told.values(), counts, strict=True)
+            ):
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(server.resume if lost == "paused" else server.start)
+        await asyncio.sleep(2.0)
+        stop.set()
+        await writing
+        for shard, frames in told.items():
+            await other.wait_heard(shard, frames[-1][0], 30.0)
+            for reader in (client, other):
+                found = dict(await reader.read(shard, 0, frames[-1][0]))
+                # Each stands where it was said to; one that was lost may stand there, too.
+                assert [found[sequence] for sequence, _ in frames] == [data for _, data in frames]
+                assert [sequence for sequence, _ in frames] == sorted(
+                    {sequence for sequence, _ in frames}
+                )
 
-    asyncio.run(run())
     cluster.kill()
     assert not different_messages([server.directory / "data" for server in cluster.servers])
 

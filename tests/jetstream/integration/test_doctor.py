@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
+from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream, running_nats
 from nodes import CLIENT, node_config
 from ports import free_port
 from rillnode.actors.jetstream import checks
@@ -61,12 +61,8 @@ def test_early_servers_are_told_of(config: Config, monkeypatch: pytest.MonkeyPat
 def test_servers_that_are_not_known_to_sync_are_told_of(
     config: Config, tmp_path: Path, sync: str, state: str
 ) -> None:
-    server = NatsServer(tmp_path / "lazy", sync='"2m"')
-    server.start()
-    try:
+    with running_nats(tmp_path / "lazy", sync='"2m"') as server:
         finding = found(config, monitors=(server.monitor,), sync=sync)[1]
-    finally:
-        server.kill()
     assert (finding.state, "syncs every 120 seconds" in finding.text) == (state, True)
     finding = found(config, monitors=(), sync=sync)[1]
     assert (finding.state, "no monitoring address" in finding.text) == (state, True)
