@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contract.shared_log import Client, opened
+from contract.shared_log import Client, opened, until
 from jetstream.support import administer, appended, options_of, pair_of
 from nats_replicas import different_messages
 from nats_support import NatsCluster, needs_nats
+from rillnode.actors.jetstream.making import found_log
 from rillnode.actors.jetstream.options import JetStreamOptions
 
 pytestmark = needs_nats
@@ -42,6 +45,13 @@ async def write(
     return number
 
 
+async def lacking(client: Client) -> set[str]:
+    """The servers that do not have all of the log."""
+    log: Any = client.log
+    _, found = await found_log(log.connection, "t")
+    return {name for one in found.values() for name in one.lacking}
+
+
 @pytest.mark.parametrize(
     "lost",
     ["connected", *(pytest.param(lost, marks=pytest.mark.long) for lost in ("leader", "paused"))],
@@ -70,8 +80,9 @@ async def test_logs_go_on_without_one_of_three_servers(
                 for frames, count in zip(told.values(), counts, strict=True)
             ):
                 await asyncio.sleep(0.05)
+        await until(partial(lacking, other), lambda names: names == {f"n{number}"})
         await asyncio.to_thread(server.resume if lost == "paused" else server.start)
-        await asyncio.sleep(2.0)
+        await until(partial(lacking, other), lambda names: not names)
         stop.set()
         await writing
         for shard, frames in told.items():

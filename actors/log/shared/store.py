@@ -321,11 +321,14 @@ class SharedLogStore:
         since = self._loop.time()
         while True:
             await asyncio.sleep(CONNECTION_SECONDS)
-            if self.log.describe().get("connected"):
+            described = self.log.describe()
+            if described.get("connected"):
                 since = self._loop.time()
             is_away = self._loop.time() - since > self.options.patience_seconds
             if is_away is not (self._away is not None):
-                self._away = unreachable("there is no connection") if is_away else None
+                self._away = (
+                    unreachable(described.get("reason") or "no connection") if is_away else None
+                )
                 self.health_changed()
 
     @property
