@@ -70,17 +70,14 @@ class Ledger(Generic[E]):
 
     Attributes:
         ready: entries that came and were not handed out yet.
-        lapsed: whether others may have by now what is here, so that none may be handed out; None:
-            nobody else gets it.
-        freed: called when less may be in flight, as a partition is gone.
+        room: set when less is in flight, as a partition is gone, or an entry acknowledged.
         positions: by partition, the index behind the last entry before which all are processed. It
             never goes back.
     """
 
     def __init__(self) -> None:
         self.ready: deque[E] = deque()
-        self.lapsed: Callable[[], bool] | None = None
-        self.freed: Callable[[], object] = bool
+        self.room = asyncio.Event()
         self.positions: dict[int, int] = {}
         self._begins: dict[int, int] = {}
         self._handed: list[E] = []  # not tracked yet: mostly all are processed together
@@ -105,7 +102,7 @@ class Ledger(Generic[E]):
             self._tracked_count -= sum(one is not None for one in tracked.entries.values())
         self._handed = [one for one in self._handed if one.partition != partition]
         self.recall(partition)
-        self.freed()
+        self.room.set()
 
     def recall(self, partition: int) -> None:
         """Forget a partition's entries that wait; those in flight stay so."""
@@ -300,7 +297,15 @@ class Consumer(Iteration[E]):
     """
 
     def __init__(
-        self, feed: Feed[E], ledger: Ledger[E], *, name: str, stream: str, ack: Ack, in_flight: int
+        self,
+        feed: Feed[E],
+        ledger: Ledger[E],
+        *,
+        name: str,
+        stream: str,
+        ack: Ack,
+        in_flight: int,
+        lapsed: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(feed)
         if not name:
@@ -318,8 +323,9 @@ class Consumer(Iteration[E]):
         self._items = ledger.ready
         self._settles = ack == "next"
         self._stopped = False
-        self._room = asyncio.Event()
-        ledger.freed = self._room.set
+        # Whether others may have by now what is here, so that none may be handed out; None: nobody
+        # else gets it.
+        self._lapsed = lapsed
 
     def __repr__(self) -> str:
         ended = "closed" if self._closing else "stopped" if self._stopped else ""
@@ -338,7 +344,7 @@ class Consumer(Iteration[E]):
         ledger = self._ledger
         if self._settles:
             ledger.settle()
-            if not ledger.ready or (ledger.lapsed is not None and ledger.lapsed()):
+            if not ledger.ready or (self._lapsed is not None and self._lapsed()):
                 await self._fill()
         elif not self._may_hand():
             await self._fill()
@@ -384,7 +390,7 @@ class Consumer(Iteration[E]):
         Where nothing of it is left, a batch as of `batch`.
         """
         ledger = self._ledger
-        while ledger.lapsed is not None and ledger.lapsed() and self._closing is None:
+        while self._lapsed is not None and self._lapsed() and self._closing is None:
             await asyncio.sleep(LAPSED_SECONDS)
         return [entry for entry in taken if ledger.has(entry)] or await self.batch(n)
 
@@ -396,7 +402,7 @@ class Consumer(Iteration[E]):
         self._stopped = True
         self._feed.stop()
         self._ledger.ready.clear()
-        self._room.set()
+        self._ledger.room.set()
 
     async def _take(self, n: int, timeout: float | None) -> list[E]:
         ledger = self._ledger
@@ -420,7 +426,7 @@ class Consumer(Iteration[E]):
         return (
             bool(ledger.ready)
             and ledger.in_flight < self.max_in_flight
-            and (ledger.lapsed is None or not ledger.lapsed())
+            and (self._lapsed is None or not self._lapsed())
         )
 
     async def _fill(self) -> None:
@@ -444,10 +450,10 @@ class Consumer(Iteration[E]):
                 raise
 
     async def _wait_for_room(self) -> None:
-        self._room.clear()
+        self._ledger.room.clear()
         try:
             async with asyncio.timeout(FULL_SECONDS):
-                await self._room.wait()
+                await self._ledger.room.wait()
         except TimeoutError:
             extra = {"consumer": self.name, "stream": self.stream, "in_flight": self.in_flight}
             logger.warning("nothing_acknowledged", extra=extra)
@@ -467,7 +473,7 @@ class Consumer(Iteration[E]):
         if self._closing is not None:
             raise ConsumerError("consumer.closed", "the consumer is closed: nothing is saved")
         self._ledger.ack(entry)
-        self._room.set()
+        self._ledger.room.set()
 
     async def save(self) -> None:
         """Save now what is processed; returns once it is durable.
@@ -523,7 +529,7 @@ class Consumer(Iteration[E]):
         Raises:
             RillnodeError: it could not be saved.
         """
-        self._room.set()
+        self._ledger.room.set()
         await super().aclose()
 
 
