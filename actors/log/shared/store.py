@@ -171,12 +171,12 @@ class SharedLogStore:
     @property
     def pending_bytes(self) -> int:
         """Bytes submitted and not yet completed."""
-        return sum(shard.pending_bytes for shard in self.shards)
+        return sum(shard.writes.pending_bytes for shard in self.shards)
 
     @property
     def under_way(self) -> int:
         """Frames that are not carried out yet."""
-        return sum(shard.under_way for shard in self.shards)
+        return sum(shard.writes.under_way for shard in self.shards)
 
     def open(self) -> None:
         """Connect, and open the view of shard 0; on the loop's own thread it does not wait.
@@ -298,7 +298,7 @@ class SharedLogStore:
     def _heard(self, number: int, sequence: int) -> None:
         shard = self.shards.get(number)
         if shard is not None:
-            shard.heard(sequence)
+            shard.follows.heard(sequence)
 
     async def _look_after_views(self) -> None:
         """Close views that nobody uses, and see that others could be made as those that are."""
@@ -309,7 +309,7 @@ class SharedLogStore:
             watched = {place.of_log(log) for log in self._watching.logs} | self._held.always
             before = self._loop.time() - seconds
             for shard in self.shards:
-                idle = shard.is_ready and shard.is_idle and shard.last_used < before
+                idle = shard.is_ready and shard.writes.is_idle and shard.last_used < before
                 if idle and shard.number not in watched:
                     logger.info("view_closed", extra={"shard": shard.number})
                     await shard.rest()
@@ -431,7 +431,7 @@ class SharedLogStore:
                 return
             shard = self.shards[number]
             # A sweep looks before it writes; any other trim keeps its place among the appends.
-            if sweep is not None and not sweep.before and shard.is_idle:
+            if sweep is not None and not sweep.before and shard.writes.is_idle:
                 self.shards.begin(self._ending(sweep, self._trim(sweep, shard)))
             else:
                 shard.submit(operation)
@@ -469,7 +469,7 @@ class SharedLogStore:
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
         used = shard.last_used
         await self.shards.ask(shard.number, look)
-        if shard.is_idle:
+        if shard.writes.is_idle:
             shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
             shard.submit(operation)

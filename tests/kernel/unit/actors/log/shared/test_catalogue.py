@@ -149,7 +149,7 @@ async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_clos
 async def test_a_listing_that_was_refused_is_written_later(cluster: Cluster) -> None:
     node = cluster.node()
     await node.stream(name_in(0))
-    first = node.store.shards[0]._writing  # pyright: ignore[reportPrivateUsage]
+    first = node.store.shards[0].writes
     first.refusal = StoreError("store.full", "")
     made = await node.write(PutStream(record=StreamRecord(name=name_in(1))))
     assert code(made) == ""

@@ -203,7 +203,7 @@ async def test_a_trim_at_an_idle_shard_goes_before_what_is_appended_after_it(
     node = cluster.node()
     log = await node.stream(name_in(1))
     await node.push(log, *(b"%d" % number for number in range(4)))
-    await until(lambda: node.shard(log).is_idle)
+    await until(lambda: node.shard(log).writes.is_idle)
     trim = Trim(log=log, retention=Retention(entries_max=3))
     body = pack_body([b"4", b"5"])
     append = Append(log=log, count=2, body=body, received_at=1)
