@@ -83,12 +83,3 @@ async def appended(client: Client, shard: int, data: bytes, seconds: float = 60.
             return 0
 
     return await until(attempt, bool, seconds)
-
-
-async def until_away(client: Client) -> None:
-    """Wait until a client has no connection."""
-
-    async def reason() -> str:
-        return str(client.log.describe()["reason"])
-
-    await until(reason, bool)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.shared_log import data_of, opened, until
-from jetstream.support import administer, appended, open_only, options_of, pair_of, until_away
+from jetstream.support import administer, appended, open_only, options_of, pair_of
 from nats_support import MutingProxy, NatsServer, needs_nats, running_nats
 from rillnode.actors.jetstream import fetching
 from rillnode.actors.jetstream.connection import Connection
@@ -43,31 +43,6 @@ async def test_a_log_goes_on_when_its_server_was_killed(
         assert client.log.describe()["reason"] == ""
     told = {record.message for record in caplog.records}
     assert {"store_connection_lost", "store_connected"} <= told
-
-
-async def test_a_server_that_is_paused_is_waited_for_only_so_long(
-    nats: NatsServer, options: JetStreamOptions
-) -> None:
-    loop = asyncio.get_running_loop()
-    async with opened(pair_of(options)) as client:
-        (first,) = await client.append(0, b"before")
-        nats.pause()
-        began = loop.time()
-        with pytest.raises(LogLost):
-            await client.log.append(0, b"lost")
-        assert loop.time() - began < 3 * options.answer_seconds_max
-        # It is given up as a whole, and another connection is tried.
-        await until_away(client)
-        await asyncio.sleep(1.0)
-        nats.resume()
-        last = await appended(client, 0, b"after")
-        found = await client.read(0, 0, last - first + 1)
-        # What was lost may be stored; nothing else is.
-        assert data_of(found) in (
-            [b"before", b"after"],
-            [b"before", b"lost", b"after"],
-            [b"before", b"after", b"lost"],
-        )
 
 
 async def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often_as_sent(
