@@ -438,20 +438,25 @@ class Stream:
         described = partial(describe, self._session, self.name)
         terms = Terms(described, save_seconds, self._consumers)
         feed: Feed[Entry]
+        lapsed: Callable[[], bool] | None = None
         if group:
             if partitions is not None:
                 text = "a group gives its members partitions: none can be chosen"
                 raise ConsumerError("consumer.invalid", text)
-            feed = Sharing(
+            sharing = feed = Sharing(
                 self._session, self.name, name, ledger, terms,
                 begin=self._starts(start), on_assigned=on_assigned, on_revoked=on_revoked,
             )  # fmt: skip
+            lapsed = sharing.lapsed
         else:
             feed = _Consuming(
                 self._session, self.name, name, ledger, terms, address=self._address,
                 partitions=self._chosen(partitions), begin=self._starts(start),
             )  # fmt: skip
-        return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
+        return Consumer(
+            feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight,
+            lapsed=lapsed,
+        )  # fmt: skip
 
     def work(
         self,
