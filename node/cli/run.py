@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.cli.config import add_config_options
@@ -214,6 +212,8 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
 
 
 def _log_table(config: "Config", args: argparse.Namespace) -> "LogTable":
+    from msgspec.structs import replace
+
     return replace(config.log, level="debug") if args.verbose else config.log
 
 
@@ -249,6 +249,8 @@ def _opened(config: "Config") -> "Config":
 
     Nobody gains by an admin session of its page what he could not do without.
     """
+    from msgspec.structs import replace
+
     from rillnode.node.config import GrantTable
 
     for name, table in config.listeners().items():

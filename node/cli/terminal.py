@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, TextIO, cast
 
-import msgspec
-
 from rillnode.codecs.errors import RillnodeError
 
 Row = Mapping[str, Any]
@@ -74,6 +72,8 @@ class Terminal:
 
     def document(self, document: object) -> None:
         """Write one line of JSON."""
+        import msgspec
+
         self.write(msgspec.json.encode(document, enc_hook=str) + b"\n")
 
     def write(self, data: bytes) -> None:
