@@ -35,6 +35,7 @@ NEXT_STEPS: Final = {
     "config.exists": "`rillnode run -c FILE` runs what is there; init takes another directory",
     "config.file": "check the path after -c",
     "config.unwritable": _WRITE,
+    "config.node": "the node's banner shows both: --node noise://HOST:PORT --node-identity HEX",
     "config.none": "`rillnode init` makes a node.toml, `rillnode run -c FILE` takes one",
     "client.nowhere": "`rillnode run --dev` starts one for a try, `rillnode context add` names one",
     "console": "`rillnode console` makes a link to a new session",

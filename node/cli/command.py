@@ -72,6 +72,9 @@ _NOUNS = (
 _WITHOUT_LOGS = (run.run, completion.completion)
 """The first configures its own; the other has nothing to log."""
 
+_OF_ALL = ("-h", "--help", "--version")
+"""Options without a command."""
+
 _OTHERS_WRITE = 0o022
 
 
@@ -130,8 +133,12 @@ def _add_of_plug_in(commands: Commands, name: str) -> None:
 def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
     """Carry out one command and return its exit code; see `main`."""
     terminal = terminal or Terminal()
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        args = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
+        if argv and argv[0].startswith("-") and argv[0] not in _OF_ALL:
+            text = f"unrecognized arguments: {argv[0]}; options follow the command"
+            raise UsageError("rillnode", text)
+        args = build_parser().parse_args(argv)
     except UsageError as error:
         return _misused(terminal, error)
     except ConfigError as error:  # of the plug-ins that are installed

@@ -134,8 +134,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         )
         raise ConfigError("config.connection", text)
     if missing:
-        text = f"{missing[0]} missing: the node's banner shows its address and its identity"
-        raise ConfigError("config.connection", text)
+        raise ConfigError("config.node", f"{missing[0]} missing, and has to be beside the other")
     _check_url(url, url)
     if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
         text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"
@@ -199,7 +198,7 @@ def _identities(config: "Config") -> str:
 def _url(listen: "ListenAddress") -> str:
     if listen.port == 0:
         text = "noise.listen has port 0: name the port that the node took with --node"
-        raise ConfigError("config.connection", text)
+        raise ConfigError("config.node", text)
     return f"{_SCHEME}{_reachable(listen)}"
 
 
@@ -222,7 +221,7 @@ def _check_identities(identities: str) -> None:
     try:
         parse_identities(identities)
     except ConfigError as error:
-        raise ConfigError("config.connection", f"--node-identity: {error.text}") from None
+        raise ConfigError("config.node", f"--node-identity: {error.text}") from None
 
 
 def _check_url(shown: str, url: str) -> None:
@@ -232,4 +231,4 @@ def _check_url(shown: str, url: str) -> None:
         if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
             raise ValueError
     except ValueError:
-        raise ConfigError("config.connection", f"{shown}: expected noise://HOST:PORT") from None
+        raise ConfigError("config.node", f"{shown}: expected noise://HOST:PORT") from None

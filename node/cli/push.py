@@ -52,6 +52,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         "the key's CRC-32.",
         examples=examples,
     )  # fmt: skip
+    parser.left_over = f"entries are read from stdin: `echo TEXT | {parser.prog} NAME`"
     parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument(
         "--format", choices=["lines", "json", "raw", "hex"], default="lines", metavar="FORMAT",

@@ -87,8 +87,8 @@ def add(verbs: Commands) -> None:
     )  # fmt: skip
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
-        "--from", type=whole_number, dest="start", metavar="INDEX",
-        help="first index (default: the first that is kept)",
+        "--from", type=_first, dest="start", metavar="INDEX",
+        help="first index, or start (default: the first that is kept)",
     )  # fmt: skip
     start.add_argument(
         "--last", type=positive_number, metavar="N", help="the last N entries before --until"
@@ -297,6 +297,17 @@ def _lines(args: argparse.Namespace, terminal: Terminal) -> Line:
 
     form: Literal["json", "raw", "hex"] | None = args.format
     return line_formatter(form or ("people" if terminal.for_people else "json"))
+
+
+def _first(text: str) -> int:
+    if text == "start":
+        return 0
+    try:
+        return whole_number(text)
+    except argparse.ArgumentTypeError as error:
+        if not text.startswith("-"):
+            raise
+        raise argparse.ArgumentTypeError(f"{error}; the last ones are --last {text[1:]}") from None
 
 
 def _start(text: str) -> "Start":

@@ -5,6 +5,7 @@ before a terminal sees them.
 """
 
 import io
+import json
 import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -74,7 +75,11 @@ class Terminal:
         """Write one line of JSON."""
         import msgspec
 
-        self.write(msgspec.json.encode(document, enc_hook=str) + b"\n")
+        try:
+            line = msgspec.json.encode(document, enc_hook=str)
+        except UnicodeEncodeError:  # a path that is no UTF-8, in the form in which errors show it
+            line = json.dumps(document, default=str).encode()
+        self.write(line + b"\n")
 
     def write(self, data: bytes) -> None:
         """Write data as it is."""
