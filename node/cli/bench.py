@@ -55,7 +55,8 @@ async def bench(args: argparse.Namespace, terminal: Terminal) -> None:
     if not args.directory.is_dir():
         raise UsageError(args.command, f"--dir {args.directory}: no such directory")
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="rillnode-bench-", dir=args.directory) as home:
+    disk = args.directory.resolve()  # the node runs in a directory of its own
+    with tempfile.TemporaryDirectory(prefix="rillnode-bench-", dir=disk) as home:
         async with _node(Path(home)) as client:
             stream = await client.stream(_STREAM)
             # What was never run is slow once: code is loaded, files are made.

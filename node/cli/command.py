@@ -72,6 +72,9 @@ _NOUNS = (
 _WITHOUT_LOGS = (run.run, completion.completion)
 """The first configures its own; the other has nothing to log."""
 
+_SYSTEM = "check the path, the disk, and that you may read and write there; -v shows more"
+"""What to do about what the system refuses."""
+
 _OF_ALL = ("-h", "--help", "--version")
 """Options without a command."""
 
@@ -195,6 +198,9 @@ def _failed(terminal: Terminal, error: Exception, args: argparse.Namespace) -> i
     if isinstance(error, RillnodeError):
         _report(terminal, str(error), next_step(error, args.command))
         return exit_code(error, asks_node=args.asks_node)
+    if isinstance(error, OSError) and error.filename is not None:
+        _report(terminal, f"{error.filename}: {error.strerror}", _SYSTEM)
+        return Exit.FAILED
     _report(terminal, f"unexpected {type(error).__name__}: {error}", f"`{args.command} -v`")
     return Exit.FAILED
 

@@ -120,7 +120,7 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
     try:
         directory = tempfile.mkdtemp(prefix="rillnode-dev-")
     except OSError as error:
-        raise ConfigError("config.dev", f"no temporary directory: {error}") from None
+        raise ConfigError("config.dev", f"no temporary directory: {error.strerror}") from None
     args.data_dir = Path(directory)
     try:
         yield tried
@@ -393,11 +393,13 @@ def _write_ports(path: Path, node: "Node") -> None:
         temporary.write_text(json.dumps(_ports(node)) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        raise ConfigError("config.ports_file", f"{path}: cannot be written: {error}") from None
+        text = f"{path}: cannot be written: {error.strerror}"
+        raise ConfigError("config.ports_file", text) from None
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError("config.ports_file", f"{path}: cannot be removed: {error}") from None
+        text = f"{path}: cannot be removed: {error.strerror}"
+        raise ConfigError("config.ports_file", text) from None

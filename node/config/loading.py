@@ -193,7 +193,7 @@ def _file_text(path: Path) -> str:
         raise ConfigError("config.file", text, file=str(path)) from None
     except OSError as error:
         raise ConfigError(
-            "config.file", f"{path}: cannot be read: {error}", file=str(path)
+            "config.file", f"{path}: cannot be read: {error.strerror}", file=str(path)
         ) from None
 
 

@@ -160,7 +160,7 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
     "script", sorted(path.name for path in EXAMPLES.glob("*.py") if "argv)" in path.read_text())
 )
 def test_an_example_without_arguments_says_how_to_call_it(script: str) -> None:
-    command = [sys.executable, EXAMPLES / script]
+    command: list[str | Path] = [sys.executable, EXAMPLES / script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode
     assert f"{script} " in done.stderr

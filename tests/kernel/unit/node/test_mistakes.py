@@ -151,6 +151,16 @@ def test_a_variable_that_cannot_be_is_named(environ: dict[str, str], said: str) 
     assert (code, said in err) == (2, True), err
 
 
+def test_what_the_system_refuses_is_told_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    code, err = run("init", "shut")
+    assert code == 1
+    assert err.startswith("rillnode: shut/node.toml: Permission denied\n  next: check the path, ")
+
+
 def test_what_to_do_next_can_be_copied() -> None:
     screen = Screen()
     assert main(["init", "my edge"], screen.terminal) == 0
