@@ -31,6 +31,7 @@ NEXT_STEPS: Final = {
     "channel": "open another channel; `rillnode key show --channel FILE` prints a listener's key",
     "client": "check what the client was given, and connect again",
     "config": "correct it, then `rillnode config check -c FILE`",
+    "config.another": "name the configuration of the one that you mean with -c",
     "config.connection": "`rillnode init` makes a node.toml; or see `--node` in the help",
     "config.exists": "`rillnode run -c FILE` runs what is there; init takes another directory",
     "config.file": "check the path after -c",

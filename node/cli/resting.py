@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import (
+    CONFIG_FILE,
+    add_connection_options,
+    connected,
+    find_target,
+)
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 
@@ -56,10 +61,12 @@ async def resting_store(
 
     Raises:
         BackupError: there is no store, or the node runs on another machine.
+        ConfigError: the options name another node than the configuration.
         RillnodeError: a running node could not be asked.
     """
     from rillnode.node.backup import BackupError, remove_abandoned_copies
 
+    _refuse_another(args, terminal, config)
     store = config.store_dir
     if config.store.engine != "rocksdb":
         text = "the store is not on this machine: `nats stream backup` copies it where it is"
@@ -68,6 +75,9 @@ async def resting_store(
         raise BackupError("backup.nothing", f"{store}: there is no store yet")
     with _locked(store) as idle:
         if idle:
+            if args.node and args.config is None:
+                text = f"{args.node} is another node than that of {store}, which does not run"
+                raise ConfigError("config.another", text)
             yield store
             return
     remove_abandoned_copies(config.checkpoints_dir)
@@ -78,6 +88,21 @@ async def resting_store(
             yield copy
     finally:
         shutil.rmtree(copy, ignore_errors=True)
+
+
+def _refuse_another(args: argparse.Namespace, terminal: Terminal, config: "Config") -> None:
+    """The store and the keys of one node are copied, not those of two."""
+    from rillnode.node.contexts import named
+    from rillnode.node.keys.rotation import rotation_identities
+
+    found = args.context or (named(terminal.environ) and args.config is None)
+    if args.node_identity is None and not found:
+        return
+    target = find_target(args, terminal)
+    own = rotation_identities(config.key_file)
+    if set(own).isdisjoint(target.node_identity.split(",")):
+        text = f"{target.url} is another node than that of {config.data_dir}"
+        raise ConfigError("config.another", text)
 
 
 @contextmanager
