@@ -333,7 +333,8 @@ def _default(member: Any) -> str:
         return ""
     value: Any = member.value
     if isinstance(value, griffe.ExprCall) and str(value.function) == "field":
-        given = {one.name: one.value for one in value.arguments}  # a default or what makes one
+        arguments: Any = value.arguments
+        given = {one.name: one.value for one in arguments}  # a default or what makes one
         if "default_factory" in given:
             return f"{given['default_factory']}()"
         return str(given.get("default", ""))

@@ -189,6 +189,23 @@ def target_of(config: "Config") -> Target:
     return Target(url, _identities(config), config.admin_key_file)
 
 
+def refuse_another(args: argparse.Namespace, terminal: Terminal, config: "Config") -> None:
+    """Refuse options that name another node than a configuration, where a verb needs both.
+
+    Raises:
+        ConfigError: they do.
+    """
+    from rillnode.node.contexts import named
+
+    found = args.context or (named(terminal.environ) and args.config is None)
+    if not (args.node_identity or found) or not config.key_file.exists():
+        return
+    target = find_target(args, terminal)
+    if set(_identities(config).split(",")).isdisjoint(target.node_identity.split(",")):
+        text = f"{target.url} is another node than that of {config.data_dir}"
+        raise ConfigError("config.another", text)
+
+
 def _identities(config: "Config") -> str:
     from rillnode.node.keys.rotation import rotation_identities
 

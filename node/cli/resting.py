@@ -19,7 +19,7 @@ from rillnode.node.cli.connection import (
     CONFIG_FILE,
     add_connection_options,
     connected,
-    find_target,
+    refuse_another,
 )
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
@@ -66,7 +66,7 @@ async def resting_store(
     """
     from rillnode.node.backup import BackupError, remove_abandoned_copies
 
-    _refuse_another(args, terminal, config)
+    refuse_another(args, terminal, config)
     store = config.store_dir
     if config.store.engine != "rocksdb":
         text = "the store is not on this machine: `nats stream backup` copies it where it is"
@@ -88,21 +88,6 @@ async def resting_store(
             yield copy
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-
-
-def _refuse_another(args: argparse.Namespace, terminal: Terminal, config: "Config") -> None:
-    """The store and the keys of one node are copied, not those of two."""
-    from rillnode.node.contexts import named
-    from rillnode.node.keys.rotation import rotation_identities
-
-    found = args.context or (named(terminal.environ) and args.config is None)
-    if args.node_identity is None and not found:
-        return
-    target = find_target(args, terminal)
-    own = rotation_identities(config.key_file)
-    if set(own).isdisjoint(target.node_identity.split(",")):
-        text = f"{target.url} is another node than that of {config.data_dir}"
-        raise ConfigError("config.another", text)
 
 
 @contextmanager
