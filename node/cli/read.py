@@ -20,7 +20,6 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.entry_lines import LineFormat, line_formatter
 
 if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry
@@ -88,8 +87,8 @@ def add(verbs: Commands) -> None:
     )  # fmt: skip
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
-        "--from", type=whole_number, dest="start", metavar="INDEX",
-        help="first index (default: the first that is kept)",
+        "--from", type=_first, dest="start", metavar="INDEX",
+        help="first index, or start (default: the first that is kept)",
     )  # fmt: skip
     start.add_argument(
         "--last", type=positive_number, metavar="N", help="the last N entries before --until"
@@ -143,7 +142,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
 
 async def pull(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print what is there."""
-    line = line_formatter(_format(args, terminal))
+    line = _lines(args, terminal)
     count: int | None = args.count
     if count is None and args.last is None and args.since is None:
         count = _COUNT
@@ -200,7 +199,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
         if args.consumer is not None and getattr(args, option) is not None:
             name = option.replace("_", "-")
             raise UsageError(args.command, f"argument --{name}: not allowed with --consumer")
-    line = line_formatter(_format(args, terminal))
+    line = _lines(args, terminal)
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
         if args.consumer is not None:
@@ -292,9 +291,23 @@ def _add_format(parser: Parser) -> None:
     )
 
 
-def _format(args: argparse.Namespace, terminal: Terminal) -> LineFormat:
+def _lines(args: argparse.Namespace, terminal: Terminal) -> Line:
+    """What makes the lines that are asked for, or that suit who reads them."""
+    from rillnode.node.entry_lines import line_formatter
+
     form: Literal["json", "raw", "hex"] | None = args.format
-    return form or ("people" if terminal.for_people else "json")
+    return line_formatter(form or ("people" if terminal.for_people else "json"))
+
+
+def _first(text: str) -> int:
+    if text == "start":
+        return 0
+    try:
+        return whole_number(text)
+    except argparse.ArgumentTypeError as error:
+        if not text.startswith("-"):
+            raise
+        raise argparse.ArgumentTypeError(f"{error}; the last ones are --last {text[1:]}") from None
 
 
 def _start(text: str) -> "Start":

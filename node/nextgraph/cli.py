@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
 from rillnode.node.cli.failures import Exit
@@ -67,6 +65,8 @@ def add(commands: Commands) -> None:
 
 async def invite(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make an invitation."""
+    import msgspec
+
     expires_at = 0 if args.days is None else int(time.time() * 1_000 + args.days * _DAY_MS)
     request = {
         "kind": args.kind,

@@ -197,7 +197,7 @@ OpenTables = Callable[[Path, Tuning], Tables]
 
 def open_error(path: Path, error: Exception) -> StoreError:
     """Say what an error on opening means to the operator."""
-    text = str(error)
+    text = getattr(error, "strerror", None) or str(error)  # of RocksDB, or of the system
     if "LOCK" in text and ("lock hold" in text or "temporarily unavailable" in text):
         return StoreError(
             "store.locked",
