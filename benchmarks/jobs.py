@@ -26,13 +26,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
-    """W1: push random messages for `seconds` with at most `window` of them unconfirmed."""
+    """W1: push random messages for `seconds` with at most `window` of them unconfirmed.
+
+    Attributes:
+        numbered: whether rillnode's client numbers them, as it always does for an application.
+    """
 
     endpoint: Endpoint
     stream: str
     message_bytes: int
     window: int
     seconds: float
+    numbered: bool = True
 
 
 class SpreadJob(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):

@@ -38,6 +38,7 @@ from benchmarks.measure import (
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, Stream, WorkQueue, connect
+from rillnode.node.client.appends import Appends
 from rillnode.node.iteration import Iteration
 
 _SAVE_ENTRIES: Final = 10_000
@@ -53,6 +54,9 @@ _TOGETHER: Final = 1_000
 async def push(job: PushJob) -> AsyncGenerator[Result]:
     """W1: keep the window full, in the order of the confirms."""
     async with await connect_to(job.endpoint) as client:
+        if not job.numbered:
+            session = client._session  # pyright: ignore[reportPrivateUsage]
+            session.appends = Appends(session, b"")  # nobody has numbered what it sends
         stream = await client.stream(job.stream)
         meter = Meter(job)
         messages = cycle(payloads(job.message_bytes))

@@ -70,6 +70,26 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
                         sink.add("w1", f"{message_bytes} B, window {window}", name, run(job))
 
 
+def numbered(settings: Settings, sink: Sink) -> None:
+    """What recognising doubles costs: W1 with numbers and without, by turns at the same server."""
+    systems = {RILLNODE: True, f"{RILLNODE}, not numbered": False}
+    for turn in range(settings.rounds):
+        with sink.trying(RILLNODE), _server(RILLNODE, settings) as server:
+            for message_bytes in (_KIB,) if settings.quick else (_KIB, 100):
+                for window in (1_024, 64, 1):
+                    for name in list(systems)[:: -1 if turn % 2 else 1]:
+                        job = PushJob(
+                            endpoint=server.endpoint,
+                            stream=f"{name}-{message_bytes}-{window}",
+                            message_bytes=message_bytes,
+                            window=window,
+                            seconds=1.0 if settings.quick else 2.5,
+                            numbered=systems[name],
+                        )
+                        row = f"{message_bytes} B, window {window}"
+                        sink.add("numbered", row, name, run(job))
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """One way to read: which workloads it stands for, and what is asked of the client."""
