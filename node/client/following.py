@@ -152,7 +152,7 @@ class _Streams(Follower):
         super().__init__()
         self.positions: dict[str, dict[int, int]] = {}
         self._session = session
-        self._saved: Positions = {} if isinstance(start, str) else _checked(start)
+        self._saved = _checked(start)
         # Those that are there already begin at the end; those that are made later do not.
         self._at_end = start == "end"
         self._created: dict[str, int] = {}
@@ -233,16 +233,21 @@ class _Source:
         self._streams.close()
 
 
-def _checked(start: Positions) -> Positions:
+def _checked(start: FollowStart) -> Positions:
     """A position that can be one.
 
     Raises:
         RequestError: `follow.invalid`.
     """
-    read: Mapping[str, Mapping[str, Any]] = start  # out of anybody's file
+    if start in ("start", "end"):
+        return {}
+    read: Any = start  # out of anybody's file
+    if not isinstance(read, Mapping) or not all(isinstance(of, Mapping) for of in read.values()):
+        text = f'Follow from "start", "end" or a position (Following.position), not {read!r}'
+        raise RequestError("follow.invalid", text)
     for name, partitions in read.items():
         for number, index in partitions.items():
             if not str(number).isdecimal() or not isinstance(index, int) or index < 0:
                 text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"
                 raise RequestError("follow.invalid", text)
-    return {name: {str(n): index for n, index in of.items()} for name, of in start.items()}
+    return {name: {str(n): index for n, index in of.items()} for name, of in read.items()}
