@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from rillnode import Consumer, Entry, RillnodeError
+from rillnode import Entry, RillnodeError, Stream
 from rillnode.node.simulation.scenario import FaultKind
 from rillnode.testing import Network
 
@@ -44,25 +44,32 @@ class Book:
         while not self.done:
             try:
                 async with await network.client(node) as client:
-                    stream = await client.stream("s", partitions=PARTITIONS)
-                    await self._consume(worker, stream.consumer("g", group=True, ack="explicit"))
+                    await self._consume(worker, await client.stream("s", partitions=PARTITIONS))
             except RillnodeError:
                 await asyncio.sleep(0.5)
 
-    async def _consume(self, worker: str, consumer: Consumer[Entry]) -> None:
+    async def _consume(self, worker: str, stream: Stream) -> None:
+        acked: dict[int, int] = {}
+
+        def lost(partitions: Sequence[int]) -> None:
+            for partition in partitions:
+                acked.pop(partition, None)
+
+        consumer = stream.consumer("g", group=True, ack="explicit", on_revoked=lost)
         async with consumer:
             while not self.done:
                 self.has[worker] = consumer.partitions
-                got = await consumer.batch(3, timeout=0.5)
-                for entry in got:
+                for entry in await consumer.batch(3, timeout=0.5):
                     self.give(worker, entry)
                     await asyncio.sleep(0.01)
                     if entry.partition in consumer.partitions:
                         consumer.ack(entry)
-                before = {one.partition: one.index + 1 for one in got}
+                        acked[entry.partition] = entry.index + 1
+                before = dict(acked)
                 await consumer.save()
-                for partition in set(before).intersection(consumer.partitions):
-                    self.saved[partition] = max(self.saved[partition], before[partition])
+                for partition, index in before.items():
+                    if acked.get(partition) == index:  # it was not lost meanwhile
+                        self.saved[partition] = max(self.saved[partition], index)
 
     async def whole(self) -> None:
         """Wait until every entry has come to somebody."""
