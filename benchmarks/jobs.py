@@ -26,18 +26,30 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
-    """W1: push random messages for `seconds` with at most `window` of them unconfirmed.
-
-    Attributes:
-        numbered: whether rillnode's client numbers them, as it always does for an application.
-    """
+    """W1: push random messages for `seconds` with at most `window` of them unconfirmed."""
 
     endpoint: Endpoint
     stream: str
     message_bytes: int
     window: int
     seconds: float
-    numbered: bool = True
+
+
+class NumberedJob(msgspec.Struct, frozen=True, kw_only=True, tag="numbered"):
+    """As W1, with numbers by which doubles are known, and without, by turns.
+
+    The phases are both: with numbers, and what it was without.
+
+    Attributes:
+        seconds: of all turns.
+        turn_seconds: of one.
+    """
+
+    endpoint: Endpoint
+    message_bytes: int
+    window: int
+    seconds: float
+    turn_seconds: float = 0.2
 
 
 class SpreadJob(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
@@ -227,6 +239,7 @@ class TurnsJob(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
 
 Job = (
     PushJob
+    | NumberedJob
     | SpreadJob
     | FillJob
     | ReplayJob

@@ -16,6 +16,7 @@ from benchmarks.jobs import (
     CrashJob,
     FillJob,
     LinksJob,
+    NumberedJob,
     PushJob,
     ReplayJob,
     StreamsJob,
@@ -71,23 +72,21 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
 
 
 def numbered(settings: Settings, sink: Sink) -> None:
-    """What recognising doubles costs: W1 with numbers and without, by turns at the same server."""
-    systems = {RILLNODE: True, f"{RILLNODE}, not numbered": False}
-    for turn in range(settings.rounds):
+    """What it costs that doubles are known: W1 with numbers and without, by turns."""
+    for _ in range(settings.rounds):
         with sink.trying(RILLNODE), _server(RILLNODE, settings) as server:
             for message_bytes in (_KIB,) if settings.quick else (_KIB, 100):
                 for window in (1_024, 64, 1):
-                    for name in list(systems)[:: -1 if turn % 2 else 1]:
-                        job = PushJob(
-                            endpoint=server.endpoint,
-                            stream=f"{name}-{message_bytes}-{window}",
-                            message_bytes=message_bytes,
-                            window=window,
-                            seconds=1.0 if settings.quick else 2.5,
-                            numbered=systems[name],
-                        )
-                        row = f"{message_bytes} B, window {window}"
-                        sink.add("numbered", row, name, run(job))
+                    job = NumberedJob(
+                        endpoint=server.endpoint,
+                        message_bytes=message_bytes,
+                        window=window,
+                        seconds=2.0 if settings.quick else 20.0,
+                    )
+                    row = f"{message_bytes} B, window {window}"
+                    with LoadGenerator(job) as generator:
+                        for system in (RILLNODE, f"{RILLNODE}, not numbered"):
+                            sink.add("numbered", row, system, generator.phase())
 
 
 @dataclass(frozen=True, slots=True)
