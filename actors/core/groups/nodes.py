@@ -48,9 +48,6 @@ BEAT_SECONDS: Final = 0.7
 VOUCHED_SECONDS: Final = 1.4
 """How long what it has told holds: less than others wait, so that its members stop before."""
 
-LATE_SECONDS: Final = 0.5
-"""A turn that is so late has kept news of others waiting, too: all get their time again."""
-
 _BEAT: Final = "beat"
 
 
@@ -74,9 +71,7 @@ class _Overdue:
 
 @dataclass(frozen=True, slots=True)
 class _Silent:
-    """Some node may have been silent for too long by then."""
-
-    at: float
+    """Some node may have been silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +126,8 @@ class GroupNodes(Worker):
                 self._wake(address)
             case _Overdue():
                 self._overdue()
-            case _Silent(at=at):
-                self._look_for_silent(at)
+            case _Silent():
+                self._look_for_silent()
             case _:
                 assert_never(message)
         return None
@@ -334,12 +329,12 @@ class GroupNodes(Worker):
             self._timer = None
         if self._heard and self._beating:
             at = min(one.at for one in self._heard.values()) + LEASE_SECONDS
-            self._timer = self.wake_after(max(0.0, at - self._now()), _Silent(at))
+            self._timer = self.wake_after(max(0.0, at - self._now()), _Silent())
 
-    def _look_for_silent(self, at: float) -> None:
-        """Put out who is silent, unless this node has not heard anybody for a while."""
+    def _look_for_silent(self) -> None:
+        """Put out who is silent, unless this node was: what kept it may have kept others, too."""
         self._timer, now = None, self._now()
-        if now - at > LATE_SECONDS or self._context.groups.suspended:
+        if self._elapsed() > self._context.groups.vouched_at + VOUCHED_SECONDS:
             self._wait()
         silent = {node for node, one in self._heard.items() if one.at + LEASE_SECONDS <= now}
         for node in silent:

@@ -442,8 +442,8 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
         ):  # fmt: skip
             assert b" 400 " in (await raw(site, hostile, b"abc"))[:20], hostile
         many = "\r\n".join(f"Rillnode-Header-{number}: x" for number in range(200))
-        for large in (many, "Rillnode-Key: " + "k" * 1_048_576):
-            told = await raw(site, large, b"abc")
+        for head in (many, "Rillnode-Key: " + "k" * 1_048_576):
+            told = await raw(site, head, b"abc")
             assert b" 431 " in told[:20]
             assert b'"http.headers"' in told
         assert b" 400 " in (await raw(site, "Transfer-Encoding: chunked", b"zz\r\n"))[:20]
