@@ -1,4 +1,4 @@
-"""`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
+"""`rillnode stream`: list, create, show, push, pull, tail, follow, trim and remove."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ _SINK_PREFIX: Final = "sink/"
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    summary = "streams of a node: list, create, push, pull, tail, trim, remove"
+    summary = "streams of a node: list, create, push, pull, tail, follow, trim, remove"
     verbs = add_noun(commands, "stream", summary)
     parser = add_verb(
         verbs, "ls", ls,

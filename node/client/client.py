@@ -19,7 +19,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.routing.routes import Route, local
+from rillnode.codecs.routing.routes import Route, local, utf8
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.following import Following, FollowStart
@@ -512,7 +512,7 @@ class Client(Correspondent):
         """
         request = native.SinkControlRequest(self._session.next_id(), run)
         try:
-            await self._session.request(f"spark_sink/{name}".encode(), request, native.DoneResponse)
+            await self._session.request(utf8(f"spark_sink/{name}"), request, native.DoneResponse)
         except RequestError as error:
             if error.code != "address.unknown":
                 raise
