@@ -263,7 +263,8 @@ async def test_a_partition_that_was_told_of_is_known_whole_when_it_is_pushed_to(
     names = ["plain", "with blanks/and ü", "%2F"]
     peer = await made(core, *names)
     addresses = [stream_address(name, 0) for name in names]
-    told = [core.partitions._young[address] for address in addresses]
+    known_so_far = core.partitions._young  # pyright: ignore[reportPrivateUsage]
+    told = [known_so_far[address] for address in addresses]
     assert not [one for one in told if isinstance(one, Partition)], "a stream costs memory unused"
     asked = many(*((name, [b"x"]) for name in names))
     assert await peer.ask(ADDRESS, asked) == [native.PositionsResponse(9, [0, 0, 0], [])]

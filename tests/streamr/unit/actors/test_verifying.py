@@ -64,6 +64,15 @@ class PacedThreads(SystemThreads):
         return Paced()
 
 
+def never_come(_: Any) -> None:
+    """What a helper does that has no core."""
+
+
+def do_everything(group: Any) -> None:
+    """What a helper does that is faster than the loop."""
+    group.help()
+
+
 def begin_without_an_end(group: Any) -> None:
     """What a helper does that has no core after it took some."""
     for _ in range(3):
@@ -72,7 +81,7 @@ def begin_without_an_end(group: Any) -> None:
 
 @pytest.mark.parametrize(
     "pace",
-    [lambda _: None, lambda group: group.help(), begin_without_an_end],
+    [never_come, do_everything, begin_without_an_end],
     ids=["never comes", "does everything", "stops half-way"],
 )
 def test_verdicts_are_the_same_however_fast_helpers_are(pace: Callable[[Any], object]) -> None:
@@ -93,7 +102,7 @@ def test_real_helpers_find_the_same() -> None:
 
 
 def test_helpers_are_started_for_groups_only() -> None:
-    threads = PacedThreads(lambda _: None)
+    threads = PacedThreads(never_come)
     verify = VerifyingThreads(threads, 2)
     for count in range(GROUP_MIN):
         assert verify(MIXED[:count]) == VERDICTS[:count]
@@ -116,11 +125,12 @@ def test_a_helper_that_does_not_come_is_not_called_again() -> None:
             blocked.set()
             done.wait(10)
 
-    verify._queue.put(Blocking())  # type: ignore[arg-type]
+    queue: Any = verify._queue  # pyright: ignore[reportPrivateUsage]
+    queue.put(Blocking())
     assert blocked.wait(10)
     for _ in range(50):
         assert verify(MIXED) == VERDICTS
-    assert verify._queue.qsize() == 1, "groups that nobody comes for pile up"
+    assert queue.qsize() == 1, "groups that nobody comes for pile up"
     done.set()
     verify.stop()
 
@@ -132,7 +142,7 @@ def test_what_a_helper_fails_at_the_loop_fails_at_too(monkeypatch: pytest.Monkey
         return verify_message(one)
 
     monkeypatch.setattr(verifying, "verify_message", fails)
-    verify = VerifyingThreads(PacedThreads(lambda group: group.help()), 1)
+    verify = VerifyingThreads(PacedThreads(do_everything), 1)
     with pytest.raises(ZeroDivisionError):
         verify(MIXED)
     assert verify(MIXED[:-3]) == VERDICTS[:-3]

@@ -87,7 +87,8 @@ def test_logs_are_kept_as_they_are_used_and_packed_within_their_bounds(tables: T
     for log in range(1, 201):
         use(table, log)
     assert len(table) == 200
-    assert len(table._young) + len(table._old) <= 21
+    young, old = table._young, table._old  # pyright: ignore[reportPrivateUsage]
+    assert len(young) + len(old) <= 21
     for log in range(1, 201):
         state = table.find(log)
         assert state is not None
