@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry
     from rillnode.node.client import Client, Following, Stream
     from rillnode.node.client.stream import Start
+    from rillnode.node.entry_lines import LineFormat
 
 _PULL_ENTRIES: Final = 5_000
 _COUNT: Final = 100
@@ -297,8 +298,7 @@ async def follow(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print what comes to streams of a pattern."""
     import asyncio
 
-    form = _format(args, terminal)
-    line = line_formatter(form)
+    form, line = _format(args, terminal), _lines(args, terminal)
     left: int | None = args.count
     start = args.start if args.position is None else _position(args)
     async with (
@@ -328,7 +328,7 @@ async def follow(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.OK
 
 
-def _of_stream(form: LineFormat, stream: str, line: bytes) -> bytes:
+def _of_stream(form: "LineFormat", stream: str, line: bytes) -> bytes:
     """The line of an entry with the name of its stream, where the form has room for it."""
     if form == "people":
         return f"{stream} ".encode() + line
@@ -397,8 +397,12 @@ def _lines(args: argparse.Namespace, terminal: Terminal) -> Line:
     """What makes the lines that are asked for, or that suit who reads them."""
     from rillnode.node.entry_lines import line_formatter
 
+    return line_formatter(_format(args, terminal))
+
+
+def _format(args: argparse.Namespace, terminal: Terminal) -> "LineFormat":
     form: Literal["json", "raw", "hex"] | None = args.format
-    return line_formatter(form or ("people" if terminal.for_people else "json"))
+    return form or ("people" if terminal.for_people else "json")
 
 
 def _first(text: str) -> int:
