@@ -7,6 +7,7 @@ from typing import Any
 from rillnode.actors.log import Operation, ReadOperation
 from rillnode.actors.log.completion import closed_error
 from rillnode.actors.log.shared.placement import Placement
+from rillnode.actors.log.shared.port import unreachable
 from rillnode.actors.log.shared.shard import Shard, SharedOptions
 
 
@@ -38,13 +39,20 @@ class Shards:
 
     @property
     def place(self) -> Placement:
-        """Where names lie, which is known."""
-        assert self.placement is not None
+        """Where names lie.
+
+        Raises:
+            StoreError: `store.unreachable`, that is not known, or no more.
+        """
+        if self.placement is None:
+            raise unreachable("the log is being opened")
         return self.placement
 
     def __getitem__(self, number: int) -> Shard:
+        """A shard, which is in use from now on; raises as `place` does where there can be none."""
         shard = self._shards.get(number)
         if shard is None:
+            assert number < self.place.shards
             shard = self._shards[number] = self._new(number)
         return shard
 

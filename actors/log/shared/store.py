@@ -268,9 +268,10 @@ class SharedLogStore:
         await self._let_go()
 
     async def _let_go(self) -> None:
+        # First, so that no shard is made meanwhile: nobody would close it.
+        self.shards.placement = self._away = None
         await self.shards.close()
         self.shards.clear()
-        self.shards.placement = self._away = None
         await self.log.close()
 
     def _refuse_all(self, error: StoreError) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by
-from rillnode.actors.log import (
-    Read,
-)
+from rillnode.actors.log import Operation, Read
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.rocks.writer import Writer
 from rillnode.actors.log.shared import applying, following, shard
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
+from rillnode.actors.log.shared.port import unreachable
 from rillnode.actors.log.shared.rocks_view import RocksView
 from shared_nodes import (
     ANSWER_SECONDS,
@@ -277,3 +276,39 @@ def progress(path: Path) -> applying.Progress:
     found = applying.Progress.decode(tables.record(applying.PROGRESS_KEY))
     tables.close()
     return found
+
+
+async def test_what_is_asked_while_a_store_that_could_not_be_opened_is_let_go_waits_for_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shard is made then, whose view nobody would close."""
+    one = cluster.node("1")
+    log = await one.stream(name_in(1))
+    await one.push(log, b"text")
+    fails = [True]
+
+    class Failing(MemoryView):
+        def open(self) -> None:
+            if fails:
+                fails.clear()
+                raise unreachable("planted")
+            super().open()
+
+    made: list[MemoryView] = []
+    other = cluster.node("2", view=failing_view(made, Failing))
+    asked: list[asyncio.Future[Operation]] = []
+    close = other.store.shards.close
+
+    async def closing(seconds: float = 0.0) -> None:
+        await close(seconds)
+        if not asked:
+            asked.append(asyncio.ensure_future(other.read(Read(log=log, index=0))))
+            asked.append(asyncio.ensure_future(other.push(log, b"more")))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(other.store.shards, "close", closing)
+    await until(lambda: bool(asked))
+    assert {code(one) for one in await asyncio.gather(*asked)} <= {"", "store.unreachable"}
+    await other.fresh(log)
+    assert (await other.texts(log))[0] == b"text"
+    assert len(made) == 3  # the one that failed, and one of each shard in use
