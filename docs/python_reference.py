@@ -325,6 +325,9 @@ def _shown(expression: Any, source: Any) -> str:
             if isinstance(one, griffe.ExprKeyword) and one.name in _BOUNDS
         ]  # fmt: skip
         return _shown(kind, source) + "".join(bounds)
+    if isinstance(expression, griffe.ExprBinOp):
+        sides = (expression.left, expression.right)
+        return f" {expression.operator} ".join(_shown(side, source) for side in sides)
     return str(expression)
 
 
