@@ -29,13 +29,15 @@ from rillnode.actors.streamr.requests import (
 )
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.streamr.key_exchange import (
-    KEY_STREAM_PREFIX,
+    DatedKeyError,
     DatedKeyRequest,
+    DatedKeyResponse,
     GroupKeyAnnounce,
     GroupKeyRequest,
     GroupKeyReset,
     GroupKeyRotate,
     decode_key_content,
+    owner_of,
 )
 from rillnode.codecs.streamr.stream_message import (
     Layout,
@@ -46,6 +48,9 @@ from rillnode.codecs.streamr.stream_message import (
 
 _STREAMS_LOOKED_AT: Final = 1_000
 """How many streams of a publisher are gone through for a reset that names none."""
+
+_PAIRS_MAX: Final = 10_000
+"""Of senders and recipients of key messages before version 32, whose errors name no stream."""
 
 
 class KeyExchangeActor(Worker):
@@ -58,6 +63,7 @@ class KeyExchangeActor(Worker):
     def __init__(self, context: StreamrContext) -> None:
         self._context = context
         self._clients: dict[str, Fanout] = {}
+        self._heard_of: dict[tuple[str, str], None] = {}
 
     def handle(self, message: Publish | Subscribe | Unsubscribe, sender: Cell | None) -> None:
         """Take what a relay takes."""
@@ -130,10 +136,19 @@ class KeyExchangeActor(Worker):
             raise RequestError(REQUEST_FAILED, f"Not a key message: {error.text}") from None
         assert not isinstance(content, GroupKeyRotate)  # its type was refused above
         sender = ethereum_principal(message.id.publisher_id)
-        recipient = ethereum_principal(message.id.stream_id.removeprefix(KEY_STREAM_PREFIX))
+        recipient = ethereum_principal(owner_of(message.id.stream_id))
+        if isinstance(content, DatedKeyError):
+            if (recipient, sender) not in self._heard_of:
+                text = f"{recipient} has sent {sender} nothing that could be wrong"
+                raise RequestError(PERMISSION_DENIED, text)
+            return message
         asks = isinstance(content, GroupKeyRequest | DatedKeyRequest)
         publisher, subscriber = (recipient, sender) if asks else (sender, recipient)
         self._check_sides(publisher, subscriber, content.stream_id)
+        if isinstance(content, DatedKeyRequest | DatedKeyResponse):
+            self._heard_of[sender, recipient] = None
+            if len(self._heard_of) > _PAIRS_MAX:
+                del self._heard_of[next(iter(self._heard_of))]
         match content:
             case GroupKeyReset():
                 return replace(message, layout=Layout.SPECIFICATION)

@@ -26,7 +26,7 @@ from rillnode.actors.streamr.stored import FOREIGN_PREFIX
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX, STREAMR_METADATA_BYTES_MAX
 from rillnode.codecs.streamr.ethereum import parse_address
-from rillnode.codecs.streamr.key_exchange import KEY_STREAM_PREFIX
+from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.rest_bodies import StreamBody
 from rillnode.codecs.streamr.times import iso_time
 
@@ -89,7 +89,7 @@ def stream_id(given: str | None, principal: str, random: bytes) -> str:
     if len(given.encode()) > NAME_BYTES_MAX or not given.isprintable() or given.isspace():
         text = f"A stream's id has 1 to {NAME_BYTES_MAX} bytes of printable characters"
         raise RequestError("streamr.stream_id", text)
-    if given.startswith((KEY_STREAM_PREFIX, FOREIGN_PREFIX)):
+    if is_key_stream(given) or given.startswith(FOREIGN_PREFIX):
         raise RequestError("streamr.stream_id", "Ids of this kind are taken")
     domain = _domain(given)
     if domain not in (None, address):

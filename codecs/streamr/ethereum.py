@@ -105,6 +105,11 @@ def personal_hash(message: bytes, length: int | None = None) -> bytes:
     return keccak256(b"%b%d%b" % (_PREFIX, told, message))
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is written as an address, in any case."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
 def parse_address(text: str) -> str:
     """Read an address, in any case: checksums are not checked, as released clients do not.
 
@@ -114,7 +119,7 @@ def parse_address(text: str) -> str:
     Raises:
         CodecError: `ethereum.address`, not `0x` and 40 hex digits.
     """
-    if _ADDRESS.fullmatch(text) is None:
+    if not is_address(text):
         raise CodecError("ethereum.address", "an address is written as 0x and 40 hex digits")
     return text.lower()
 

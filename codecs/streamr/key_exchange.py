@@ -18,13 +18,16 @@ the key before:
     30 reset       [streamId, groupKeyId, RSA hex]
     32 rotate      [groupKeyId, key hex]
 
-Before message version 32 the contents were objects, and keys had a time instead of an id:
+Before message version 32 the contents were objects, and keys had a time instead of an id; the key
+stream is the address's inbox then, whose id is the address itself:
 
     28 request     {"publicKey", "streamId", "range": {"start", "end"}}
     29 response    {"streamId", "keys": [{"groupKey", "start"}, ..]}
     30 reset       {"streamId", "groupKey", "start"}
+    31 error       {"code", "message"}                              from either to the other
 
-Source: streamr-client-protocol 5.3.1 and 4.1.1, streamr-client 5.2.1; streamr-specs a65e0f9.
+Source: streamr-client-protocol 5.3.1 and 4.1.1, streamr-client 5.2.1 and 3.2.1; streamr-specs
+a65e0f9.
 """
 
 from typing import Annotated, Any, Final
@@ -34,7 +37,7 @@ from msgspec import Meta, Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_KEY_IDS_MAX
-from rillnode.codecs.streamr.ethereum import parse_address
+from rillnode.codecs.streamr.ethereum import is_address, parse_address
 from rillnode.codecs.streamr.json_text import Name, read_json, write_json
 from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType
 
@@ -165,6 +168,13 @@ class DatedKeyReset(Struct, frozen=True, rename="camel"):
     start: Time
 
 
+class DatedKeyError(Struct, frozen=True):
+    """Type 31 before version 32: what was wrong with a request or a response, whichever it was."""
+
+    code: str
+    message: str
+
+
 KeyContent = (
     GroupKeyRequest
     | GroupKeyResponse
@@ -175,6 +185,7 @@ KeyContent = (
     | DatedKeyRequest
     | DatedKeyResponse
     | DatedKeyReset
+    | DatedKeyError
 )
 
 _ARRAYS: Final[dict[int, type[KeyContent]]] = {
@@ -188,6 +199,7 @@ _OBJECTS: Final[dict[int, type[KeyContent]]] = {
     MessageType.GROUP_KEY_REQUEST: DatedKeyRequest,
     MessageType.GROUP_KEY_RESPONSE: DatedKeyResponse,
     MessageType.GROUP_KEY_ANNOUNCE: DatedKeyReset,
+    MessageType.GROUP_KEY_ERROR_RESPONSE: DatedKeyError,
 }
 _TYPES: Final[dict[type[KeyContent], int]] = {
     **{kind: number for table in (_OBJECTS, _ARRAYS) for number, kind in table.items()},
@@ -277,4 +289,9 @@ def key_stream_of(address: str) -> str:
 
 def is_key_stream(stream_id: str) -> bool:
     """Whether the stream is for key exchange: open to all, and never stored."""
-    return stream_id.startswith(KEY_STREAM_PREFIX)
+    return stream_id.startswith(KEY_STREAM_PREFIX) or is_address(stream_id)
+
+
+def owner_of(key_stream: str) -> str:
+    """The address that a key stream is of, as it is written there."""
+    return key_stream.removeprefix(KEY_STREAM_PREFIX)

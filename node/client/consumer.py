@@ -70,6 +70,8 @@ class Ledger(Generic[E]):
 
     Attributes:
         ready: entries that came and were not handed out yet.
+        current: what `hand_next` has handed out, while nothing else was handed out later; None
+            otherwise.
         lapsed: whether others may have by now what is here, so that none may be handed out; None:
             nobody else gets it.
         freed: called when less may be in flight, as a partition is gone.
@@ -79,6 +81,7 @@ class Ledger(Generic[E]):
 
     def __init__(self) -> None:
         self.ready: deque[E] = deque()
+        self.current: E | None = None
         self.lapsed: Callable[[], bool] | None = None
         self.freed: Callable[[], object] = bool
         self.positions: dict[int, int] = {}
@@ -90,7 +93,7 @@ class Ledger(Generic[E]):
     @property
     def in_flight(self) -> int:
         """Entries that were handed out and are not acknowledged."""
-        return len(self._handed) + self._tracked_count
+        return len(self._handed) + self._tracked_count + (self.current is not None)
 
     def assign(self, partition: int, position: int) -> None:
         """Take a partition on, all before `position` being processed."""
@@ -98,6 +101,7 @@ class Ledger(Generic[E]):
 
     def revoke(self, partition: int) -> None:
         """Forget a partition, and its entries that wait or are in flight."""
+        self._keep_current()
         self.positions.pop(partition, None)
         self._begins.pop(partition, None)
         tracked = self._tracked.pop(partition, None)
@@ -115,6 +119,7 @@ class Ledger(Generic[E]):
 
     def is_out(self, partition: int) -> bool:
         """Whether entries of a partition are in flight."""
+        self._keep_current()
         tracked = self._tracked.get(partition)
         return any(one.partition == partition for one in self._handed) or (
             tracked is not None and any(one is not None for one in tracked.entries.values())
@@ -122,6 +127,7 @@ class Ledger(Generic[E]):
 
     def has(self, entry: E) -> bool:
         """Whether an entry was handed out here, and does not count as processed."""
+        self._keep_current()
         tracked = self._tracked.get(entry.partition)
         return any(one is entry for one in self._handed) or (
             tracked is not None and tracked.entries.get(entry.index) is entry
@@ -129,12 +135,27 @@ class Ledger(Generic[E]):
 
     def hand(self) -> E:
         """Hand out the next entry that waits."""
+        self._keep_current()
         entry = self.ready.popleft()
         self._handed.append(entry)
         return entry
 
+    def hand_next(self) -> E:
+        """Count all that is in flight as processed, and hand out the next entry that waits.
+
+        Most consumers do only this, so that it is done without a list and a call.
+        """
+        current = self.current
+        if current is None:
+            self.settle()
+        else:
+            self.positions[current.partition] = current.index + 1
+        self.current = entry = self.ready.popleft()
+        return entry
+
     def settle(self) -> None:
         """Count all that is in flight as processed."""
+        self._keep_current()
         if self._tracked_count:
             self._track()
             for partition, tracked in self._tracked.items():
@@ -170,7 +191,13 @@ class Ledger(Generic[E]):
             f"entry {index} of partition {partition} was not handed out by this consumer",
         )
 
+    def _keep_current(self) -> None:
+        if self.current is not None:
+            self._handed.append(self.current)
+            self.current = None
+
     def _track(self) -> None:
+        self._keep_current()
         for entry in self._handed:
             tracked = self._tracked.get(entry.partition)
             if tracked is None:
@@ -337,12 +364,13 @@ class Consumer(Iteration[E]):
         """
         ledger = self._ledger
         if self._settles:
-            ledger.settle()
             if not ledger.ready or (ledger.lapsed is not None and ledger.lapsed()):
+                ledger.settle()
                 await self._fill()
-        elif not self._may_hand():
+            # Without waiting, from here on: a cancellation would lose what is handed out.
+            return ledger.hand_next()
+        if not self._may_hand():
             await self._fill()
-        # Without waiting, from here on: a cancellation would lose what is handed out.
         return ledger.hand()
 
     async def next(self, *, timeout: float | None = None) -> E:

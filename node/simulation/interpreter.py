@@ -69,20 +69,14 @@ def one_by_one(seeds: Iterable[T]) -> Generator[T]:
 
     What a run has made is collected once, when it is all garbage. By itself the collector would
     go through it when the run is hardly over, and later through all that the process ever loaded.
+    What the process has frozen stays so.
     """
-    outermost = gc.isenabled()
-    if outermost:
-        gc.freeze()
-    try:
-        with _uncollected():
-            for seed in seeds:
-                try:
-                    yield seed
-                finally:
-                    gc.collect(1)
-    finally:
-        if outermost:
-            gc.unfreeze()
+    with _uncollected():
+        for seed in seeds:
+            try:
+                yield seed
+            finally:
+                gc.collect(1)  # what a run made is young yet: nothing collected meanwhile
 
 
 STUCK_SECONDS: Final = 60.0

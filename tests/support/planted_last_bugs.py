@@ -65,7 +65,12 @@ def entries_given_are_processed(patch: pytest.MonkeyPatch) -> None:
         self.positions[entry.partition] = entry.index + 1
         return entry
 
+    def hasty_next(self: Ledger[Entry]) -> Entry:
+        self.settle()
+        return hasty(self)
+
     patch.setattr(Ledger, "hand", hasty)
+    patch.setattr(Ledger, "hand_next", hasty_next)
 
 
 def acknowledged_is_all_before(patch: pytest.MonkeyPatch) -> None:

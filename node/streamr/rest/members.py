@@ -14,6 +14,7 @@ from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PUBLISHERS_LISTED_MAX
 from rillnode.codecs.streamr.ethereum import parse_address
+from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.rest_bodies import read_permission
 from rillnode.codecs.streamr.sort_keys import bounds, publisher_in, publishers_after
 from rillnode.node.streamr.rest.answers import empty_answer, json_answer
@@ -109,9 +110,11 @@ async def publishers(rest: Rest, request: web.Request) -> web.Response:
     """GET /streams/{id}/publishers: addresses that may publish.
 
     Those that are named, the node itself, which signs what others push, and those that have
-    published, as they may do so without being named.
+    published, as they may do so without being named. Nobody is named for key exchange.
     """
     principal = principal_of(rest, request)
+    if is_key_stream(request.match_info["id"]):
+        return json_answer({"addresses": []})
     record = await rest.find(request.match_info["id"], principal, permissions.GET)
     node_address = rest.context.node_key.address.lower()
     known = {node_address, *await _publishers(rest, record)}
@@ -126,8 +129,14 @@ async def subscribers(rest: Rest, request: web.Request) -> web.Response:
 
 
 async def is_publisher(rest: Rest, request: web.Request) -> web.Response:
-    """GET /streams/{id}/publisher/{address}: 200 where `publishers` has it, or 404."""
+    """GET /streams/{id}/publisher/{address}: 200 where `publishers` has it, or 404.
+
+    Clients ask it of whoever sends them keys, which the node has let through for the sake of the
+    stream that they are for.
+    """
     principal, address = principal_of(rest, request), _address(request)
+    if is_key_stream(request.match_info["id"]):
+        return json_answer({})
     record = await rest.find(request.match_info["id"], principal, permissions.GET)
     who = ethereum_principal(address)
     if address != rest.context.node_key.address.lower():

@@ -76,7 +76,14 @@ OLDER = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "generation", [pytest.param("v2", marks=OLDER), "v3", pytest.param("v4", marks=OLDER), "v5"]
+    "generation",
+    [
+        pytest.param("v2", marks=OLDER),
+        "v3",
+        pytest.param("v3.2", marks=OLDER),
+        pytest.param("v4", marks=OLDER),
+        "v5",
+    ],
 )
 def test_a_client_does_all_that_clients_do(tmp_path: Path, clients: Path, generation: str) -> None:
     steps = run(tmp_path, clients, "scenario.js", generation, OTHER_KEY)
@@ -86,7 +93,10 @@ def test_a_client_does_all_that_clients_do(tmp_path: Path, clients: Path, genera
     assert {"resend", "break and heal", "share"} <= set(done)
 
 
-@pytest.mark.parametrize("generation", ["v3", pytest.param("v4", marks=OLDER), "v5"])
+@pytest.mark.parametrize(
+    "generation",
+    ["v3", *(pytest.param(one, marks=OLDER) for one in ("v3.2", "v4")), "v5"],
+)
 def test_what_is_encrypted_is_read_by_whom_it_is_for(
     tmp_path: Path, clients: Path, generation: str
 ) -> None:
@@ -95,7 +105,7 @@ def test_what_is_encrypted_is_read_by_whom_it_is_for(
 
 @pytest.mark.parametrize(
     "generation",
-    [*(pytest.param(generation, marks=OLDER) for generation in ("v2", "v3", "v4")), "v5"],
+    [*(pytest.param(one, marks=OLDER) for one in ("v2", "v3", "v3.2", "v4")), "v5"],
 )
 def test_disorder_and_forgeries_do_a_client_no_harm(
     tmp_path: Path, clients: Path, generation: str

@@ -1,5 +1,5 @@
 'use strict'
-// The released clients of four generations behind one set of functions, and what scripts share.
+// The released clients of several generations behind one set of functions, and what scripts share.
 
 const PATIENCE_MS = 300000
 

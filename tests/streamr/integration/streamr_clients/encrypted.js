@@ -1,6 +1,6 @@
 'use strict'
 // Encrypted streams: node encrypted.js GENERATION WS_URL REST_URL KEY OTHER_KEY
-// v5: a subscriber asks the publisher for its keys. The others share a key beforehand.
+// v5 and v3.2: a subscriber asks the publisher for its keys. The others share a key beforehand.
 
 const crypto = require('crypto')
 const { Driver, expect, same, step, until } = require('./clients')
@@ -45,6 +45,29 @@ async function comesLate(stream) {
   await driver.disconnect(late)
 }
 
+/** Keys are asked for in the publisher's inbox; a new one comes with a message under the one before. */
+async function exchangeOverInboxes() {
+  const publisher = await driver.connect(driver.make({ privateKey: key }))
+  const subscriber = await driver.connect(driver.make({ privateKey: otherKey }))
+  const stream = await publisher.createStream({ name: `inboxes ${Date.now()}` })
+  const user = (await subscriber.getUserInfo()).username
+  await stream.grantPermission('stream_get', user)
+  await stream.grantPermission('stream_subscribe', user)
+  const got = []
+  await driver.subscribe(subscriber, { stream: stream.id }, (content) => got.push(content.secret))
+  for (const from of [0, 3]) {
+    const groupKey = crypto.randomBytes(32)
+    for (let n = from; n < from + 3; n++) {
+      await publisher.publish(stream.id, { secret: n }, Date.now() + n, null, groupKey)
+    }
+    // A client that waits for a key does not take in the next one.
+    await until(() => got.length >= from + 3, () => JSON.stringify([got, subscriber.errors]))
+  }
+  same(got, [0, 1, 2, 3, 4, 5], 'decrypted')
+  await driver.disconnect(publisher)
+  await driver.disconnect(subscriber)
+}
+
 async function shareKey() {
   const groupKey = crypto.randomBytes(32)
   const publisher = await driver.connect(driver.make({ privateKey: key }))
@@ -64,7 +87,8 @@ async function shareKey() {
 }
 
 async function main() {
-  await step('encrypted', generation === 'v5' ? exchangeKeys : shareKey)
+  const ways = { v5: exchangeKeys, 'v3.2': exchangeOverInboxes }
+  await step('encrypted', ways[generation] || shareKey)
   process.exit(0)
 }
 

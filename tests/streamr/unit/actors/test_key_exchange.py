@@ -17,13 +17,19 @@ REQUEST = '["id","0x01/weather","pem",["k1"]]'
 RESPONSE = '["id","0x01/weather",[["k1","00"]]]'
 FAILURE = '["id","0x01/weather","INVALID_GROUP_KEY_REQUEST","no",["k1"]]'
 DATED = '{"publicKey":"pem","streamId":"0x01/weather"}'
+DATED_FAILURE = '{"code":"INVALID_GROUP_KEY_REQUEST","message":"no"}'
 
 
 def key_message(
     kind: int, content: str, *, sender: EthereumKey = BOB, to: EthereumKey = ALICE, **fields: Any
 ) -> StreamMessage:
-    stream = key_stream_of(to.address)
-    return message(1_000, key=sender, stream=stream, content=content, message_type=kind, **fields)
+    fields.setdefault("stream", key_stream_of(to.address))
+    return message(1_000, key=sender, content=content, message_type=kind, **fields)
+
+
+def inbox(owner: EthereumKey) -> dict[str, Any]:
+    """The key stream of clients before message version 32."""
+    return {"stream": owner.address.lower()}
 
 
 async def granted(node: StreamrCore) -> None:
@@ -40,6 +46,7 @@ ALLOWED = [
     key_message(29, RESPONSE, sender=ALICE, to=BOB, encryption_type=1),
     key_message(31, FAILURE, sender=ALICE, to=BOB),
     key_message(30, '["0x01/weather",[["k1","00"]]]', sender=ALICE, to=BOB, encryption_type=1),
+    key_message(28, DATED, **inbox(ALICE)),
 ]
 
 REFUSED = [
@@ -49,7 +56,10 @@ REFUSED = [
     (key_message(29, RESPONSE), "PERMISSION_DENIED"),
     (key_message(29, RESPONSE, sender=ALICE, to=CAROL), "PERMISSION_DENIED"),
     (key_message(28, REQUEST.replace("weather", "none")), "PERMISSION_DENIED"),
+    (key_message(28, DATED, sender=CAROL, **inbox(ALICE)), "PERMISSION_DENIED"),
+    (key_message(31, DATED_FAILURE, **inbox(ALICE)), "PERMISSION_DENIED"),
     (key_message(27, '{"a":1}'), "REQUEST_FAILED"),
+    (key_message(27, '{"a":1}', **inbox(ALICE)), "REQUEST_FAILED"),
     (key_message(28, "[]"), "REQUEST_FAILED"),
     (key_message(28, REQUEST, partition=1), "REQUEST_FAILED"),
     (
@@ -83,9 +93,28 @@ async def test_a_key_message_that_nobody_may_send_is_refused(
     await granted(node)
     subscriber, publisher = node.client(), node.client()
     await subscriber.subscribe(key_stream_of(ALICE.address))
+    await subscriber.subscribe(ALICE.address.lower())
     (error,) = await publisher.ask(publish(made))
     assert (error[:3], error[4]) == ([2, 7, "p"], code)
     assert await subscriber.heard() == []
+
+
+async def test_an_error_without_a_stream_goes_to_whoever_has_sent_what_is_wrong(
+    node: StreamrCore,
+) -> None:
+    await granted(node)
+    subscriber, publisher = node.client(), node.client()
+    await subscriber.subscribe(BOB.address.lower())
+    failure = key_message(31, DATED_FAILURE, sender=ALICE, **inbox(BOB))
+    (error,) = await publisher.ask(publish(failure))
+    assert error[4] == "PERMISSION_DENIED"
+    assert await subscriber.ask(publish(key_message(28, DATED, **inbox(ALICE)))) == []
+    assert await publisher.ask(publish(failure)) == []
+    assert await subscriber.heard() == [[2, 0, "", array(failure)]]
+    (error,) = await publisher.ask(
+        publish(key_message(31, DATED_FAILURE, sender=CAROL, **inbox(BOB)))
+    )
+    assert error[4] == "PERMISSION_DENIED"
 
 
 async def test_key_streams_have_one_partition_and_leave_with_their_last_client(

@@ -157,6 +157,7 @@ def test_an_id_is_given_or_made() -> None:
     [
         "0x" + "bb" * 20 + "/a",
         "SYSTEM/keyexchange/0x" + "aa" * 20,
+        "0x" + "aa" * 20,
         "nextgraph/a",
         "a\nb",
         "a\0",
