@@ -35,6 +35,7 @@ _WORKLOADS: Final = {
 }
 
 _APART: Final = {
+    "numbered": ("w1 with numbers, by which doubles are known, and without", workloads.numbered),
     "work": ("work queues, each message answered by itself, 1 KiB", workloads.work),
     asks.CASE: ("asks and answers beside NATS, Ray and pykka; idle actors", asks.asks),
     jetstream.CASE: ("a node on NATS JetStream beside nats-py", jetstream.jetstream),

@@ -35,6 +35,23 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
     seconds: float
 
 
+class NumberedJob(msgspec.Struct, frozen=True, kw_only=True, tag="numbered"):
+    """As W1, with numbers by which doubles are known, and without, by turns.
+
+    The phases are both: with numbers, and what it was without.
+
+    Attributes:
+        seconds: of all turns.
+        turn_seconds: of one.
+    """
+
+    endpoint: Endpoint
+    message_bytes: int
+    window: int
+    seconds: float
+    turn_seconds: float = 0.2
+
+
 class SpreadJob(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
     """Push to all partitions of a stream with `window` messages of each unconfirmed.
 
@@ -222,6 +239,7 @@ class TurnsJob(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
 
 Job = (
     PushJob
+    | NumberedJob
     | SpreadJob
     | FillJob
     | ReplayJob

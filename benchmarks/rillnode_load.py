@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 from benchmarks.jobs import (
@@ -20,6 +20,7 @@ from benchmarks.jobs import (
     FillJob,
     FollowJob,
     LinksJob,
+    NumberedJob,
     PushJob,
     ReplayJob,
     Result,
@@ -35,9 +36,11 @@ from benchmarks.measure import (
     payloads,
     until_back,
 )
+from benchmarks.processes import cpu_seconds
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, Stream, WorkQueue, connect
+from rillnode.node.client.appends import Appends
 from rillnode.node.iteration import Iteration
 
 _SAVE_ENTRIES: Final = 10_000
@@ -72,6 +75,64 @@ async def push(job: PushJob) -> AsyncGenerator[Result]:
                 confirm.result()
                 meter.confirmed(now - sent)
         yield meter.result()
+
+
+async def numbered(job: NumberedJob) -> AsyncGenerator[Result]:
+    """Push by turns, as short as can be measured: a busy machine is as busy for both."""
+    async with await connect_to(job.endpoint) as client, await connect_to(job.endpoint) as plain:
+        session = plain._session  # pyright: ignore[reportPrivateUsage]
+        session.appends = Appends(session, b"")  # nobody has numbered what it sends
+        ways = [_Way(job, await one.stream(name)) for one, name in ((client, "n"), (plain, "p"))]
+        for way in ways:
+            await way.push(job.turn_seconds)  # to warm up
+            way.forget()
+        end = perf_counter() + job.seconds
+        while perf_counter() < end:
+            for way in (*ways, *reversed(ways)):
+                await way.push(job.turn_seconds)
+        for way in ways:
+            yield way.result()
+
+
+class _Way:
+    """What one of two ways to push has come to."""
+
+    def __init__(self, job: NumberedJob, stream: Stream) -> None:
+        self._job = job
+        self._stream = stream
+        self._messages = cycle(payloads(job.message_bytes))
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from now on."""
+        self._confirmed = 0
+        self._seconds = self._server = self._client = 0.0
+
+    async def push(self, seconds: float) -> None:
+        """Keep the window full for so long, and wait for the last confirms."""
+        unconfirmed: deque[asyncio.Future[int]] = deque()
+        server, client = cpu_seconds(self._job.endpoint.pid), process_time()
+        begin = now = perf_counter()
+        while now < begin + seconds:
+            free = self._job.window - len(unconfirmed)
+            unconfirmed.extend(map(self._stream.push_nowait, islice(self._messages, free)))
+            await unconfirmed[0]
+            while unconfirmed and unconfirmed[0].done():
+                unconfirmed.popleft().result()
+                self._confirmed += 1
+            now = perf_counter()
+        self._confirmed += len(await asyncio.gather(*unconfirmed))
+        self._seconds += perf_counter() - begin
+        self._server += cpu_seconds(self._job.endpoint.pid) - server
+        self._client += process_time() - client
+
+    def result(self) -> Result:
+        """Rate and processor time of all turns."""
+        return {
+            "confirmed_per_second": self._confirmed / self._seconds,
+            "server_cpu_us": self._server / self._confirmed * 1e6,
+            "client_cpu_us": self._client / self._confirmed * 1e6,
+        }
 
 
 async def fill(job: FillJob) -> AsyncGenerator[Result]:

@@ -16,6 +16,7 @@ from benchmarks.jobs import (
     CrashJob,
     FillJob,
     LinksJob,
+    NumberedJob,
     PushJob,
     ReplayJob,
     StreamsJob,
@@ -68,6 +69,24 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
                             seconds=1.0 if settings.quick else 2.5,
                         )
                         sink.add("w1", f"{message_bytes} B, window {window}", name, run(job))
+
+
+def numbered(settings: Settings, sink: Sink) -> None:
+    """What it costs that doubles are known: W1 with numbers and without, by turns."""
+    for _ in range(settings.rounds):
+        with sink.trying(RILLNODE), _server(RILLNODE, settings) as server:
+            for message_bytes in (_KIB,) if settings.quick else (_KIB, 100):
+                for window in (1_024, 64, 1):
+                    job = NumberedJob(
+                        endpoint=server.endpoint,
+                        message_bytes=message_bytes,
+                        window=window,
+                        seconds=2.0 if settings.quick else 20.0,
+                    )
+                    row = f"{message_bytes} B, window {window}"
+                    with LoadGenerator(job) as generator:
+                        for system in (RILLNODE, f"{RILLNODE}, not numbered"):
+                            sink.add("numbered", row, system, generator.phase())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from urllib.parse import quote, unquote
 
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, NAME_BYTES_MAX
+from rillnode.codecs.routing.routes import utf8
 
 GROUP_PREFIX: Final = b"GR_"
 
@@ -16,8 +17,9 @@ def group_address(stream: str, name: str) -> bytes:
 
     Raises:
         RequestError: `index.invalid`, a name is empty or too long.
+        CodecError: `codec.utf8`.
     """
-    sizes = (len(stream.encode()), len(name.encode()))
+    sizes = (len(utf8(stream)), len(utf8(name)))
     address = b"%s%s_%s" % (
         GROUP_PREFIX, quote(name, safe=_SAFE).replace("_", "%5F").encode(),
         quote(stream, safe=_SAFE).encode(),

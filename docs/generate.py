@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
@@ -257,14 +257,31 @@ def python_page() -> str:
     for module, exported in names.items():
         parts.append(f"\n## {module}\n\n{_doc(import_module(module))}\n")
         parts += [described(module, name, public) for name in exported]
+    tables_of_plug_ins: dict[type, None] = {}
+    for kind in dict.fromkeys(table_type(name) for name in installed(TABLES)):
+        of_it = [kind, *_parts(kind)]
+        tables_of_plug_ins |= dict.fromkeys(one for one in of_it if one not in public)
     parts.append(_PYTHON_ALIASES)
-    for name, what in stood_for(shown).items():
+    for name, what in stood_for([*shown, *tables_of_plug_ins]).items():
         cell = f"<code>{escape(what, quote=False).replace('|', '&#124;')}</code>"
         parts.append(f"| `{name}` | {cell} |\n")
     parts.append("\n## Tables of plug-ins\n\nFor `tables` of `Config`, each from its module.\n")
-    kinds = (table_type(name) for name in installed(TABLES))
-    parts += [described(kind.__module__, kind.__name__, public) for kind in kinds]
+    parts += [described(one.__module__, one.__name__, public) for one in tables_of_plug_ins]
     return "".join(parts)
+
+
+def _parts(kind: type) -> list[type]:
+    """The types of what stands in a table, and of what stands in that."""
+    found: dict[type, None] = {}
+    for hint in get_type_hints(kind).values():
+        waiting: list[Any] = [hint]
+        while waiting:
+            one = waiting.pop()
+            waiting += get_args(one)
+            if isinstance(one, type) and issubclass(one, msgspec.Struct) and one not in found:
+                found[one] = None
+                found |= dict.fromkeys(_parts(one))
+    return list(found)
 
 
 def _doc(thing: object) -> str:

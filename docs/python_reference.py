@@ -19,6 +19,7 @@ import griffe
 from rillnode.node.client.correspondent import Correspondent
 
 _SIGNATURE_COLUMNS: Final = 96
+_BOUNDS: Final = {"ge": "from", "gt": "over", "le": "to", "lt": "below"}
 _FIELDS: Final = "\n| | type | default | |\n|---|---|---|---|\n"
 
 Object = griffe.Class | griffe.Function | griffe.Attribute
@@ -102,6 +103,8 @@ class _Shown:
                 continue  # the base tells of it
             text = self._told.get(key, "") or (_first(member) if member is not None else "")
             text = text or self._inherited.get(key, "")
+            if not text and _is_class_variable(member) and not issubclass(self._shown, Enum):
+                continue  # it is for rillnode's own code
             # What `__init__` sets a thing to is no default of it.
             told = isinstance(member, griffe.Attribute) and member.annotation is None
             default = _default(member) if not told or issubclass(self._shown, Enum) else ""
@@ -263,11 +266,17 @@ def _prose(source: Any, but: tuple[str, ...] = ()) -> str:
             rows = (_item(f"`{one.annotation}`", one) for one in section.value)
             parts.append("\nRaises:\n\n" + "".join(rows))
         elif kind in ("returns", "yields"):
-            said = " ".join(one.description for one in section.value)
+            said = " ".join(map(_returned, section.value))
             parts.append(f"\nReturns: {_joined(said)}\n")
         else:  # a paragraph that begins with a title of its own
             parts.append(f"\n{section.title}: {_joined(section.value.contents)}\n")
     return "".join(parts)
+
+
+def _returned(one: Any) -> str:
+    """A sentence of what is returned, whose colon is no type's end: the signature has the type."""
+    told = isinstance(one.annotation, str)
+    return f"{one.annotation}: {one.description}" if told else str(one.description)
 
 
 def _sections(source: Any) -> list[Any]:
@@ -301,13 +310,35 @@ def _type(member: Any) -> str:
     if member is None:
         return ""
     kind = member.returns if member.is_function else member.annotation
-    return "" if kind is None else str(kind)
+    return "" if kind is None else _shown(kind, member)
+
+
+def _shown(expression: Any, source: Any) -> str:
+    """An annotation, of which what is beside the type is told as far as it bounds a number."""
+    if isinstance(expression, griffe.ExprSubscript) and str(expression.left) == "Annotated":
+        inner: Any = expression.slice
+        kind, *beside = inner.elements
+        bounds = [
+            f", {_BOUNDS[one.name]} {_value(one.value, source)}"
+            for meta in beside if isinstance(meta, griffe.ExprCall)
+            for one in meta.arguments
+            if isinstance(one, griffe.ExprKeyword) and one.name in _BOUNDS
+        ]  # fmt: skip
+        return _shown(kind, source) + "".join(bounds)
+    return str(expression)
 
 
 def _default(member: Any) -> str:
     if member is None or member.is_function or member.value is None:
         return ""
-    return _value(member.value, member)
+    value: Any = member.value
+    if isinstance(value, griffe.ExprCall) and str(value.function) == "field":
+        arguments: Any = value.arguments
+        given = {one.name: one.value for one in arguments}  # a default or what makes one
+        if "default_factory" in given:
+            return f"{given['default_factory']}()"
+        return str(given.get("default", ""))
+    return _value(value, member)
 
 
 def _item(name: str, one: Any) -> str:

@@ -71,7 +71,9 @@ def main(args: argparse.Namespace) -> None:
         untimed = counts["rows"] - sum(hours.values())
         if untimed:
             console.print(f"{untimed:,} events without a time are not shown")
-        save_picture(args.picture, places(rows, path(args.top_field)), hours, counts["rows"])
+        found = places(rows, path(args.top_field))
+        size = args.top_field.rpartition(".")[2]
+        save_picture(args.picture, found, size, hours, counts["rows"])
     finally:
         spark.stop()
 
@@ -142,7 +144,9 @@ def places(rows: DataFrame, number: str) -> list[Place]:
     return [(row["x"], row["y"], row["size"]) for row in reversed(strongest)]
 
 
-def save_picture(picture: Path, found: Sequence[Place], hours: Hours, rows: int) -> None:
+def save_picture(
+    picture: Path, found: Sequence[Place], size_name: str, hours: Hours, rows: int
+) -> None:
     """Draw where the events were, and how many there were in each hour."""
     figure = Figure(figsize=(12, 8.5 if found else 3.2), layout="constrained", facecolor="#fbfcfd")
     figure.suptitle(f"{rows:,} events, as the Delta table has them", fontsize=17, x=0.02, ha="left")
@@ -158,7 +162,7 @@ def save_picture(picture: Path, found: Sequence[Place], hours: Hours, rows: int)
         dots = world.scatter(x, y, s=area, c=size, cmap="plasma_r", alpha=0.65, linewidths=0)
         world.set(xlim=(-180, 180), ylim=(-75, 85), xticks=[], yticks=[], aspect="equal")
         world.spines[:].set_visible(False)
-        figure.colorbar(dots, ax=world, shrink=0.5, pad=0.01, label="size")
+        figure.colorbar(dots, ax=world, shrink=0.5, pad=0.01, label=size_name)
     timeline = charts[-1]
     timeline.bar([*hours], [*hours.values()], width=1 / 24, color="#0b7285", align="edge")
     timeline.set_ylabel("events per hour (UTC)")

@@ -7,6 +7,7 @@ It prints where it listens, and how an Ockam node reaches it. Ctrl-C ends it.
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import rillnode
@@ -40,4 +41,7 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(Path(sys.argv[1])))

@@ -48,4 +48,6 @@ def main(url: str, stream: str, key_file: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -72,4 +72,6 @@ async def main(ports_file: Path, invitation_file: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

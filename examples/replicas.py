@@ -94,6 +94,8 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     if sys.argv[1] == "--replica":
         asyncio.run(replica(*sys.argv[2:]))
     else:

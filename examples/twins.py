@@ -99,4 +99,6 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     asyncio.run(main(Path(sys.argv[1])))

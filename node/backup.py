@@ -303,4 +303,5 @@ def _refuse_occupied(target: Path) -> None:
 
 
 def _failed(target: Path, error: OSError) -> BackupError:
-    return BackupError("backup.failed", f"{target} could not be written: {error}")
+    reason = error.strerror or error
+    return BackupError("backup.failed", f"{target} could not be written: {reason}")

@@ -164,7 +164,9 @@ def read_contexts(environ: Mapping[str, str]) -> Contexts:
             return msgspec.json.decode(file.read(_BYTES_MAX), type=Contexts)
     except FileNotFoundError:
         return Contexts()
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise ConfigError("context.file", f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
         raise ConfigError("context.file", f"{path}: cannot be read: {error}") from None
 
 

@@ -1,6 +1,7 @@
 """Entries as lines: JSON, raw, hexadecimal, or for people; and lines as entries."""
 
 import os
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
@@ -100,12 +101,16 @@ class InputReader:
 
     def __init__(self, form: InputFormat) -> None:
         self._form = form
-        self._rest = b""
+        self._rest = self._begun = b""
         self.line = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The entries that a chunk completes."""
         from rillnode.codecs.limits import ENTRY_BYTES_MAX
+
+        self._begun += chunk[: len(BOM_UTF16_LE) - len(self._begun)]
+        if self._form == "json" and self._begun in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise self._error(1, "it is UTF-16: `iconv -f UTF-16 -t UTF-8` makes it UTF-8")
 
         if self._form == "raw":
             self._rest += chunk
@@ -128,6 +133,8 @@ class InputReader:
 
         self.line += 1
         if self._form == "json":
+            if self.line == 1:
+                line = line.removeprefix(BOM_UTF8)  # which programs of Windows begin a file with
             if not line.strip():
                 return
             try:

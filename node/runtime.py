@@ -19,6 +19,7 @@ from rillnode.actors.apps.stock import as_bytes
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.backup import ADDRESS as BACKUP_ADDRESS, BackupActor
 from rillnode.actors.core.groups import addresses
+from rillnode.actors.core.groups.nodes import GroupNodes
 from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
@@ -508,6 +509,7 @@ class Node:
         rules = StreamRules(table.rule for table in self.config.streams)
         streams = system.spawn(partial(service.StreamService, context, on_stream, rules))
         system.spawn(partial(StoreFollower, context, on_stream))
+        system.spawn(partial(GroupNodes, context))
         self._hosting = Hosting(
             system, router, self._access, self._entropy, self._threads, self, self._clock
         )

@@ -198,7 +198,9 @@ class LinkGroup:
         while self._proving:
             oldest, _ = self._proving.popitem(last=False)
             if oldest.meter.state == "handshake":
-                error = TransportError("link.crowded_out", "its handshake took long, others came")
+                error = TransportError(
+                    "link.crowded_out", "its handshake was slow, and made room for others"
+                )
                 self.release(oldest)
                 self.count(oldest, error)
                 oldest.close(str(error))

@@ -373,7 +373,9 @@ class HttpConnections:
             if len(self) >= limits.connections_max:
                 oldest = next(iter(self.silent))
                 self.release(oldest)
-                oldest.fail(TransportError("http.crowded_out", "it was silent, and others came"))
+                oldest.fail(
+                    TransportError("http.crowded_out", "it was idle, and made room for others")
+                )
             self._per_host[connection.host] += 1
             self._connections[connection] = self.silent[connection] = None
             self._sweep.start()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.typedefs import Handler
 
 from rillnode.transports.clock import SystemClock
@@ -24,6 +24,11 @@ _logger = logging.getLogger("rillnode.transports.http")
 _SHUTDOWN_SECONDS: Final = 2.0
 _BACKLOG: Final = 1_024
 _NO_REQUEST: Final = ("http.request", "This is no HTTP request", "see what HTTP/1.1 allows")
+_HEADERS: Final = (
+    "http.headers",
+    "The headers are too many or too large: at most 128, of 8,190 bytes each",
+    "send fewer headers, or shorter ones",
+)
 _FAILED: Final = ("http.failed", "The node has failed at this", "see the node's log")
 _FROM_PEERS: Final = (HttpProcessingError, web.RequestPayloadError)
 
@@ -154,6 +159,8 @@ class _Requests(web.RequestHandler):
         """Answer what is no request, or what no handler has answered, in JSON as other errors."""
         super().handle_error(request, status, exc)
         code, text, step = _FAILED if status >= 500 else _NO_REQUEST
+        if isinstance(exc, LineTooLong) or "Too many headers" in str(exc):
+            status, (code, text, step) = 431, _HEADERS
         told = {"error": code, "status": status, "code": code, "text": text, "next": step}
         body, media = json.dumps(told).encode(), "application/problem+json"
         answer = web.Response(body=body, status=status, content_type=media)

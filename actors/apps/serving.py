@@ -85,7 +85,8 @@ _TAKEN: Final = RequestError(
     "Another client serves this address: choose another one, or let all of them say group=True",
 )
 _REVOKED: Final = RequestError(
-    "serve.revoked", "The right to serve this address has ended: ask for a grant, and serve anew"
+    "serve.revoked",
+    "The right to serve this address has ended: ask for a grant, and serve it again",
 )
 _STOPPED: Final = RequestError("serve.stopped", "This service was stopped at its address")
 _DRAINING: Final = RequestError("node.draining", "The node is stopping: try again", retryable=True)

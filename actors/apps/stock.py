@@ -72,7 +72,7 @@ class Wire:
                 message = self._decode(call.message.payload)
             except Exception as error:
                 logger.warning("not_decoded", extra={"actor": endpoint.address}, exc_info=error)
-                text = f"{endpoint.address} does not understand such a payload"
+                text = f"{endpoint.address} cannot decode this payload"
                 self.hosting.not_handled(call, RequestError("message.decode", text))
                 return
         address = RouteAddress(self, endpoint, call) if sender is None else sender

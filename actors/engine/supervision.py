@@ -22,7 +22,7 @@ logger = logging.getLogger("rillnode.actors.engine.system")
 GIVEN_UP_KEPT: Final = 10_000
 """Cells remembered as given up, the newest: who still has one of them asks soon."""
 
-REPLACED: Final = "The actor failed at other work and was started anew: the node's log says why"
+REPLACED: Final = "The actor failed at other work and was restarted: the node's log says why"
 
 OnFatal = Callable[[Cell, BaseException], object]
 """Told of an essential actor that was given up, and of its last failure."""

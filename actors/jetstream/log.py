@@ -73,8 +73,10 @@ class JetStreamLog:
         self._ends: list[int] = []
         self._rumours: list[int] = []
         self._seen: list[float] = []
-        # What others are to be told soon.
+        # What others are to be told soon, and since when the last of it is known.
         self._news: dict[int, int] = {}
+        self._news_at = 0.0
+        self._telling: asyncio.TimerHandle | None = None
         # By shard, since when it is missing, and when that was last seen.
         self._missing: dict[int, tuple[float, float]] = {}
         self._checking: set[int] = set()
@@ -147,9 +149,10 @@ class JetStreamLog:
             await self._check(shard)
             raise
         self._reached(shard, sequence)
-        if not self._news:
-            asyncio.get_running_loop().call_later(NEWS_SECONDS, self._tell)
         self._news[shard] = self._ends[shard]
+        self._news_at = self._seen[shard]
+        if self._telling is None:
+            self._tell_later()
         return sequence
 
     async def read(self, shard: int, after: int, bytes_max: int) -> Sequence[Frame]:
@@ -248,6 +251,20 @@ class JetStreamLog:
         if sequence > self._ends[shard]:
             self._ends[shard] = sequence
         self._seen[shard] = asyncio.get_running_loop().time()
+
+    def _tell_later(self) -> None:
+        """Tell what no frame takes along: one timer for all, however many frames there are."""
+        at = self._news_at + NEWS_SECONDS
+        self._telling = asyncio.get_running_loop().call_at(at, self._tell_left)
+
+    def _tell_left(self) -> None:
+        self._telling = None
+        if not self._news:
+            return
+        if self._news_at + NEWS_SECONDS > asyncio.get_running_loop().time():
+            self._tell_later()
+        else:
+            self._tell()
 
     def _tell(self) -> None:
         """Tell the others what they are to be told."""

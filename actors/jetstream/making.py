@@ -44,11 +44,21 @@ class _State(msgspec.Struct):
     last_seq: int = 0
 
 
+class _Replica(msgspec.Struct):
+    name: str = ""
+    current: bool = False
+
+
+class _Cluster(msgspec.Struct):
+    replicas: list[_Replica] = []
+
+
 class StreamInfo(msgspec.Struct):
     """A stream as its leader describes it."""
 
     config: dict[str, Any]
     state: _State
+    cluster: _Cluster | None = None
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -61,6 +71,12 @@ class StreamInfo(msgspec.Struct):
         """What it keeps."""
         first = self.state.first_seq if self.state.messages else self.state.last_seq + 1
         return Span(max(1, first), self.state.last_seq)
+
+    @property
+    def lacking(self) -> list[str]:
+        """Servers that are to keep it, and do not have all of it: away, or without room."""
+        replicas = [] if self.cluster is None else self.cluster.replicas
+        return [replica.name for replica in replicas if not replica.current]
 
     def is_of(self, made: Opened) -> bool:
         """Whether it is one of these logs."""
@@ -98,8 +114,10 @@ async def stream_info(connection: Connection, name: str) -> StreamInfo | None:
         return None
 
 
-async def found_log(connection: Connection, prefix: str) -> tuple[Opened | None, list[Span]]:
-    """What the logs are, and what is kept of each that is there; None: there are none.
+async def found_log(
+    connection: Connection, prefix: str
+) -> tuple[Opened | None, Mapping[int, StreamInfo]]:
+    """What the logs are, and the stream of each shard that is there; None: there are none.
 
     Raises:
         LogLost: nobody answers.
@@ -107,14 +125,14 @@ async def found_log(connection: Connection, prefix: str) -> tuple[Opened | None,
     """
     first = await stream_info(connection, name_of(prefix, 0))
     if first is None:
-        return None, []
+        return None, {}
     made = _decoded(name_of(prefix, 0), first.metadata)
-    spans = [first.span]
+    found = {0: first}
     for shard in range(1, made.shards):
         info = await stream_info(connection, name_of(prefix, shard))
         if info is not None and info.is_of(made):
-            spans.append(info.span)
-    return made, spans
+            found[shard] = info
+    return made, found
 
 
 class Maker:

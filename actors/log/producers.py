@@ -65,6 +65,7 @@ class _Known(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Known)
+_unpacker = msgspec.msgpack.Decoder(list[_Known])
 
 
 class Log(Protocol):
@@ -90,16 +91,20 @@ class Numbers:
         self._offset = 0
 
     @classmethod
-    def load(cls, rows: Iterable[bytes], next_index: int) -> "Numbers | None":
-        """What a log's rows say; None where there are none.
+    def load(cls, rows: Iterable[bytes]) -> "Numbers | None":
+        """What the values of a log's rows say; None where there are none."""
+        return cls._of([_decoder.decode(row) for row in rows])
 
-        Args:
-            rows: their values.
-            next_index: the index after the log's last entry.
-        """
-        found = sorted(map(_decoder.decode, rows), key=lambda known: known.turn)
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Numbers | None":
+        """What `pack` has packed; None where that was nothing."""
+        return cls._of(_unpacker.decode(packed))
+
+    @classmethod
+    def _of(cls, found: list[_Known]) -> "Numbers | None":
         if not found:
             return None
+        found.sort(key=lambda known: known.turn)
         numbers = cls()
         for known in found:
             numbers._kind(known.epoch)[known.producer] = known
@@ -108,11 +113,17 @@ class Numbers:
         numbers._turn = found[-1].turn
         return numbers
 
+    def pack(self) -> bytes:
+        """Everything, as `unpack` takes it."""
+        return _encoder.encode(self._all())
+
     @property
     def runs(self) -> int:
         """How many runs are remembered."""
-        known = (*self._automatic.values(), *self._named.values(), *self._once.values())
-        return sum(max(1, len(one.runs)) for one in known)
+        return sum([max(1, len(one.runs)) for one in self._all()])
+
+    def _all(self) -> list[_Known]:
+        return [*self._automatic.values(), *self._named.values(), *self._once.values()]
 
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""

@@ -59,7 +59,7 @@ class Expected:
         parse_url(self.peer.address)
         tracker = self.peer.type is PeerType.TRACKER
         if tracker is not (self.role is Role.TRACKER) or len(self.peer.id) > NAME_CHARS_MAX:
-            raise CodecError("network.handshake", "such a peer has no business here")
+            raise CodecError("network.handshake", "this kind of peer is not served here")
 
 
 class ReleasedEvents:

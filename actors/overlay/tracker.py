@@ -214,7 +214,7 @@ class TrackerActor(Worker):
         known = self._nodes.get(address.name)
         if isinstance(address, ReleasedPeer):
             if known is not None and isinstance(known.address, NodeAddress):
-                raise CodecError("network.source", "another node is called so")
+                raise CodecError("network.source", "another node has this name")
         elif origin.principal not in (f"noise:{address.identity}", NODE_PRINCIPAL):
             raise CodecError("network.source", "a node names itself, and nobody else")
         if known is not None and known.origin is origin and known.address == address:

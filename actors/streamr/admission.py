@@ -121,8 +121,8 @@ def check_encryption(message: StreamMessage, *, names_keys: bool) -> None:
         raise RequestError(REQUEST_FAILED, text) from None
 
 
-def check_message(message: StreamMessage, now_ms: int) -> None:
-    """Check what does not depend on the stream: time, sizes and the signature where there is one.
+def check_head(message: StreamMessage, now_ms: int) -> None:
+    """Check what depends neither on the stream nor on a signature: time and sizes.
 
     Raises:
         RequestError: FUTURE_TIMESTAMP, REQUEST_FAILED.
@@ -135,10 +135,26 @@ def check_message(message: StreamMessage, now_ms: int) -> None:
         if len(part) > STREAMR_ID_BYTES_MAX:
             text = f"Publisher and chain ids have at most {STREAMR_ID_BYTES_MAX} characters"
             raise RequestError(REQUEST_FAILED, text)
-    if message.signature_type != SignatureType.NONE:
-        verdict = verify_message(message)
-        if verdict is not Verdict.VALID:
-            raise RequestError(REQUEST_FAILED, f"Signature validation failed: {verdict.value}")
+
+
+def check_verdict(verdict: Verdict) -> None:
+    """Check what was found out about a message's signature; unsigned ones pass.
+
+    Raises:
+        RequestError: REQUEST_FAILED.
+    """
+    if verdict is not Verdict.VALID and verdict is not Verdict.UNSIGNED:
+        raise RequestError(REQUEST_FAILED, f"Signature validation failed: {verdict.value}")
+
+
+def check_message(message: StreamMessage, now_ms: int) -> None:
+    """Check what does not depend on the stream, and the signature where there is one.
+
+    Raises:
+        RequestError: FUTURE_TIMESTAMP, REQUEST_FAILED.
+    """
+    check_head(message, now_ms)
+    check_verdict(verify_message(message))
 
 
 def check_rules(message: StreamMessage, record: StreamRecord) -> None:

@@ -11,6 +11,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.answering import answer_failures
 from rillnode.actors.streamr.sessions import Sessions
+from rillnode.actors.streamr.verifying import Verify, verify_each
 from rillnode.codecs.streamr.ethereum import EthereumKey
 
 
@@ -57,6 +58,7 @@ class StreamrContext:
         key_exchange: the actor of all key-exchange streams.
         directory: the actor that keeps what Streamr's clients say of streams.
         counters: what was dropped or refused, by reason.
+        verify: the verdicts on the signatures of messages that came together.
         open: the connections that there are.
         numbers: tell the addresses of connections apart.
     """
@@ -68,6 +70,7 @@ class StreamrContext:
     key_exchange: Cell
     directory: Cell
     counters: Counter[str] = field(default_factory=Counter)
+    verify: Verify = verify_each
     open: Cells = field(default_factory=Cells)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 

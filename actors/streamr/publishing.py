@@ -11,9 +11,10 @@ from rillnode.actors.engine.waiting import Then
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import StreamRecord, log_id
 from rillnode.actors.streamr.admission import (
-    check_message,
+    check_head,
     check_permission,
     check_rules,
+    check_verdict,
     publisher_of,
 )
 from rillnode.actors.streamr.answering import published, refusal
@@ -91,10 +92,25 @@ class Publishing:
             clients: the subscribers that there are now.
         """
         job = _Job(request, [])
+        publications = request.publications
+        reasons = self._reasons(publications, record)
+        # Together, and only of what may be published but for its signature.
+        verdicts = iter(
+            self._context.verify(
+                [
+                    publication.message
+                    for publication, reason in zip(publications, reasons, strict=True)
+                    if reason is None
+                ]
+            )
+        )
         accepted: list[tuple[Publication, bytes]] = []
-        for publication in request.publications:
+        for publication, reason in zip(publications, reasons, strict=True):
             try:
-                text = self._admit(publication, record)
+                if reason is not None:
+                    raise reason
+                check_verdict(next(verdicts))
+                text = self._admit(publication)
             except RequestError as error:
                 job.refused.append((publication, error))
             else:
@@ -121,16 +137,30 @@ class Publishing:
             if done.error.code in ("stream.unknown", "stream.removed"):
                 self._gone()
 
-    def _admit(self, publication: Publication, record: StreamRecord) -> bytes | None:
-        """The text to be kept of a message; None for one that was there before.
+    def _reasons(
+        self, publications: Sequence[Publication], record: StreamRecord
+    ) -> list[RequestError | None]:
+        """For each publication why it may not be published, whatever its signature is worth."""
+        access, now_ms = self._context.streams.access, self._context.streams.clock.now_ms()
+        reasons: list[RequestError | None] = []
+        for publication in publications:
+            reason: RequestError | None = None
+            try:
+                check_permission(publication, access)
+                check_rules(publication.message, record)
+                check_head(publication.message, now_ms)
+            except RequestError as error:
+                reason = error
+            reasons.append(reason)
+        return reasons
+
+    def _admit(self, publication: Publication) -> bytes | None:
+        """The text to be kept of a message that was checked; None for one that was there before.
 
         Raises:
-            RequestError: it may not be published.
+            RequestError: it has no text.
         """
-        streams, message = self._context.streams, publication.message
-        check_permission(publication, streams.access)
-        check_rules(message, record)
-        check_message(message, streams.clock.now_ms())
+        message = publication.message
         if message.id.publisher_id.lower() == self._context.node_key.address.lower():
             # It is in the log already: this node has made it of an entry there.
             self._context.counters["own"] += 1

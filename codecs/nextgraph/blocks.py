@@ -114,7 +114,7 @@ def open_block(block: Block, reference: ObjectRef) -> InternalNode | bytes:
     chunk = open_chunk(block.content.encrypted_content, reference.key)
     keys = len(chunk.keys) if isinstance(chunk, InternalNode) else 0
     if keys != len(block.content.children):
-        raise CodecError("block.children", "the block has not one key for each child")
+        raise CodecError("block.children", "the block does not have one key for each child")
     return chunk
 
 

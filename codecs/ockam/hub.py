@@ -58,7 +58,7 @@ def decode_topic(payload: bytes) -> TopicName:
     text = TEXT.decode(payload)
     subscriber, colon, topic = text.partition(":")
     if not colon or ":" in topic:
-        raise CodecError("hub.topic", "a subscription is a name, one colon and a topic")
+        raise CodecError("hub.topic", "a subscription is a name, a colon and a topic")
     _check(subscriber)
     _check(topic)
     return TopicName(subscriber, topic)

@@ -66,8 +66,20 @@ make_message: Final = cast(
 
 
 def local(name: str | bytes) -> Address:
-    """The address of a worker on the node that the route has led to."""
-    return Address(LOCAL, name.encode() if isinstance(name, str) else name)
+    """The address of a worker on the node that the route has led to; see `utf8`."""
+    return Address(LOCAL, utf8(name) if isinstance(name, str) else name)
+
+
+def utf8(text: str) -> bytes:
+    """A text that becomes part of an address.
+
+    Raises:
+        CodecError: `codec.utf8`.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CodecError("codec.utf8", f"{text[:64]!a} has no UTF-8 form") from None
 
 
 def parse_route(text: str) -> Route:

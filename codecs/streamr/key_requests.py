@@ -48,7 +48,7 @@ class _Request:
     sent: int = 0
     refusal: tuple[str, str] = (
         "key.unanswered",
-        "no instance of the publisher has given the keys in time",
+        "the publisher did not give the keys in time",
     )
     is_refused: bool = False
 

@@ -145,7 +145,7 @@ class KeySubscriber:
             if key is not None:
                 return self._decrypt(message, key)
             if message.group_key_id is None:
-                raise CodecError("key.unknown", "the message names no key, and none is agreed on")
+                raise CodecError("key.unknown", "the message names no key, and none was agreed on")
             if self._requests.is_given_up(name, now_ms):
                 raise CodecError("key.missing", "its publisher has not given the key")
         except CodecError as error:
@@ -247,7 +247,7 @@ class KeySubscriber:
         self, publisher_id: str, stream_id: str, keys: tuple[EncryptedKey, ...]
     ) -> list[KeyEvent]:
         if publisher_id not in self._store:
-            raise CodecError("key.unasked", "keys of a publisher of whom none is known")
+            raise CodecError("key.unasked", "keys from a publisher that was not asked for any")
         if len(keys) > STREAMR_ANNOUNCED_KEYS_MAX:
             raise CodecError("codec.limit", f"more than {STREAMR_ANNOUNCED_KEYS_MAX} keys unasked")
         return self._learn(publisher_id, stream_id, self._unwrap(keys))

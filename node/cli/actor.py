@@ -7,7 +7,6 @@ from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.message import route_argument
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb, positive_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.entry_lines import iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client.lookup import About
@@ -94,6 +93,8 @@ async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
 
 async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one."""
+    from rillnode.node.entry_lines import iso_time
+
     async with connected(args, terminal) as client:
         about = await client.about(args.route)
     terminal.record(

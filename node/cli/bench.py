@@ -3,7 +3,6 @@
 import argparse
 import os
 import signal
-import statistics
 import sys
 import tempfile
 from collections import deque
@@ -12,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from rillnode.codecs.errors import TransportError
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, positive_number, seconds
@@ -58,7 +55,8 @@ async def bench(args: argparse.Namespace, terminal: Terminal) -> None:
     if not args.directory.is_dir():
         raise UsageError(args.command, f"--dir {args.directory}: no such directory")
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="rillnode-bench-", dir=args.directory) as home:
+    disk = args.directory.resolve()  # the node runs in a directory of its own
+    with tempfile.TemporaryDirectory(prefix="rillnode-bench-", dir=disk) as home:
         async with _node(Path(home)) as client:
             stream = await client.stream(_STREAM)
             # What was never run is slow once: code is loaded, files are made.
@@ -103,6 +101,8 @@ async def _replay(client: "Client", duration: float, size: int) -> dict[str, Any
 
 
 def _row(case: str, count: int, elapsed: float, size: int, waited: list[float]) -> dict[str, Any]:
+    import statistics
+
     per_second = count / elapsed
     percentiles = statistics.quantiles(waited, n=100) if len(waited) > 1 else None
     return {
@@ -118,6 +118,8 @@ def _row(case: str, count: int, elapsed: float, size: int, waited: list[float]) 
 async def _node(home: Path) -> "AsyncGenerator[Client]":
     """A node in a process of its own, and a client of it; the process is ended afterwards."""
     import asyncio
+
+    import msgspec
 
     from rillnode.codecs.keys import Identity
     from rillnode.node.client import connect

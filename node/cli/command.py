@@ -72,6 +72,12 @@ _NOUNS = (
 _WITHOUT_LOGS = (run.run, completion.completion)
 """The first configures its own; the other has nothing to log."""
 
+_SYSTEM = "check the path, the disk, and that you may read and write there; -v shows more"
+"""What to do about what the system refuses."""
+
+_OF_ALL = ("-h", "--help", "--version")
+"""Options without a command."""
+
 _OTHERS_WRITE = 0o022
 
 
@@ -130,8 +136,12 @@ def _add_of_plug_in(commands: Commands, name: str) -> None:
 def carry_out(argv: Sequence[str] | None, terminal: Terminal | None) -> int:
     """Carry out one command and return its exit code; see `main`."""
     terminal = terminal or Terminal()
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        args = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
+        if argv and argv[0].startswith("-") and argv[0] not in _OF_ALL:
+            text = f"unrecognized arguments: {argv[0]}; options follow the command"
+            raise UsageError("rillnode", text)
+        args = build_parser().parse_args(argv)
     except UsageError as error:
         return _misused(terminal, error)
     except ConfigError as error:  # of the plug-ins that are installed
@@ -188,6 +198,9 @@ def _failed(terminal: Terminal, error: Exception, args: argparse.Namespace) -> i
     if isinstance(error, RillnodeError):
         _report(terminal, str(error), next_step(error, args.command))
         return exit_code(error, asks_node=args.asks_node)
+    if isinstance(error, OSError) and error.filename is not None:
+        _report(terminal, f"{error.filename}: {error.strerror}", _SYSTEM)
+        return Exit.FAILED
     _report(terminal, f"unexpected {type(error).__name__}: {error}", f"`{args.command} -v`")
     return Exit.FAILED
 

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-import msgspec
-
 from rillnode.node.cli.connection import CONFIG_FILE
 from rillnode.node.cli.parsing import Commands, Parser, add_noun, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -84,6 +82,8 @@ def show(args: argparse.Namespace, terminal: Terminal) -> None:
 
 def print_schema(_: argparse.Namespace, terminal: Terminal) -> None:
     """Print the schema."""
+    import msgspec
+
     from rillnode.node.config.describe import schema
 
     terminal.write(msgspec.json.format(msgspec.json.encode(schema())) + b"\n")

@@ -134,8 +134,7 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         )
         raise ConfigError("config.connection", text)
     if missing:
-        text = f"{missing[0]} missing: the node's banner shows its address and its identity"
-        raise ConfigError("config.connection", text)
+        raise ConfigError("config.node", f"{missing[0]} missing, and has to be beside the other")
     _check_url(url, url)
     if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
         text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"
@@ -190,6 +189,23 @@ def target_of(config: "Config") -> Target:
     return Target(url, _identities(config), config.admin_key_file)
 
 
+def refuse_another(args: argparse.Namespace, terminal: Terminal, config: "Config") -> None:
+    """Refuse options that name another node than a configuration, where a verb needs both.
+
+    Raises:
+        ConfigError: they do.
+    """
+    from rillnode.node.contexts import named
+
+    found = args.context or (named(terminal.environ) and args.config is None)
+    if not (args.node_identity or found) or not config.key_file.exists():
+        return
+    target = find_target(args, terminal)
+    if set(_identities(config).split(",")).isdisjoint(target.node_identity.split(",")):
+        text = f"{target.url} is another node than that of {config.data_dir}"
+        raise ConfigError("config.another", text)
+
+
 def _identities(config: "Config") -> str:
     from rillnode.node.keys.rotation import rotation_identities
 
@@ -199,7 +215,7 @@ def _identities(config: "Config") -> str:
 def _url(listen: "ListenAddress") -> str:
     if listen.port == 0:
         text = "noise.listen has port 0: name the port that the node took with --node"
-        raise ConfigError("config.connection", text)
+        raise ConfigError("config.node", text)
     return f"{_SCHEME}{_reachable(listen)}"
 
 
@@ -222,7 +238,7 @@ def _check_identities(identities: str) -> None:
     try:
         parse_identities(identities)
     except ConfigError as error:
-        raise ConfigError("config.connection", f"--node-identity: {error.text}") from None
+        raise ConfigError("config.node", f"--node-identity: {error.text}") from None
 
 
 def _check_url(shown: str, url: str) -> None:
@@ -232,4 +248,4 @@ def _check_url(shown: str, url: str) -> None:
         if not url.startswith(_SCHEME) or parse_address(url.removeprefix(_SCHEME)).port == 0:
             raise ValueError
     except ValueError:
-        raise ConfigError("config.connection", f"{shown}: expected noise://HOST:PORT") from None
+        raise ConfigError("config.node", f"{shown}: expected noise://HOST:PORT") from None

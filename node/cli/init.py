@@ -7,7 +7,7 @@ from typing import Final
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli.connection import CONFIG_FILE
-from rillnode.node.cli.parsing import Commands, add_verb
+from rillnode.node.cli.parsing import Commands, add_verb, is_text
 from rillnode.node.cli.terminal import Terminal
 
 _DEFAULT_NAME: Final = "node"
@@ -44,8 +44,11 @@ def init(args: argparse.Namespace, terminal: Terminal) -> None:
         if path.exists():
             text = f"{path} exists; nothing was written: choose another directory"
             raise ConfigError("config.exists", text)
+    name = args.name or directory.resolve().name or _DEFAULT_NAME
+    if not is_text(name):
+        raise ConfigError("config.unwritable", f"{name!r} has no UTF-8 form: name it with --name")
     node, admin, broker = (Identity.generate() for _ in range(3))
-    text = template(args.name or directory.resolve().name or _DEFAULT_NAME, admin.public_hex)
+    text = template(name, admin.public_hex)
     write_key(node_key, node)
     write_key(admin_key, admin)
     write_key(broker_key, broker)

@@ -9,7 +9,6 @@ from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.parsing import Commands, Parser, UsageError, add_verb, seconds
 from rillnode.node.cli.terminal import Terminal, printable
-from rillnode.node.entry_lines import input_chunks
 from rillnode.node.installed import WAYS, installed, load
 
 if TYPE_CHECKING:
@@ -132,6 +131,7 @@ def _show(answer: "Answer", terminal: Terminal) -> None:
 
 async def _input(terminal: Terminal) -> bytes:
     from rillnode.codecs.limits import FRAME_BYTES_MAX
+    from rillnode.node.entry_lines import input_chunks
 
     if terminal.stdin.isatty():
         terminal.message("Type the payload; Ctrl-D ends it.")

@@ -60,6 +60,9 @@ class Parser(argparse.ArgumentParser):
 
     _shows_all_that_is_needed = False
 
+    left_over = ""
+    """What helps those who name more arguments than there are."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **options)
         self._commands: dict[str, Parser] = {}
@@ -117,11 +120,21 @@ class Parser(argparse.ArgumentParser):
         """As it is, but what is left over is refused by the command that it was given to."""
         parsed, left = super().parse_known_args(args, namespace)
         if left:
-            known = [option for action in self._actions for option in action.option_strings]
-            meant = get_close_matches(left[0].partition("=")[0], known, n=1)
-            hint = f"; did you mean {meant[0]}?" if meant else ""
-            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(left)}{self._hint(left[0])}")
+        for name, value in vars(parsed).items():
+            if not is_text(value):
+                self.error(f"argument {name.replace('_', '-')}: {value!r} has no UTF-8 form")
         return parsed, left
+
+    def _hint(self, left: str) -> str:
+        """What was meant by an argument that nothing takes."""
+        known = [option for action in self._actions for option in action.option_strings]
+        if left.endswith(".toml") and "--config" in known:
+            return f"; did you mean -c {left}?"
+        meant = get_close_matches(left.partition("=")[0], known, n=1)
+        if meant:
+            return f"; did you mean {meant[0]}?"
+        return "" if left.startswith("-") or not self.left_over else f"; {self.left_over}"
 
     def print_help(self, file: Any = None) -> NoReturn:
         """Have the help written where all output is."""
@@ -180,6 +193,13 @@ def add_verb(
         "-v", "--verbose", action="store_true", help="debug log and traces on stderr"
     )
     return parser
+
+
+def is_text(value: object) -> bool:
+    """Whether a node can be sent it: an argument that is no UTF-8 is a path at most."""
+    if isinstance(value, list | tuple):
+        return all(map(is_text, cast(Sequence[object], value)))
+    return not isinstance(value, str) or not any("\ud800" <= one <= "\udfff" for one in value)
 
 
 def _is_option(action: argparse.Action) -> bool:

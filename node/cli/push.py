@@ -13,13 +13,13 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.parsing import Commands, UsageError, add_verb, stream_name, whole_number
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.entry_lines import InputReader, input_chunks, key_in
 
 if TYPE_CHECKING:
     import asyncio
 
     from rillnode.codecs.keyed import Headers, Key
     from rillnode.node.client import Client, Stream
+    from rillnode.node.entry_lines import InputReader
 
 _WINDOW_ENTRIES: Final = 16_384
 _WINDOW_BYTES: Final = 8_388_608
@@ -52,6 +52,7 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
         "the key's CRC-32.",
         examples=examples,
     )  # fmt: skip
+    parser.left_over = f"entries are read from stdin: `echo TEXT | {parser.prog} NAME`"
     parser.add_argument("name", type=stream_name, metavar="NAME", help="name of the stream")
     parser.add_argument(
         "--format", choices=["lines", "json", "raw", "hex"], default="lines", metavar="FORMAT",
@@ -79,6 +80,8 @@ def add(verbs: Commands, name: str = "push", examples: Sequence[str] = _EXAMPLES
 async def push(args: argparse.Namespace, terminal: Terminal) -> None:
     """Push stdin."""
     import asyncio
+
+    from rillnode.node.entry_lines import InputReader
 
     if args.key_field and args.format != "json":
         raise UsageError(args.command, "--key-field needs --format json")
@@ -140,8 +143,10 @@ def _counted(entries: int) -> str:
 
 
 async def _push_input(
-    terminal: Terminal, reader: InputReader, pusher: "_Pusher", advance: Advance
+    terminal: Terminal, reader: "InputReader", pusher: "_Pusher", advance: Advance
 ) -> None:
+    from rillnode.node.entry_lines import input_chunks
+
     async for chunk in input_chunks(terminal.stdin):
         await pusher.add(reader.feed(chunk))
         advance(pusher.pushed, len(chunk))
@@ -222,7 +227,9 @@ class _Pusher:
         extent[2] = index
 
 
-def _keys(args: argparse.Namespace, reader: InputReader) -> "Callable[[bytes], Key | None]":
+def _keys(args: argparse.Namespace, reader: "InputReader") -> "Callable[[bytes], Key | None]":
+    from rillnode.node.entry_lines import key_in
+
     if not args.key_field:
         key: str | None = args.entry_key
         return lambda _: key

@@ -1,10 +1,13 @@
-"""`rillnode stream pull` and `rillnode stream tail`: entries as lines."""
+"""`rillnode stream pull`, `tail` and `follow`: entries as lines."""
 
 import argparse
+import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
@@ -20,16 +23,19 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.entry_lines import LineFormat, line_formatter
 
 if TYPE_CHECKING:
     from rillnode.codecs.entries import Entry
-    from rillnode.node.client import Client, Stream
+    from rillnode.node.client import Client, Following, Stream
     from rillnode.node.client.stream import Start
+    from rillnode.node.entry_lines import LineFormat
 
 _PULL_ENTRIES: Final = 5_000
 _COUNT: Final = 100
 """Entries that `pull` prints where nothing says how many."""
+
+KEEP_SECONDS: Final = 1.0
+"""How often a position is written while entries come."""
 
 Line = Callable[["Entry"], bytes]
 """Makes a line of an entry."""
@@ -88,8 +94,8 @@ def add(verbs: Commands) -> None:
     )  # fmt: skip
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
-        "--from", type=whole_number, dest="start", metavar="INDEX",
-        help="first index (default: the first that is kept)",
+        "--from", type=_first, dest="start", metavar="INDEX",
+        help="first index, or start (default: the first that is kept)",
     )  # fmt: skip
     start.add_argument(
         "--last", type=positive_number, metavar="N", help="the last N entries before --until"
@@ -104,6 +110,7 @@ def add(verbs: Commands) -> None:
     _add_format(parser)
     add_connection_options(parser)
     add_tail(verbs)
+    _add_follow(verbs)
 
 
 def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAIL_EXAMPLES) -> None:
@@ -141,9 +148,41 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     add_connection_options(parser)
 
 
+def _add_follow(verbs: Commands) -> None:
+    parser = add_verb(
+        verbs, "follow", follow,
+        summary="print entries of all streams of a pattern as they arrive",
+        text="In a PATTERN * stands for any characters, ? for one, [abc] for one of these.\n"
+        "Streams that are made later are read from their first entry on. The name of an entry's\n"
+        f"stream stands before it, or under `stream`.\n\n{_FORMATS_TEXT}"
+        "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
+        examples=[
+            "rillnode stream follow 'sensors.*'",
+            "rillnode stream follow 'sensors.*' --from start --count 10",
+            "rillnode stream follow 'sensors.*' --position sensors.position",
+        ],
+    )  # fmt: skip
+    parser.add_argument("pattern", metavar="PATTERN", help="of names of streams")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from", choices=["start", "end"], default="end", dest="start", metavar="WHERE",
+        help="start or end of those that are there (default: end)",
+    )  # fmt: skip
+    start.add_argument(
+        "--position", type=Path, metavar="FILE",
+        help="go on where the position in this file is, and keep it there (default: start)",
+    )  # fmt: skip
+    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after N entries")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="stop if none arrives for this long"
+    )
+    _add_format(parser)
+    add_connection_options(parser)
+
+
 async def pull(args: argparse.Namespace, terminal: Terminal) -> None:
     """Print what is there."""
-    line = line_formatter(_format(args, terminal))
+    line = _lines(args, terminal)
     count: int | None = args.count
     if count is None and args.last is None and args.since is None:
         count = _COUNT
@@ -200,7 +239,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
         if args.consumer is not None and getattr(args, option) is not None:
             name = option.replace("_", "-")
             raise UsageError(args.command, f"argument --{name}: not allowed with --consumer")
-    line = line_formatter(_format(args, terminal))
+    line = _lines(args, terminal)
     async with connected(args, terminal) as client:
         stream = await _open(client, args.name)
         if args.consumer is not None:
@@ -255,6 +294,68 @@ async def _consume(
     return left
 
 
+async def follow(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Print what comes to streams of a pattern."""
+    import asyncio
+
+    form, line = _format(args, terminal), _lines(args, terminal)
+    left: int | None = args.count
+    start = args.start if args.position is None else _position(args)
+    async with (
+        connected(args, terminal) as client,
+        client.follow(args.pattern, start=start) as following,
+    ):
+        kept_at = time.monotonic()
+        try:
+            while left != 0:
+                async with asyncio.timeout(args.timeout):
+                    stream, entry = await anext(following)
+                terminal.write(_of_stream(form, stream, line(entry)))
+                terminal.flush()
+                left = None if left is None else left - 1
+                if time.monotonic() > kept_at + KEEP_SECONDS:
+                    _keep(args.position, following)
+                    kept_at = time.monotonic()
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:  # by Ctrl-C; what could not be printed is not kept
+            _keep(args.position, following)
+            raise
+        _keep(args.position, following)
+    if left:
+        terminal.error(f"{args.count - left} of {args.count} entries came in time")
+        return Exit.FAILED
+    return Exit.OK
+
+
+def _of_stream(form: "LineFormat", stream: str, line: bytes) -> bytes:
+    """The line of an entry with the name of its stream, where the form has room for it."""
+    if form == "people":
+        return f"{stream} ".encode() + line
+    if form == "json":
+        return b'{"stream":%s,' % json.dumps(stream).encode() + line[1:]
+    return line
+
+
+def _keep(path: Path | None, following: "Following") -> None:
+    """Write a position, whole or not at all."""
+    if path is not None and following.streams:
+        fresh = path.with_name(f".{path.name}")
+        fresh.write_text(json.dumps(following.position), "utf-8")
+        fresh.replace(path)
+
+
+def _position(args: argparse.Namespace) -> Any:
+    """The position in a file; all from the first entries on where there is none yet."""
+    try:
+        return json.loads(args.position.read_bytes())
+    except FileNotFoundError:
+        return "start"
+    except (OSError, ValueError) as error:
+        text = f"argument --position: {args.position} has no position ({error})"
+        raise UsageError(args.command, text) from None
+
+
 async def _open(client: "Client", name: str) -> "Stream":
     """Open a stream that is there; reading never creates one."""
     await client.describe(name)
@@ -292,9 +393,27 @@ def _add_format(parser: Parser) -> None:
     )
 
 
-def _format(args: argparse.Namespace, terminal: Terminal) -> LineFormat:
+def _lines(args: argparse.Namespace, terminal: Terminal) -> Line:
+    """What makes the lines that are asked for, or that suit who reads them."""
+    from rillnode.node.entry_lines import line_formatter
+
+    return line_formatter(_format(args, terminal))
+
+
+def _format(args: argparse.Namespace, terminal: Terminal) -> "LineFormat":
     form: Literal["json", "raw", "hex"] | None = args.format
     return form or ("people" if terminal.for_people else "json")
+
+
+def _first(text: str) -> int:
+    if text == "start":
+        return 0
+    try:
+        return whole_number(text)
+    except argparse.ArgumentTypeError as error:
+        if not text.startswith("-"):
+            raise
+        raise argparse.ArgumentTypeError(f"{error}; the last ones are --last {text[1:]}") from None
 
 
 def _start(text: str) -> "Start":

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
+from rillnode.node.cli.connection import (
+    CONFIG_FILE,
+    add_connection_options,
+    connected,
+    refuse_another,
+)
 from rillnode.node.cli.parsing import Parser
 from rillnode.node.cli.terminal import Terminal
 
@@ -56,10 +61,12 @@ async def resting_store(
 
     Raises:
         BackupError: there is no store, or the node runs on another machine.
+        ConfigError: the options name another node than the configuration.
         RillnodeError: a running node could not be asked.
     """
     from rillnode.node.backup import BackupError, remove_abandoned_copies
 
+    refuse_another(args, terminal, config)
     store = config.store_dir
     if config.store.engine != "rocksdb":
         text = "the store is not on this machine: `nats stream backup` copies it where it is"
@@ -68,6 +75,9 @@ async def resting_store(
         raise BackupError("backup.nothing", f"{store}: there is no store yet")
     with _locked(store) as idle:
         if idle:
+            if args.node and args.config is None:
+                text = f"{args.node} is another node than that of {store}, which does not run"
+                raise ConfigError("config.another", text)
             yield store
             return
     remove_abandoned_copies(config.checkpoints_dir)

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.cli.config import add_config_options
@@ -122,7 +120,7 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
     try:
         directory = tempfile.mkdtemp(prefix="rillnode-dev-")
     except OSError as error:
-        raise ConfigError("config.dev", f"no temporary directory: {error}") from None
+        raise ConfigError("config.dev", f"no temporary directory: {error.strerror}") from None
     args.data_dir = Path(directory)
     try:
         yield tried
@@ -214,6 +212,8 @@ async def _reload(node: "Node", args: argparse.Namespace, terminal: Terminal) ->
 
 
 def _log_table(config: "Config", args: argparse.Namespace) -> "LogTable":
+    from msgspec.structs import replace
+
     return replace(config.log, level="debug") if args.verbose else config.log
 
 
@@ -249,6 +249,8 @@ def _opened(config: "Config") -> "Config":
 
     Nobody gains by an admin session of its page what he could not do without.
     """
+    from msgspec.structs import replace
+
     from rillnode.node.config import GrantTable
 
     for name, table in config.listeners().items():
@@ -391,11 +393,13 @@ def _write_ports(path: Path, node: "Node") -> None:
         temporary.write_text(json.dumps(_ports(node)) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        raise ConfigError("config.ports_file", f"{path}: cannot be written: {error}") from None
+        text = f"{path}: cannot be written: {error.strerror}"
+        raise ConfigError("config.ports_file", text) from None
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError("config.ports_file", f"{path}: cannot be removed: {error}") from None
+        text = f"{path}: cannot be removed: {error.strerror}"
+        raise ConfigError("config.ports_file", text) from None

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.progress import progress
@@ -93,6 +91,8 @@ async def _source(
     args: argparse.Namespace, terminal: Terminal, config: "Config"
 ) -> "AsyncGenerator[RocksCopy]":
     """The store on RocksDB, or a copy of it where the node runs."""
+    import msgspec
+
     from rillnode.actors.log.rocks.copy import RocksCopy
     from rillnode.node.config import StoreTable
 
@@ -154,6 +154,8 @@ def _shared(
     config: "Config", views: Path, complete: "Complete", *, copying: bool = False
 ) -> "SharedLogStore":
     import asyncio
+
+    import msgspec
 
     from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.stores import shared_store

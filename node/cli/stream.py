@@ -1,4 +1,4 @@
-"""`rillnode stream`: list, create, show, push, pull, tail, trim and remove."""
+"""`rillnode stream`: list, create, show, push, pull, tail, follow, trim and remove."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,6 @@ from rillnode.node.cli.parsing import (
     whole_number,
 )
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.entry_lines import duration, iso_time
 
 if TYPE_CHECKING:
     from rillnode.node.client import StreamInfo
@@ -26,7 +25,7 @@ _SINK_PREFIX: Final = "sink/"
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    summary = "streams of a node: list, create, push, pull, tail, trim, remove"
+    summary = "streams of a node: list, create, push, pull, tail, follow, trim, remove"
     verbs = add_noun(commands, "stream", summary)
     parser = add_verb(
         verbs, "ls", ls,
@@ -91,6 +90,8 @@ def add(commands: Commands) -> None:
 
 async def ls(args: argparse.Namespace, terminal: Terminal) -> None:
     """List streams."""
+    from rillnode.node.entry_lines import iso_time
+
     async with connected(args, terminal) as client:
         infos = await client.streams(args.prefix)
     rows: list[dict[str, Any]] = [
@@ -120,6 +121,8 @@ async def create(args: argparse.Namespace, terminal: Terminal) -> None:
 
 async def show(args: argparse.Namespace, terminal: Terminal) -> None:
     """Show one stream."""
+    from rillnode.node.entry_lines import iso_time
+
     async with connected(args, terminal) as client:
         info = await client.describe(args.name)
     terminal.record(
@@ -180,6 +183,8 @@ def totals(info: "StreamInfo") -> dict[str, Any]:
 
 def _kept(info: "StreamInfo") -> str:
     """The limits of a stream in few characters."""
+    from rillnode.node.entry_lines import duration
+
     limits = info.retention
     parts = [
         "" if limits.seconds is None else duration(limits.seconds),

@@ -5,14 +5,13 @@ before a terminal sees them.
 """
 
 import io
+import json
 import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, TextIO, cast
-
-import msgspec
 
 from rillnode.codecs.errors import RillnodeError
 
@@ -74,7 +73,13 @@ class Terminal:
 
     def document(self, document: object) -> None:
         """Write one line of JSON."""
-        self.write(msgspec.json.encode(document, enc_hook=str) + b"\n")
+        import msgspec
+
+        try:
+            line = msgspec.json.encode(document, enc_hook=str)
+        except UnicodeEncodeError:  # a path that is no UTF-8, in the form in which errors show it
+            line = json.dumps(document, default=str).encode()
+        self.write(line + b"\n")
 
     def write(self, data: bytes) -> None:
         """Write data as it is."""

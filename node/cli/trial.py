@@ -5,8 +5,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.installed import PLUG_INS, TABLES, installed, load
 
@@ -58,6 +56,8 @@ def with_free_ports(config: "Config") -> "Config":
 
     A port that was chosen is kept: that it is taken is to be told.
     """
+    from msgspec.structs import replace
+
     listeners = config.listeners()
     moved = {name: replace(one, listen=LISTEN) for name, one in listeners.items() if _taken(one)}
     return replace(

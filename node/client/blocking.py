@@ -596,7 +596,7 @@ class BlockingClient(_Face[Client]):
         calls_max: int = CALLS_MAX,
         lease_seconds: float = LEASE_SECONDS,
     ) -> BlockingService:
-        """Have an address at the node; arguments and errors as of `Client.serve`.
+        """Serve an address at the node; arguments and errors as of `Client.serve`.
 
         The handler may block. It is called in threads, for several calls at once unless `calls_max`
         is 1.

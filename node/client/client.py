@@ -19,7 +19,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.codecs.routing.routes import Route, local
+from rillnode.codecs.routing.routes import Route, local, utf8
 from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.following import Following, FollowStart
@@ -219,18 +219,18 @@ class Client(Correspondent):
     async def stream(
         self, name: str | None = None, *, partitions: int = 1, schema: type[T] | None = None
     ) -> Stream | TypedStream[T]:
-        """Open a stream; create it, or more partitions of it, where there are less.
+        """Open a stream; create it, or missing partitions.
 
         Args:
-            name: None lets the node make one up.
-            partitions: how many there must be at least.
-            schema: the class that its entries are JSON of, such as a `msgspec.Struct`: what is
-                pushed is checked before it is stored.
+            name: its name; None: the node chooses one.
+            partitions: the least number of partitions.
+            schema: a class such as a `msgspec.Struct` whose JSON the entries are: they are checked
+                before they are stored.
 
         Raises:
-            RequestError: `stream.unknown`, it is not there and may not be created;
-                `stream.invalid`, such a name or number is not possible.
-            ConfigError: `stream.schema`, no entries can be of that class.
+            RequestError: `stream.unknown`, it does not exist and may not be created;
+                `stream.invalid`, an invalid name or number.
+            ConfigError: `stream.schema`, the class cannot be a schema.
         """
         codec = None if schema is None else EntryCodec(schema)
         stream = Stream(self._session, await self._open(name or "", partitions))
@@ -246,13 +246,13 @@ class Client(Correspondent):
         return response.stream
 
     async def open_streams(self, names: Sequence[str], *, partitions: int = 1) -> list[Stream]:
-        """Open many streams; create those, or partitions of those, that are not there.
+        """Open many streams; create missing ones, or missing partitions.
 
-        It costs a request for each hundred of them, all of which go out together.
+        It sends one request for each hundred streams, all together.
 
         Args:
-            names: which, in any number.
-            partitions: how many each must have at least.
+            names: any number of names.
+            partitions: the least number of partitions of each.
 
         Raises:
             RequestError: one could not be opened, as `stream` says; others may be.
@@ -314,24 +314,24 @@ class Client(Correspondent):
                 return
 
     def follow(self, pattern: str, *, start: FollowStart = "end") -> Following:
-        """Follow all streams whose names a pattern stands for, those that are made later as well.
+        """Follow all streams whose names match a pattern, including those created later.
 
             async for stream, entry in client.follow("sensors.*"):
                 ...
 
-        It is `Stream.tail` over many streams. A stream that is removed, or that this client may no
-        longer follow, ends quietly, and the others go on. It goes on over lost links.
+        It is `Stream.tail` over many streams, also across lost links. A stream that is removed, or
+        that this client may no longer follow, ends quietly.
 
         Args:
             pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
                 one of some.
-            start: `end`, only what comes from now on; `start`, the first entries kept; or where an
-                earlier one was, see `Following.position`. Streams that are made later, or are not
+            start: `end`, only what comes from now on; `start`, the first entries kept; or the
+                `Following.position` of an earlier one. Streams that are created later, or are not
                 in that position, begin with their first entry.
 
         Raises:
-            RequestError: `follow.invalid`, a pattern or position that cannot be; as it goes on,
-                `follow.limit`, the streams have more than 5,000 partitions together.
+            RequestError: `follow.invalid`, an invalid pattern or position; later, `follow.limit`,
+                the streams have more than 5,000 partitions in all.
         """
         return Following(self._session, pattern, start)
 
@@ -367,7 +367,7 @@ class Client(Correspondent):
         return found
 
     async def queue(self, stream: str, queue: str) -> QueueInfo:
-        """Tell how a work queue stands.
+        """Return the state of a work queue.
 
         Raises:
             RequestError: `queue.unknown`, nobody has worked on it; `stream.unknown`.
@@ -378,10 +378,10 @@ class Client(Correspondent):
     async def take_back(
         self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
     ) -> TakenBack:
-        """Have dead letters of a work queue given to its workers again, the oldest first.
+        """Give dead letters of a work queue to its workers again, the oldest first.
 
-        Each is given again once: the queue keeps how far it has taken its dead letters back, and
-        they stay in `<stream>.dead`. Entries that the stream does not keep any more are counted.
+        Each is given out again once; the letters stay in `<stream>.dead`. Entries that the stream
+        no longer keeps are counted.
 
         Args:
             stream: the stream that the queue is of.
@@ -512,7 +512,7 @@ class Client(Correspondent):
         """
         request = native.SinkControlRequest(self._session.next_id(), run)
         try:
-            await self._session.request(f"spark_sink/{name}".encode(), request, native.DoneResponse)
+            await self._session.request(utf8(f"spark_sink/{name}"), request, native.DoneResponse)
         except RequestError as error:
             if error.code != "address.unknown":
                 raise
@@ -529,10 +529,10 @@ class Client(Correspondent):
         calls_max: int = CALLS_MAX,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Service:
-        """Have an address at the node: what is sent to it comes here, and is answered from here.
+        """Serve an address at the node: messages to it come here, and are answered from here.
 
-        It lasts over lost links, until `Service.stop` or the end of this client. A call whose link
-        is lost has failed for its caller (`call.lost`), whatever the handler makes of it.
+        It survives lost links, until `Service.stop` or the end of this client. A call whose link is
+        lost fails for its caller (`call.lost`), whatever the handler does.
 
         Args:
             address: a name of at most 512 bytes, none that the node itself uses.
@@ -543,10 +543,9 @@ class Client(Correspondent):
                 and their links are rillnode's, and what is granted is granted to the nearer one.
                 At an Ockam hub `hub(at).serve` has an alias.
             group: others may serve the same address: each call goes to the one with the fewest.
-            calls_max: calls that are open at a time, 1 to 4,096; callers beyond that are told
-                `actor.busy`.
+            calls_max: open calls at a time, 1 to 4,096; further callers get `actor.busy`.
             lease_seconds: how long the address is kept for this client's key while its link is
-                lost, at most an hour; callers are told `peer.unreachable` meanwhile.
+                lost, at most an hour; callers get `peer.unreachable` meanwhile.
 
         Raises:
             CodecError: `at` is no route.
@@ -646,10 +645,10 @@ class Client(Correspondent):
 
 
 async def move_index(client: Client, stream: str, name: str, partition: int, index: int) -> None:
-    """Move a consumer's position.
+    """Move a consumer's saved position.
 
     Raises:
-        RequestError: `index.kept`, it stands further on already; or it was refused.
+        RequestError: `index.kept`, it is already further; or it was refused.
     """
     kept = await client.set_index(name, stream, index, partition=partition)
     if kept != index:
@@ -720,15 +719,13 @@ async def connect(
         key_file: file with this client's key; None: that of the context, if it has one.
         identity: this client's key, instead of a file. With neither, a key is made that is
             forgotten with the client: for nodes that let everybody in, such as those of `--dev`.
-        node_identity: the node's identity (hex): no other node is talked to. With an address it
-            has to be there.
+        node_identity: the node's identity (hex); no other node is accepted. Required with `url`.
         context: the name of a saved context to find the node by.
-        reconnect: make new links with backoff when one is lost.
+        reconnect: reconnect with backoff when the link is lost.
         chacha: use ChaCha20-Poly1305, for machines without AES instructions.
-        on_disconnect: called in the loop, with the reason, when the link is lost; not when the
-            client is closed. What is asked, pushed and followed goes on over the next link. It may
-            be `async def`.
-        on_reconnect: likewise called when there is a link again, without arguments.
+        on_disconnect: called in the loop, with the reason, when the link is lost, but not when the
+            client is closed. It may be `async def`.
+        on_reconnect: called without arguments when there is a link again.
 
     Raises:
         TransportError: the node is not reached.

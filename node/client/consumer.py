@@ -72,9 +72,7 @@ class Ledger(Generic[E]):
         ready: entries that came and were not handed out yet.
         current: what `hand_next` has handed out, while nothing else was handed out later; None
             otherwise.
-        lapsed: whether others may have by now what is here, so that none may be handed out; None:
-            nobody else gets it.
-        freed: called when less may be in flight, as a partition is gone.
+        room: set when less is in flight, as a partition is gone, or an entry acknowledged.
         positions: by partition, the index behind the last entry before which all are processed. It
             never goes back.
     """
@@ -82,8 +80,7 @@ class Ledger(Generic[E]):
     def __init__(self) -> None:
         self.ready: deque[E] = deque()
         self.current: E | None = None
-        self.lapsed: Callable[[], bool] | None = None
-        self.freed: Callable[[], object] = bool
+        self.room = asyncio.Event()
         self.positions: dict[int, int] = {}
         self._begins: dict[int, int] = {}
         self._handed: list[E] = []  # not tracked yet: mostly all are processed together
@@ -109,7 +106,7 @@ class Ledger(Generic[E]):
             self._tracked_count -= sum(one is not None for one in tracked.entries.values())
         self._handed = [one for one in self._handed if one.partition != partition]
         self.recall(partition)
-        self.freed()
+        self.room.set()
 
     def recall(self, partition: int) -> None:
         """Forget a partition's entries that wait; those in flight stay so."""
@@ -327,7 +324,15 @@ class Consumer(Iteration[E]):
     """
 
     def __init__(
-        self, feed: Feed[E], ledger: Ledger[E], *, name: str, stream: str, ack: Ack, in_flight: int
+        self,
+        feed: Feed[E],
+        ledger: Ledger[E],
+        *,
+        name: str,
+        stream: str,
+        ack: Ack,
+        in_flight: int,
+        lapsed: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(feed)
         if not name:
@@ -345,8 +350,9 @@ class Consumer(Iteration[E]):
         self._items = ledger.ready
         self._settles = ack == "next"
         self._stopped = False
-        self._room = asyncio.Event()
-        ledger.freed = self._room.set
+        # Whether others may have by now what is here, so that none may be handed out; None: nobody
+        # else gets it.
+        self._lapsed = lapsed
 
     def __repr__(self) -> str:
         ended = "closed" if self._closing else "stopped" if self._stopped else ""
@@ -364,7 +370,7 @@ class Consumer(Iteration[E]):
         """
         ledger = self._ledger
         if self._settles:
-            if not ledger.ready or (ledger.lapsed is not None and ledger.lapsed()):
+            if not ledger.ready or (self._lapsed is not None and self._lapsed()):
                 ledger.settle()
                 await self._fill()
             # Without waiting, from here on: a cancellation would lose what is handed out.
@@ -412,7 +418,7 @@ class Consumer(Iteration[E]):
         Where nothing of it is left, a batch as of `batch`.
         """
         ledger = self._ledger
-        while ledger.lapsed is not None and ledger.lapsed() and self._closing is None:
+        while self._lapsed is not None and self._lapsed() and self._closing is None:
             await asyncio.sleep(LAPSED_SECONDS)
         return [entry for entry in taken if ledger.has(entry)] or await self.batch(n)
 
@@ -424,7 +430,7 @@ class Consumer(Iteration[E]):
         self._stopped = True
         self._feed.stop()
         self._ledger.ready.clear()
-        self._room.set()
+        self._ledger.room.set()
 
     async def _take(self, n: int, timeout: float | None) -> list[E]:
         ledger = self._ledger
@@ -448,7 +454,7 @@ class Consumer(Iteration[E]):
         return (
             bool(ledger.ready)
             and ledger.in_flight < self.max_in_flight
-            and (ledger.lapsed is None or not ledger.lapsed())
+            and (self._lapsed is None or not self._lapsed())
         )
 
     async def _fill(self) -> None:
@@ -472,10 +478,10 @@ class Consumer(Iteration[E]):
                 raise
 
     async def _wait_for_room(self) -> None:
-        self._room.clear()
+        self._ledger.room.clear()
         try:
             async with asyncio.timeout(FULL_SECONDS):
-                await self._room.wait()
+                await self._ledger.room.wait()
         except TimeoutError:
             extra = {"consumer": self.name, "stream": self.stream, "in_flight": self.in_flight}
             logger.warning("nothing_acknowledged", extra=extra)
@@ -495,7 +501,7 @@ class Consumer(Iteration[E]):
         if self._closing is not None:
             raise ConsumerError("consumer.closed", "the consumer is closed: nothing is saved")
         self._ledger.ack(entry)
-        self._room.set()
+        self._ledger.room.set()
 
     async def save(self) -> None:
         """Save now what is processed; returns once it is durable.
@@ -551,7 +557,7 @@ class Consumer(Iteration[E]):
         Raises:
             RillnodeError: it could not be saved.
         """
-        self._room.set()
+        self._ledger.room.set()
         await super().aclose()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
@@ -152,7 +152,7 @@ class _Streams(Follower):
         super().__init__()
         self.positions: dict[str, dict[int, int]] = {}
         self._session = session
-        self._saved: Positions = {} if isinstance(start, str) else _checked(start)
+        self._saved: Positions = _checked(start)
         # Those that are there already begin at the end; those that are made later do not.
         self._at_end = start == "end"
         self._created: dict[str, int] = {}
@@ -233,16 +233,27 @@ class _Source:
         self._streams.close()
 
 
-def _checked(start: Positions) -> Positions:
+def _checked(start: FollowStart) -> Positions:
     """A position that can be one.
 
     Raises:
         RequestError: `follow.invalid`.
     """
-    read: Mapping[str, Mapping[str, Any]] = start  # out of anybody's file
-    for name, partitions in read.items():
-        for number, index in partitions.items():
+    found: dict[str, dict[str, int]] = {}
+    if start in ("start", "end"):
+        return found
+    for name, partitions in _mapping(start).items():  # out of anybody's file
+        of = found[name] = dict[str, int]()
+        for number, index in _mapping(partitions).items():
             if not str(number).isdecimal() or not isinstance(index, int) or index < 0:
                 text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"
                 raise RequestError("follow.invalid", text)
-    return {name: {str(n): index for n, index in of.items()} for name, of in start.items()}
+            of[str(number)] = index
+    return found
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        text = f'Follow from "start", "end" or a position (Following.position), not {given!r}'
+        raise RequestError("follow.invalid", text)
+    return cast("Mapping[str, Any]", given)

@@ -261,7 +261,6 @@ class Sharing(Reading):
         self._until = -inf  # of the lease
         self._renewing: set[asyncio.Task[None]] = set()
         self._is_late = False
-        ledger.lapsed = self.lapsed
         self._claimed = asyncio.Event()
 
     # Feed ------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ class Stream:
         """Push entries in whole blocks; return the index after the last, once all are durable.
 
         With keys and without a partition, each goes to the partition of its key, and the index is
-        that after the last entry in its own one.
+        the one after the last entry in that entry's partition.
 
         Args:
             items: the data of each.
@@ -221,15 +221,15 @@ class Stream:
         return 0 if entry.key is None else partition_of(entry.key, self.partitions)
 
     async def producer(self, name: str, *, partition: int = 0) -> NamedProducer:
-        """Open a producer, whose numbers go on where it stopped; others of its name are fenced.
+        """Open a named producer, which continues its numbers; others with its name are fenced.
 
-        What is pushed otherwise is numbered, too, so that nothing is stored twice while this
-        client lives. A producer with a name is for who has to know, in another process, what was
-        stored before. A partition knows 1,024 names, each for 30 days after it was used last.
+        All pushes are numbered, so that nothing is stored twice while this client lives. A named
+        producer is for a process that must know what an earlier one has stored. A partition
+        remembers 1,024 names, each for 30 days after its last use.
 
         Args:
             name: 1 to 128 bytes in UTF-8; whoever may push to the stream may use it.
-            partition: its numbers are of this partition alone.
+            partition: the partition that its numbers belong to.
 
         Raises:
             RequestError: `producer.name`, or the node refuses it otherwise.
@@ -244,10 +244,10 @@ class Stream:
         return producer
 
     def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> Pusher:
-        """Push with a bound on what is unconfirmed: see `Pusher`.
+        """Push with a limit on unconfirmed entries: see `Pusher`.
 
         Args:
-            in_flight: entries that are pushed before the first of them is confirmed.
+            in_flight: unconfirmed entries at a time.
 
         Raises:
             RequestError: `pusher.invalid`, it is less than 1.
@@ -269,17 +269,17 @@ class Stream:
         """Read at most `limit` entries with an index of at least `index`; none past the end.
 
         Args:
-            index: the lowest index wanted; below zero, so many before the end: -10 begins with the
+            index: the lowest index wanted; if negative, counted from the end: -10 begins with the
                 last ten.
             limit: how many entries at most.
-            start: only what came at this time or later, too; see `index_at`.
-            until: only what has a lower index, or came before this time.
-            where: only what meets this condition, such as `mag > 5 and not place.test`, which the
-                node looks for, some thousand entries a request.
+            start: only entries received at this time or later; see `index_at`.
+            until: only entries with a lower index, or received before this time.
+            where: only entries that meet this condition, such as `mag > 5 and not place.test`; the
+                node examines some thousand entries per request.
             partition: whose entries.
 
         Raises:
-            RequestError: the node refused it; `client.time`, see `index_at`; `where.*`, that is no
+            RequestError: the node refused it; `client.time`, see `index_at`; `where.*`, an invalid
                 condition.
         """
         address = self._address(partition)
@@ -331,19 +331,18 @@ class Stream:
         return found
 
     async def index_at(self, time: Time, *, partition: int = 0) -> int:
-        """Tell the index of the first entry that came at a time or later.
+        """Return the index of the first entry received at a time or later.
 
-        It is the first whose time and all later ones' are at or after the one asked for, though a
-        clock may have gone back: a node stamps no entry with an earlier time than the one before.
-        Nothing is read through for it, however long the stream is.
+        Times never decrease within a partition, even if the node's clock is set back. This is
+        quick, however long the stream is.
 
         Args:
-            time: a datetime with a zone; or a timedelta, so long ago by the node's clock.
+            time: a datetime with a zone, or a timedelta: that long ago by the node's clock.
             partition: whose entries.
 
         Returns:
-            The index of the first entry kept where all came later, and the end, where the next
-            entry will stand, where none did: so for a time in the future.
+            The first index kept, if all entries came later; the end, which is the next entry's
+            index, if none did, as for a time in the future.
 
         Raises:
             RequestError: `client.time`, a datetime without a zone or a timedelta below zero.
@@ -364,12 +363,11 @@ class Stream:
         """Follow partitions for ever, in batches of entries of one partition each.
 
         Args:
-            start: an index, below zero so many before the end; the first entry kept; only what
-                comes from now on (from when the first batch is asked for); or what came at a time
-                or later, a datetime with a zone or a timedelta ago, where a time in the future is
-                as the end (`index_at`).
-            where: only what meets this condition, as for `pull`.
-            partitions: which; None: all.
+            start: an index, if negative counted from the end; `start`, the first entry kept; `end`,
+                only what comes after the first batch is asked for; or a time, a datetime with a
+                zone or a timedelta ago (`index_at`).
+            where: only entries that meet this condition, as for `pull`.
+            partitions: the partitions to follow; None: all.
 
         Raises:
             RequestError: `stream.partition`, there is none of a number; `client.time`, see
@@ -400,63 +398,65 @@ class Stream:
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
     ) -> Consumer[Entry]:
-        """A consumer that goes on where `name` stopped, and saves what is processed.
+        """Open a consumer that resumes where `name` stopped and saves its position.
 
         Args:
-            name: under which positions are saved, one for each partition. It is a group's or a
-                single consumer's, and no work queue's. Two single ones of one name get everything
-                each, and share the higher position.
-            start: where partitions begin in which nothing is saved under the name yet, as for
-                `tail`; that is saved before the first entry comes.
-            partitions: which; None: all, or those that the group gives.
-            group: the members of the group share the partitions. They move when a member comes,
-                leaves or is lost, as few as that takes: a member that is there gives a partition
-                up with its position saved, once what is in flight of it is acknowledged, or after
-                3 s; one whose link is lost is waited for 2 s, and one that does not hear for as
-                long that it has them still is handed nothing. So no entry comes to two members but
-                what was not saved as processed. `Consumer.partitions` are those at the moment.
-            ack: what makes an entry count as processed: `next`, when the next one is asked for,
-                whether or not one comes, or already when `Consumer.ack` says so; the entry at which
-                a loop is left comes again. `explicit`: `Consumer.ack` alone, so that entries may be
-                worked at side by side.
-            max_in_flight: entries that are handed out before one of them is acknowledged: further
-                ones wait.
-            save_seconds: how often positions are saved; after a crash, the entries that were
-                processed in that time come again.
-            on_assigned: called in the loop with the partitions that the group has given.
-            on_revoked: likewise with those that are no longer this member's: an `ack` of what came
-                from them is refused.
+            name: the name under which positions are saved, one for each partition. A name belongs
+                to a group, to a single consumer or to a work queue. Two single consumers with one
+                name each get everything, and share the higher position.
+            start: where to begin, as for `tail`, in partitions without a saved position; it is
+                saved before the first entry comes.
+            partitions: the partitions to read; None: all, or those that the group assigns.
+            group: share the partitions among the members of the group. When a member joins, leaves
+                or is lost, as few partitions as needed move: their owner saves its position and
+                gives them up once its entries in flight are acknowledged, or after 3 s; one whose
+                link is lost is waited for 2 s, and is handed nothing while others may have its
+                partitions. So only entries that were not saved as processed can come to two
+                members. `Consumer.partitions` has the current ones.
+            ack: what makes an entry count as processed. `next`: asking for the next one, even if
+                none comes, or `Consumer.ack`; the entry at which a loop is left comes again.
+                `explicit`: only `Consumer.ack`, so that several entries can be processed at a time.
+            max_in_flight: unacknowledged entries at a time; further ones wait.
+            save_seconds: how often positions are saved; after a crash, the entries processed since
+                then come again.
+            on_assigned: called in the loop with partitions that the group has assigned.
+            on_revoked: called with those that are no longer this member's: an `ack` of their
+                entries is refused.
 
         Raises:
-            ConsumerError: `consumer.invalid`, a value that cannot be.
-            QueueError: `queue.name`, the name is a work queue's of this stream.
-            GroupError: as it goes on: `group.name`, the name is used the other way; `group.limit`,
-                too many members; `group.revoked`, the right to consume has ended. From `save`:
-                `group.generation`, a partition is another member's by now.
+            ConsumerError: `consumer.invalid`, an invalid value.
+            QueueError: `queue.name`, a work queue of this stream has the name.
+            GroupError: later, while it reads: `group.name`, the name is used the other way;
+                `group.limit`, too many members; `group.revoked`, the right to consume has ended.
+                From `save`: `group.generation`, a partition now belongs to another member.
             RequestError: `client.time`, see `index_at`.
             PartitionUnknown: `stream.partition`, there is none of a number.
-            StreamRemoved: `stream.removed`, as it goes on: the stream is no more, and its positions
-                with it.
+            StreamRemoved: `stream.removed`, later: the stream was removed with its positions.
         """
         check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
         described = partial(describe, self._session, self.name)
         terms = Terms(described, save_seconds, self._consumers)
         feed: Feed[Entry]
+        lapsed: Callable[[], bool] | None = None
         if group:
             if partitions is not None:
                 text = "a group gives its members partitions: none can be chosen"
                 raise ConsumerError("consumer.invalid", text)
-            feed = Sharing(
+            sharing = feed = Sharing(
                 self._session, self.name, name, ledger, terms,
                 begin=self._starts(start), on_assigned=on_assigned, on_revoked=on_revoked,
             )  # fmt: skip
+            lapsed = sharing.lapsed
         else:
             feed = _Consuming(
                 self._session, self.name, name, ledger, terms, address=self._address,
                 partitions=self._chosen(partitions), begin=self._starts(start),
             )  # fmt: skip
-        return Consumer(feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight)
+        return Consumer(
+            feed, ledger, name=name, stream=self.name, ack=ack, in_flight=max_in_flight,
+            lapsed=lapsed,
+        )  # fmt: skip
 
     def work(
         self,
@@ -468,25 +468,24 @@ class Stream:
         queue_in_flight: int | None = None,
         by_key: bool = False,
     ) -> WorkQueue:
-        """Be a worker of a queue: each entry of the stream goes to one of its workers.
+        """Work on a queue: each entry of the stream goes to one of its workers.
 
-        A queue is there as soon as somebody works on it, and begins with the first entry that the
-        stream keeps. Its state is the node's, and outlives workers and nodes. What it gives up goes
-        into the stream `<stream>.dead`, which is made when it is needed, as the stream's owner's.
+        The first worker creates the queue, which begins with the first entry that the stream keeps.
+        The node keeps its state, which survives workers and nodes. Dead letters go into the stream
+        `<stream>.dead`, which is created when needed, with the same owner.
 
         Args:
-            queue: its name; no consumer's of this stream.
-            attempts: after so many an entry is a dead letter: 1 to 1,000.
-            visibility_seconds: what is not answered in this time is given again, and the answer
-                that comes later is refused: 0.01 s to 12 hours.
-            in_flight: jobs that this worker has at a time: 1 to 10,000. Those that wait here for
-                `next` are among them, and their time runs.
+            queue: its name, which no consumer of this stream may have.
+            attempts: attempts after which an entry becomes a dead letter: 1 to 1,000.
+            visibility_seconds: a job that is not answered in this time is given out again, and a
+                later answer is refused: 0.01 s to 12 hours.
+            in_flight: jobs that this worker has at a time: 1 to 10,000, including those that wait
+                here for `next`, whose time is running.
             queue_in_flight: jobs of all workers together; None: no limit.
-            by_key: entries of one key, in one partition, are with one worker at a time, in their
-                order; the next comes when the one before is done, or a dead letter. Those without a
-                key are in no order.
+            by_key: give out entries of one key, in one partition, in order: the next one when the
+                one before is done or a dead letter. Entries without a key have no order.
 
-        Of `attempts`, `queue_in_flight` and `by_key` the queue takes what the latest worker says.
+        The queue uses the `attempts`, `queue_in_flight` and `by_key` of the latest worker.
         """
         worker = work_queue(
             self._session,

@@ -55,12 +55,12 @@ Place = tuple[int, int, int]
 
 
 class QueuePartition(msgspec.Struct, frozen=True):
-    """How far a queue is in one partition.
+    """Progress of a queue in one partition.
 
     Attributes:
         partition: its number.
-        low: all entries below it are settled.
-        next: entries from here on were not looked at yet.
+        low: all entries below it are done, dead or trimmed.
+        next: the first index not yet looked at.
         end: the index that the next entry of the partition gets.
     """
 
@@ -74,8 +74,8 @@ class QueueWorker(msgspec.Struct, frozen=True):
     """A worker of a queue.
 
     Attributes:
-        worker: it is told from others by.
-        principal: who it is; empty where it is not connected to this node.
+        worker: its id.
+        principal: its principal; empty if it is not connected to this node.
         in_flight: jobs that it has.
         connected: whether it is connected to this node.
     """
@@ -87,28 +87,27 @@ class QueueWorker(msgspec.Struct, frozen=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """How a work queue stands.
+    """The state of a work queue.
 
     Attributes:
         stream: the stream that it is of.
         queue: its name.
-        depth: entries that are not settled.
-        in_flight: those that are with workers.
-        waiting: those that are given later: after a pause, or behind others of their key.
-        dying: those that are to become dead letters.
-        oldest_at: when the oldest came that is not settled, milliseconds since 1970; 0: there is
-            none.
+        depth: entries that are neither done nor dead.
+        in_flight: those that workers have.
+        waiting: those that wait for a pause, or behind others of their key.
+        dying: those that are about to become dead letters.
+        oldest_at: when the oldest of them was received, milliseconds since 1970; 0: none.
         done: entries that are done.
-        dead: those that are dead letters, and were not given again.
-        dead_kept: entries in the stream of dead letters, those of other queues included.
-        trimmed: entries that the stream did not keep long enough.
+        dead: dead letters that were not given out again.
+        dead_kept: entries in the stream of dead letters, including those of other queues.
+        trimmed: entries that retention removed before they were done.
         workers: workers that are connected to this node.
-        held: why no further entries are given; empty: they are.
-        attempts: after so many an entry is a dead letter.
+        held: why no further entries are given out; empty: they are.
+        attempts: attempts after which an entry becomes a dead letter.
         in_flight_max: jobs that all workers together may have; 0: any number.
-        by_key: whether entries of one key are given one after the other.
-        partitions: how far it is in each.
-        with_workers: the workers, of other nodes too where they have jobs.
+        by_key: whether entries of one key are given out in order.
+        partitions: its progress in each.
+        with_workers: its workers, at other nodes too if they have jobs.
     """
 
     stream: str
@@ -142,18 +141,18 @@ def late_error(place: Place) -> RequestError:
 
 
 class Job(msgspec.Struct, eq=False, weakref=True):
-    """An entry that a worker is to work on; it is answered once, by one of these calls.
+    """An entry for a worker to process; it is answered once, by one of these calls.
 
-    As an async context manager it is done at the end of the block, and given again after the
-    queue's own pause where an exception leaves it: any but a cancellation, after which it is given
-    again at once. What was answered within the block stays so.
+    As an async context manager it is done at the end of the block. If an exception leaves the
+    block, it is given out again after the queue's pause, or at once after a cancellation. An answer
+    within the block stands.
 
         async with job:
             await print_page(job.data)
 
     Attributes:
         entry: the entry, with its key and headers.
-        attempt: how often it was given to a worker, this time included: from 1.
+        attempt: how often it was given to a worker, from 1.
     """
 
     # A Struct, as entries are: one is made for each.
@@ -198,34 +197,34 @@ class Job(msgspec.Struct, eq=False, weakref=True):
         return not self._worker.has(self._given)
 
     async def done(self) -> None:
-        """Say that it is done; returns once that is durable.
+        """Mark it as done; returns once that is durable.
 
         Raises:
-            JobLate: `queue.late`, it was not answered in time, and is another's by now, or it is
+            JobLate: `queue.late`, it was not answered in time and now belongs to another, or it was
                 answered already.
-            RillnodeError: it is not known whether that is durable.
+            RillnodeError: it is unknown whether that is durable.
         """
         await self._worker.done(self._given)
 
     def done_nowait(self) -> asyncio.Future[None]:
-        """Say that it is done without waiting; the future is done once that is durable.
+        """Mark it as done without waiting; the future is done once that is durable.
 
-        What is said in one turn of the event loop travels together. Errors as of `done`, where it
-        is answered already at once.
+        Answers given in one turn of the event loop travel together. Errors as of `done`; for a job
+        that was answered already at once.
         """
         return self._worker.done(self._given)
 
     async def retry(self, after: float | None = None, *, reason: str = "") -> None:
-        """Have it given again, to any worker; after the last attempt it becomes a dead letter.
+        """Give it out again, to any worker; after the last attempt it becomes a dead letter.
 
         Args:
-            after: seconds before that; None: the queue's own pause, which is 1 s after the first
-                attempt and twice as long after each, up to 10 minutes.
-            reason: for people: a dead letter has that of its last attempt.
+            after: seconds to wait; None: 1 s after the first attempt, doubling with each, up to 10
+                minutes.
+            reason: text for people; a dead letter has that of its last attempt.
 
         Raises:
             JobLate: as of `done`.
-            QueueError: `queue.limit`, it is less than nothing or more than 12 hours.
+            QueueError: `queue.limit`, `after` is negative or over 12 hours.
             RillnodeError: as of `done`.
         """
         await self._worker.say(self._given, _RETRY, after, reason)
@@ -593,17 +592,16 @@ class _Worker:
 
 
 class WorkQueue:
-    """A worker of a queue, as `Stream.work` makes it: an async context manager with jobs in it.
+    """A worker of a queue, made by `Stream.work`: an async context manager that iterates over jobs.
 
         async with stream.work("printing") as queue:
             async for job in queue:
                 async with job:
                     ...
 
-    Any wait for a job may be cancelled: the next call goes on, and no job is lost. It goes on over
-    lost links. Jobs that are asked for in several tasks are worked on side by side. At the end of
-    the `async with`, and when nothing refers to it or to a job of it any more, what was not
-    answered is given to others at once.
+    A cancelled wait loses no job, and lost links are survived. Several tasks can ask for jobs and
+    process them in parallel. At the end of the `async with`, and when nothing refers to it or its
+    jobs any more, unanswered jobs are given to others at once.
 
     Attributes:
         name: of the queue.
@@ -679,7 +677,7 @@ class WorkQueue:
             timeout: seconds; None: for ever.
 
         Raises:
-            TimeoutError: none has come by then.
+            TimeoutError: no job came in time.
             QueueStopped: `queue.stopped`, it was stopped.
             StreamRemoved: `stream.removed`, and the queue with it.
             QueueError: `queue.revoked`, the right to pull the stream has ended.
@@ -688,7 +686,9 @@ class WorkQueue:
             async with asyncio.timeout(timeout):
                 return await anext(self)
         except StopAsyncIteration:
-            raise RequestError("queue.stopped", "This worker was stopped: work anew") from None
+            raise RequestError(
+                "queue.stopped", "This worker was stopped: open the queue again"
+            ) from None
 
     async def stop(self) -> None:
         """Take no more jobs; those that were not answered are given to others."""

@@ -177,7 +177,7 @@ def check_config(config: Config) -> None:
 
 def _file_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # with the mark that editors of Windows write
     except FileNotFoundError:
         raise ConfigError(
             "config.file", f"{path}: no such file; `rillnode init` writes one", file=str(path)
@@ -188,9 +188,12 @@ def _file_text(path: Path) -> str:
         if not inside.is_file():
             text = f"{path} is a directory, and has no node.toml: `rillnode init {path}` writes one"
         raise ConfigError("config.file", text, file=str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        text = f"{path}: not UTF-8 (byte {error.start:,}): save it as UTF-8"
+        raise ConfigError("config.file", text, file=str(path)) from None
+    except OSError as error:
         raise ConfigError(
-            "config.file", f"{path}: cannot be read: {error}", file=str(path)
+            "config.file", f"{path}: cannot be read: {error.strerror}", file=str(path)
         ) from None
 
 

@@ -16,14 +16,14 @@ class PeerTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     It has either `noise` and `identity`, or `ockam`.
 
     Attributes:
-        name: What this node calls it.
+        name: Its name at this node.
         noise: Address and port of its `noise` listener; a link to it is kept open.
         identity: Its public Ed25519 key, with `noise`; during a rotation the old and the new one,
             separated by a comma.
         ockam: Address and port of its Ockam TCP listener; dialled when there is something to send.
         dialect: Its dialect of Ockam TCP: `u16` until 2024-05, `2024` since.
-        who: Principals that may send to it, as in a grant, beside admins. Default: everybody for
-            `ockam`; only admins for `noise`, which takes what comes as this node's own.
+        who: Principals that may send to it besides admins, as in a grant. Default: everybody for
+            `ockam`; nobody for `noise`, where all messages count as this node's own.
     """
 
     name: Annotated[Name, Meta(examples=["core"])]

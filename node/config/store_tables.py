@@ -56,8 +56,8 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             made: later `nats stream edit` changes it.
         shards: Logs that streams are spread over. Chosen when the logs are made.
         credentials_file: The node's NATS credentials (`.creds`).
-        tls_ca: Certificates that the servers' are checked with, in place of the system's.
-        tls_cert: Certificate that the node shows the servers.
+        tls_ca: CA certificates to check the servers with, in place of the system's.
+        tls_cert: The node's client certificate.
         tls_key: Its key.
         allow_plain: Allow a `nats://` server that is not on this machine, without TLS.
         monitors: Monitoring addresses of all servers. The node asks there whether they sync every
@@ -66,10 +66,10 @@ class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             and none denies it; of 3 servers one may be unknown, of 5 two with 5 `replicas`. With
             `"interval"` it starts in any case: confirmed entries may be lost if all servers lose
             power at once.
-        serve: What the node holds of the streams: always what an entry says, never what one with
-            `!` before it says, and all else while it is used. Entries are patterns of streams'
-            names, or shards; the first that speaks of a stream counts. Clients that ask for what
-            the node never holds are sent to nodes that do.
+        serve: Streams that the node always holds, as patterns of names or as shards; with `!`
+            before them, those that it never holds. It holds all others while they are used. The
+            first entry that matches applies. Clients that ask for what the node never holds are
+            sent to nodes that do.
     """
 
     engine: Annotated[

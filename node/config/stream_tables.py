@@ -12,12 +12,12 @@ from rillnode.node.config.kinds import Count, Name, Partitions, Seconds
 
 
 class StreamTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A stream that the node creates at its start, or what holds for a pattern of names.
+    """A stream that the node creates at its start, or limits for a pattern of names.
 
     A name with `*` (any characters) or `?` (one) is a pattern: nothing is created, but a stream
-    that a client creates later gets the limits of the table with its very name, else of the first
-    pattern that matches. Streams that exist already keep theirs. Of several limits the tightest
-    wins; without one, entries are kept for ever.
+    that a client creates later gets the limits of the table with its exact name, else of the first
+    pattern that matches. Existing streams keep theirs. The tightest limit wins; without one,
+    entries are kept for ever.
 
     Attributes:
         name: The stream's name, or a pattern of names.
@@ -58,11 +58,11 @@ class StreamTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of what each principal may take; the rest is refused.
+    """Limits for each principal; what exceeds them is refused.
 
-    Of several tables the first that matches counts. All links without a proved identity are one
-    principal, `anonymous`, and share its quota. The node and the application that embeds it have
-    none. Just after a start, streams that have not been counted yet do not count.
+    The first table that matches applies. All links without a proved identity are one principal,
+    `anonymous`, and share its quota. The node and the application that embeds it have none. Just
+    after a start, streams that have not been counted yet do not count.
 
     Attributes:
         who: A principal, as in a grant.

@@ -172,11 +172,12 @@ class KernelTables(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """A node's whole configuration.
 
     Attributes:
-        name: What people call the node; it appears in logs and on the status page.
-        data_dir: Directory of everything that the node keeps.
-        on_fatal: What an essential actor's end leads to: `exit` ends `rillnode run` with exit code
-            4, and a program's `async with node` with `NodeFailed`; `stay` goes on without the
-            actor, and is not ready. Default: `exit` for `rillnode run`, `stay` in a program.
+        name: The node's name, in logs and on the status page.
+        data_dir: Directory for everything that the node keeps.
+        on_fatal: What happens when an essential actor is given up: `exit` ends `rillnode run` with
+            exit code 4, and a program's `async with node` with `NodeFailed`; with `stay` the node
+            goes on without the actor, and is not ready. Default: `exit` for `rillnode run`, `stay`
+            in a program.
         identity: The table `[identity]`: the node's keys.
         store: The table `[store]`: where streams are kept, and what a confirm means.
         log: The table `[log]`: which lines are logged, and how.

@@ -16,16 +16,15 @@ from rillnode.node.config.tables import Config
 class GatewayListener(
     WebListener, PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """Streams over HTTP, for whatever can send a request.
+    """Streams over HTTP, for anything that can send a request.
 
-    Off unless the table is present. Who sends no key is `anonymous`, and may do what a grant lets
-    that principal do.
+    Off unless the table is present. Clients without a key are `anonymous`, and may do what a grant
+    lets that principal do.
 
     Attributes:
-        tails_max: Tails open at one time, which is what readers of server-sent events have.
+        tails_max: Tails (streams of server-sent events) open at one time.
         body_bytes_max: Largest body of a request.
-        ticket_seconds: How long a ticket is good for, and then for as long as a tail is open by it
-            and so much longer.
+        ticket_seconds: How long a ticket is valid; while a tail uses it, it is renewed.
         origins: Origins of web pages that may use the listener from within browsers; `*` means
             all. Programs have no origin and need none.
         apikeys: API keys that clients send as bearer tokens.

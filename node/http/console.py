@@ -238,7 +238,7 @@ class Console:
             RequestError: nobody knows who that is.
         """
         if principal == ANONYMOUS:
-            text = "A session is somebody's: ask for it over a link that proves an identity"
+            text = "A session belongs to an identity: ask for it over a link that proves one"
             raise RequestError("console.anonymous", text)
         self._sweep()
         secret, ticket = self._secret()
@@ -283,7 +283,7 @@ class Console:
         self._sweep()
         found = self._tickets.pop(_hash(body.get("ticket", "")), None)
         if found is None or not self._access.administers(found.principal):
-            text = "This link was used already, or its time is over"
+            text = "This link was already used, or has expired"
             raise Refusal(403, "console.ticket", text)
         cookie, key = self._secret()
         token, token_hash = self._secret()
@@ -349,7 +349,7 @@ class Console:
             self._end(key, "right")
             session = None
         if session is None or not compare_digest(token, session.token):
-            raise Refusal(401, "console.session", "There is no such admin session any more")
+            raise Refusal(401, "console.session", "This admin session has ended")
         return key, session
 
     def _check_way(self, request: web.Request) -> None:

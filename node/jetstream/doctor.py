@@ -20,6 +20,10 @@ _START: Final = "start it, or correct [store]; most must answer"
 
 _RESTORE: Final = "restore the servers' storage"
 
+_CATCH_UP: Final = "see that its disk has room, and its own log: it catches up by itself"
+
+_LEAVE: Final = "let nobody but the nodes write to the log; see frame_damaged in the node's log"
+
 _ANSWER_SECONDS: Final = 5.0
 """A node that runs tells by then how it is."""
 
@@ -92,7 +96,7 @@ async def _log(options: "JetStreamOptions") -> Finding:
     connection = Connection(options)
     try:
         await connection.open()
-        made, spans = await found_log(connection, options.prefix)
+        made, found = await found_log(connection, options.prefix)
     except StoreError as error:
         return Finding("store log", "fail", error.text, _RESTORE)
     except LogLost as error:
@@ -101,10 +105,14 @@ async def _log(options: "JetStreamOptions") -> Finding:
         await connection.close()
     if made is None:
         return Finding("store log", "ok", "not made yet: the first node that starts makes it")
-    text = f"{made.shards} shards, {sum(span.last for span in spans):,} frames"
-    missing = made.shards - len(spans)
+    text = f"{made.shards} shards, {sum(one.span.last for one in found.values()):,} frames"
+    missing = made.shards - len(found)
     if missing:
         return Finding("store log", "fail", f"{text}; {missing} are missing", _RESTORE)
+    lacking = {name for one in found.values() for name in one.lacking}
+    if lacking:
+        text += f"; not all of it at {', '.join(sorted(lacking))}"
+        return Finding("store log", "warn", text, _CATCH_UP)
     return Finding("store log", "ok", text)
 
 
@@ -145,6 +153,9 @@ def _judged(log: Mapping[str, Any]) -> Finding:
     if ages:
         text += f" of at most {_age(max(ages))}"
     text += f"; serves {served}"
+    if damaged := sum(view["damaged"] for view in views):
+        text += f"; passed over damaged frames: {damaged}"
+        return Finding("store views", "warn", text, _LEAVE)
     if behind > _BEHIND_FRAMES:
         return Finding("store views", "warn", text, "wait: the node reads what it has missed")
     return Finding("store views", "ok", text)

@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
 from rillnode.node.cli.failures import Exit
@@ -58,7 +56,7 @@ def add(commands: Commands) -> None:
         '(mode 0600), and has at least one line: {"repo": "ID", "key": "HEX"}, the id and the\n'
         "read cap's key of a repo or store. That of a user's private store, which is in the\n"
         "wallet, leads to all documents. Run it again when there are new ones. Your key must be\n"
-        "granted `consume` on `nextgraph/*`.",
+        "granted `pull` on `nextgraph/*`.",
         examples=["rillnode nextgraph keys alice.keys"],
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE", help="the file of keys")
@@ -67,6 +65,8 @@ def add(commands: Commands) -> None:
 
 async def invite(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make an invitation."""
+    import msgspec
+
     expires_at = 0 if args.days is None else int(time.time() * 1_000 + args.days * _DAY_MS)
     request = {
         "kind": args.kind,

@@ -25,9 +25,9 @@ KEY_FILE: Final = "ockam.key"
 
 
 class ChannelTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Secure channels that peers open to this node, over any route; it is `SC_listener` to them.
+    """Secure channels that peers open to this node, at `SC_listener`, over any route.
 
-    What comes out of a channel is its key's: grants name it `ockam:` and 64 hexadecimal digits.
+    The principal of a channel's messages is `ockam:` and its key, 64 hexadecimal digits.
 
     Attributes:
         enabled: Whether peers may open secure channels.
@@ -104,13 +104,13 @@ class OckamListener(
 
 
 class ServicesTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The services of an Ockam hub beside its streams, for every peer that may connect.
+    """Services of an Ockam hub besides streams, for every peer that may connect.
 
     Off unless this table or `[ockam]` is present; a new `node.toml` has it. None of them gives
     access to streams.
 
     Attributes:
-        enabled: Which of them the node has; an empty list turns all off.
+        enabled: The services that the node has; an empty list turns all off.
     """
 
     table: ClassVar[str] = "services"

@@ -25,7 +25,7 @@ from rillnode.node.config.tables import Config
 class TrackerTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The tracker, which assigns neighbours to nodes that share streams.
 
-    Nodes are told of each other as far as grants let them push to a stream or subscribe to it.
+    Nodes hear of each other where grants let them push or subscribe to a stream.
 
     Attributes:
         enabled: Whether this node is a tracker.
@@ -87,8 +87,8 @@ class StreamrNetworkListener(
     """The WebSockets of released Streamr nodes and trackers: streamr-network to 22.
 
     Off unless the table is present. Released nodes find the tracker of this node at the listener's
-    URL, and its part in shared streams below `/node`. They prove nothing: to grants they are
-    `anonymous`, and `streamr:` with the id that they say they have.
+    URL, and its part in shared streams below `/node`. They prove nothing: grants see them
+    as `anonymous`, and as `streamr:` with the id that they claim.
 
     Attributes:
         connections_max: WebSockets open at one time.

@@ -36,15 +36,18 @@ const seconds = value => {
   if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.floor(value % 3600 / 60)} min`;
   return `${Math.floor(value / 86400)} d ${Math.floor(value % 86400 / 3600)} h`;
 };
-const ago = ms => ms == null ? "-" : `${seconds(Math.max(0, Math.round((now() - ms) / 1000)))} ago`;
+const ago = ms => ms == null ? "-" : now() - ms < 1000 ? "just now" : `${seconds(Math.round((now() - ms) / 1000))} ago`;
 const principal = text => text.replace(/\b(0x)?([0-9a-f]{8})[0-9a-f]{24,}\b/gi, "$1$2…");
 const clock = ms => new Date(ms).toISOString().slice(11, 23);
 const date = ms => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 const chip = (text, kind = "") => el("span", { class: `chip ${kind}` }, text);
-const quiet = text => el("span", { class: "zero" }, text);
+const quiet = text => el("span", { class: text === "-" ? "zero none" : "zero" }, text);
+// A command may be pasted into a shell as it is.
+const quoted = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 const rated = value => value ? rate(value) : quiet("0");
 // What is long is shortened, and told whole to who points at it.
 const whose = text => { const shown = principal(text || ""); return shown === text ? shown : el("span", { title: text }, shown); };
+const clipped = text => el("span", { title: text }, principal(text));
 const say = text => { $("said").textContent = text; };
 let ahead = 0;  // of this browser's clock, the node's
 const now = () => Date.now() + ahead;
@@ -94,12 +97,14 @@ const card = (id, title, source, ...tools) => {
   return $(`${id}-body`);
 };
 // Columns are [heading, row => text or node, class, what it is sorted by]; `sorted` is how it is.
-const drawTable = (body, columns, rows, key, sorted) => {
+// A column of words (`wrap`) is there while a row has any; else what stands behind it might be pushed out of sight.
+const drawTable = (body, given, rows, key, sorted) => {
+  const columns = given.filter(([, make, kind]) => kind !== "wrap" || rows.some(make)), headings = columns.map(([text]) => text).join();
   let table = body.querySelector(":scope > table");
-  if (!table) {
+  if (!table || table.dataset.headings !== headings) {
     const heading = ([text, , , by]) => by ? el("button", { type: "button", onclick: () => sorted.choose(by) }, text) : text;
     const head = el("tr", {}, ...columns.map(one => el("th", { scope: "col", class: (one[2] || "")[0] === "n" && one[2] !== "name" ? "n" : null }, heading(one))));
-    table = el("table", { class: "rows" }, el("thead", {}, head), el("tbody"));
+    table = el("table", { class: "rows", "data-headings": headings, "aria-labelledby": body.getAttribute("aria-labelledby") }, el("thead", {}, head), el("tbody"));
     body.replaceChildren(table);
   }
   if (sorted) {

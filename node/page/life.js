@@ -6,7 +6,7 @@ function drawRoute() {
   const input = el("input", { id: "route-input", "aria-label": "Route", placeholder: "peer/core;echo", spellcheck: "false", autocapitalize: "off", maxlength: "512" });
   const answer = el("div", { role: "status", id: "route-answer" });
   drawEmpty(answer, "Type a route: each hop is tried, nearest first.", "echo");
-  const form = el("form", { class: "bar", onsubmit: async event => {
+  const form = el("form", { class: "bar", "aria-labelledby": "route-title", onsubmit: async event => {
     event.preventDefault();
     drawEmpty(answer, "trying …");
     try {
@@ -63,6 +63,7 @@ function go(anew) {
       if (box.id !== "route" && box.id !== "tiles" && box.id !== "network") box.replaceChildren();
       box.hidden = true;
     }
+    $("tabs").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     if (shows("route") && !simulated) { drawRoute(); $("route").hidden = false; }
     if (shows("tiles") && $("tiles").firstChild) $("tiles").hidden = false;
     drawDeeds();

@@ -23,12 +23,12 @@ const streamOf = one => el("a", { href: `#/streams/${encodeURIComponent(one.stre
 function drawConsumers(given, total, stream) {
   const body = card("consumers", "Consumers", stream ? null : "/v1/consumers"), all = !stream;
   $("consumers-count").textContent = total > given.length ? `the ${given.length} furthest behind of ${count(total)}` : total || "";
-  if (!given.length) return drawEmpty(body, all ? "No consumer has saved a position." : "No consumer has saved a position here.", `rillnode stream tail ${stream || "sensors"} --consumer NAME`);
+  if (!given.length) return drawEmpty(body, all ? "No consumer has saved a position." : "No consumer has saved a position here.", `rillnode stream tail ${quoted(stream || "sensors")} --consumer NAME`);
   const positions = [...given].sort((a, b) => b.lag - a.lag);
   drawTable(body, [["consumer", p => whose(p.client_id), "name"], ...all ? [["stream", streamOf, "name"]] : [], ["partition", p => count(p.partition), "n"], ["position", p => group.format(p.index), "n"],
     ["lag", p => lagging(p.lag, p.growing), "n"], ...all ? [] : [["lag in time", p => p.lag_since == null ? p.lag ? "-" : quiet("0 s") : seconds(Math.max(0, (now() - p.lag_since) / 1000)), "n"]],
     ["state", p => p.growing ? chip("falls behind", "warn") : p.lag ? chip("behind") : chip("up to date", "good")],
-    ["member", p => p.member || "", "m"]], positions, p => `${p.stream} ${p.client_id} ${p.partition}`);
+    ["member", p => p.member || quiet("-"), "m"]], positions, p => `${p.stream} ${p.client_id} ${p.partition}`);
 }
 function drawGroups(groups, stream) {
   $("groups").hidden = !groups.length;
@@ -36,15 +36,15 @@ function drawGroups(groups, stream) {
   const body = card("groups", "Groups", null);
   const members = groups.flatMap(g => g.members.map(m => ({ group: g.name, stream: g.stream, generation: g.generation, ...m })));
   $("groups-count").textContent = `${groups.length} with ${some(groups.reduce((sum, g) => sum + g.members_count, 0), "member")}`;
-  drawTable(body, [["group", m => m.group, "name"], ...stream ? [] : [["stream", streamOf, "name"]], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m"],
+  drawTable(body, [["group", m => m.group, "name"], ...stream ? [] : [["stream", streamOf, "name"]], ["member", m => m.id, "m"], ["principal", m => whose(m.principal), "m wide"],
     ["partitions", m => m.partitions.join(", "), "n"], ["generation", m => count(m.generation), "n"]], members, m => `${m.stream} ${m.group} ${m.id}`);
 }
 function drawPartitions(d) {
   const body = card("partitions", "Partitions", null);
   $("partitions-count").textContent = count(d.partitions);
-  drawTable(body, [["partition", p => String(p.partition), "n"], ["first", p => group.format(p.first_index), "n"], ["next", p => group.format(p.next_index), "n"],
+  drawTable(body, [["partition", p => String(p.partition)], ["first", p => group.format(p.first_index), "n"], ["next", p => group.format(p.next_index), "n"],
     ["entries", p => count(p.next_index - p.first_index), "n"], ["kept", p => bytes(p.data_bytes), "n"], ["subscribers", p => count(p.subscribers), "n"],
-    ["route", p => p.route, "m"]], d.extents.slice(0, 256), p => String(p.partition));
+    ["route", p => p.route, "m wide"]], d.extents.slice(0, 256), p => String(p.partition));
 }
 
 async function hour(name) {
@@ -56,12 +56,17 @@ async function hour(name) {
   } catch (error) { if ($("charts")) drawEmpty($("charts"), error.message); }
   setTimeout(() => { if (page.stream === name) hour(name); }, HOUR_SECONDS * 1000);
 }
-// Bars with both axes: the largest rate and its half, and the time of day.
+// A round figure above the largest value, with a round half.
+const rounded = value => {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return value ? [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].find(one => one * power >= value) * power : 1;
+};
+// Bars with both axes: a round figure above the largest rate and its half, and the time of day.
 function chart(id, title, d, values, show) {
-  const width = 560, height = 150, left = 52, bottom = 20, top = 8, rates = values.map(value => value / d.period_seconds);
-  const most = Math.max(...rates) || 1, wide = (width - left - 4) / rates.length, tall = height - bottom - top;
+  const width = 560, height = 160, left = 72, bottom = 22, top = 16, rates = values.map(value => value / d.period_seconds);
+  const most = rounded(Math.max(...rates)), wide = (width - left - 4) / rates.length, tall = height - bottom - top;
   const at = i => new Date(d.begin_at + i * d.period_seconds * 1000).toISOString().slice(11, 16);
-  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: `chart-${id}`, "aria-label": `${title}: at most ${show(most)}, now ${show(rates.at(-1))}` });
+  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: `chart-${id}`, "aria-label": `${title}: at most ${show(Math.max(...rates))}, now ${show(rates.at(-1))}` });
   for (const part of [0, 0.5, 1]) {
     const y = top + tall * (1 - part);
     plot.append(svg("line", { class: "grid", x1: left, x2: width, y1: y, y2: y }), svg("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, Math.max(...rates) ? show(most * part) : part ? "" : "0"));
@@ -75,7 +80,7 @@ function chart(id, title, d, values, show) {
     bar.addEventListener("pointerenter", () => { output.textContent = text; });
     plot.append(bar);
   });
-  return el("figure", {}, el("figcaption", {}, el("span", {}, title), output), plot);
+  return el("figure", { "aria-label": title }, el("figcaption", {}, el("span", {}, title), output), plot);
 }
 
 // Its entries: newest first, live or looked through ---------------------------------------------------
@@ -136,7 +141,7 @@ const drawEntries = () => {
   $("newer").disabled = browser.live || browser.reached >= browser.end;
   $("live").setAttribute("aria-pressed", String(browser.live));
   if (!browser.rows.length) {
-    if (browser.live && !filterQuery().size) return drawEmpty(body, "Waiting for the next entry.", `echo hello | rillnode stream push ${browser.name}`);
+    if (browser.live && !filterQuery().size) return drawEmpty(body, "Waiting for the next entry.", `echo hello | rillnode stream push ${quoted(browser.name)}`);
     return drawEmpty(body, browser.live ? "Nothing has matched yet; what comes is looked at." : filterQuery().size ? "Nothing here matches; older and newer look further." : "No entries are here.");
   }
   // What is shown of an entry does not change: it is made once, so that an open tree stays open.
@@ -155,9 +160,9 @@ function openBrowser(d) {
   const button = (id, text, onclick, more = {}) => el("button", { type: "button", class: "act", id, onclick, ...more }, text);
   const field = (name, label, hint) => el("label", {}, label, el("input", { name, value: browser.filter[name], placeholder: hint, spellcheck: "false", autocapitalize: "off", maxlength: "1024" }));
   const views = el("select", { id: "view", onchange: event => { browser.view = event.target.value; drawEntries(); } }, ...["decoded", "text", "hex"].map(one => el("option", { value: one }, one)));
-  const form = el("form", { onsubmit: event => { event.preventDefault(); browser.filter = Object.fromEntries(["where", "text", "key"].map(name => [name, form.elements[name].value.trim()])); remembered(); begin(); } },
+  const form = el("form", { "aria-label": "Filter entries", onsubmit: event => { event.preventDefault(); browser.filter = Object.fromEntries(["where", "text", "key"].map(name => [name, form.elements[name].value.trim()])); remembered(); begin(); } },
     field("where", "where", "mag > 5 and not test"), field("text", "text", "any text"), field("key", "key", "a key"), el("button", { class: "act" }, "filter"));
-  const jump = el("form", { onsubmit: event => { event.preventDefault(); browser.from = jump.elements.from.value.trim() || null; browser.live = !browser.from; remembered(); begin(); } },
+  const jump = el("form", { "aria-label": "Where to look from", onsubmit: event => { event.preventDefault(); browser.from = jump.elements.from.value.trim() || null; browser.live = !browser.from; remembered(); begin(); } },
     el("label", {}, "from", el("input", { name: "from", id: "from", value: browser.from || "", placeholder: "index, 1h ago, or a time", spellcheck: "false", autocapitalize: "off", maxlength: "64" })), el("button", { class: "act" }, "go"));
   $("entries").replaceChildren(
     el("div", { class: "bar" }, el("h2", { id: "entries-title" }, "Entries", el("small", { id: "entries-count" }, "live")),
@@ -248,7 +253,6 @@ function askToken() {
 }
 
 // What is shown, as a program would ask for it ---------------------------------------------------------
-const quoted = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 const python = text => JSON.stringify(text);
 function copyTexts() {
   const { name, partition, filter, from, live } = browser, index = from && /^\d{1,15}$/.test(from) ? from : null;

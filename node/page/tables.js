@@ -91,7 +91,7 @@ const draw = {
     drawTable(body, [
       ["address", l => l.remote, "m"], ["state", l => chip(l.state, { open: "good", failed: "bad", closing: "warn" }[l.state])],
       ["protocol", l => l.protocol], ["direction", l => l.direction || ""],
-      ["principal", l => whose(l.peer), "m"], ["route", l => l.route || "", "m"], ["rate", open(l => { const speed = speedOf(l); return speed ? `${bytes(speed)}/s` : quiet("0 B/s"); }), "n"],
+      ["principal", l => whose(l.peer), "m wide"], ["route", l => l.route || "", "m wide"], ["rate", open(l => { const speed = speedOf(l); return speed ? `${bytes(speed)}/s` : quiet("0 B/s"); }), "n"],
       ["in", open(l => bytes(l.bytes_in)), "n"], ["out", open(l => bytes(l.bytes_out)), "n"], ["round trip", open(l => seconds(l.round_trip_seconds)), "n"],
       ["since", l => l.state === "failed" ? `${seconds(l.seconds_ago)} ago` : seconds(l.seconds), "n"],
       ["last error", l => l.state === "failed" ? `${l.text} [${l.code}]${l.advice ? `: ${l.advice}` : ""}` : "", "wrap"],
@@ -104,7 +104,7 @@ const draw = {
     if (!d.peers.length) return drawEmpty(body, "This node sends to no other node. Name one in node.toml:", '[[peer]]\nname = "core"\nockam = "core.example.org:4000"');
     // A peer that was not reached is no idle one, though it is not tried again before something is sent.
     const state = p => p.unreached ? chip(p.state === "dialling" ? "failed, dialling" : "failed", "bad") : chip(p.state, { open: "good", connected: "good", failed: "bad" }[p.state] || "");
-    const about = [["name", p => p.name, "name"], ["state", state], ["address", p => p.address, "m"], ["speaks", p => p.speaks], ["principal", p => whose(p.principal || "not proved"), "m"], ["route", p => p.route || "", "m"],
+    const about = [["name", p => p.name, "name"], ["state", state], ["address", p => p.address, "m"], ["speaks", p => p.speaks], ["principal", p => whose(p.principal || "not proved"), "m wide"], ["route", p => p.route || "", "m wide"],
       ["rate", p => linkRates.has(p.address) ? `${bytes(linkRates.get(p.address))}/s` : quiet("-"), "n"], ["links", p => count(p.links), "n"], ["waiting", p => count(p.waiting), "n"], ["last error", p => p.last_error, "wrap"]];
     drawTable(body, about, d.peers, p => p.name);
   },
@@ -139,7 +139,7 @@ const draw = {
   warnings(d) { failures.warnings = d.warnings; drawFailures(); },
   network: d => { drawNetwork(d); },
   history: recall,
-  refused(d) { if (d.document === "stream") drawEmpty(card("stream", page.stream, null), d.text); },
+  refused(d) { if (d.document === "stream") drawEmpty(card("stream", page.stream, null, el("a", { href: "#/streams" }, "all streams")), d.text); },
 };
 let linkRates = new Map();
 
@@ -150,8 +150,8 @@ const columnsOfStreams = [
   ["name", s => el("a", { href: `#/streams/${encodeURIComponent(s.name)}`, "data-stream": s.name }, s.name), "name", "name"],
   ["per second", s => rated(s.entries_per_second), "n", "rate"], ["entries", s => count(s.next_index), "n", "entries"],
   ["kept", s => bytes(s.data_bytes), "n", "bytes"], ["worst lag", s => lagging(s.worst_lag, s.lag_growing), "n", "lag"],
-  ["of consumer", s => s.worst_lag ? whose(s.worst_consumer || "") : quiet("-"), "m"],
-  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["age", s => seconds(Math.max(0, (now() - s.created_at) / 1000)), "n", "age"], ["owner", s => whose(s.owner), "m"],
+  ["of consumer", s => s.worst_lag ? clipped(s.worst_consumer || "") : quiet("-"), "m wide"],
+  ["partitions", s => count(s.partitions), "n"], ["subscribers", s => count(s.subscribers), "n"], ["members", s => s.members ? count(s.members) : quiet("-"), "n"], ["age", s => seconds(Math.max(0, (now() - s.created_at) / 1000)), "n", "age"], ["owner", s => whose(s.owner), "m wide"],
 ];
 function drawStreams(d) {
   const few = page.name === "overview";

@@ -267,6 +267,7 @@ class RocksDisk(Disk):
             memtable_bytes=pick((1_000, 67_108_864)),
             tail_bytes_max=pick((2_000, 50_000, 33_554_432)),
             logs_max=pick((1, 3, 32_768)),
+            packed_bytes_max=2_000,
             repair_seconds_min=seconds,
             repair_seconds_max=seconds,
         )

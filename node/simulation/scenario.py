@@ -351,12 +351,13 @@ def load_scenario(path: Path) -> Scenario:
         ConfigError: it cannot be read, or a value cannot be; the text names file, line and key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         text = f"{path}: cannot be read: {error.strerror}"
         raise ConfigError("scenario.file", text) from None
     except UnicodeDecodeError as error:
-        raise ConfigError("scenario.file", f"{path}: cannot be read: {error}") from None
+        text = f"{path}: not UTF-8 (byte {error.start:,}): save it as UTF-8"
+        raise ConfigError("scenario.file", text) from None
     return parse_scenario(text, path)
 
 

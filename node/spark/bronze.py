@@ -87,7 +87,7 @@ def transactions(
 
 def overtaken(location: str) -> StoreError:
     """What to say where another job has landed entries meanwhile."""
-    text = f"another job has landed entries in {location} meanwhile: begin anew where it ends"
+    text = f"another job has landed entries in {location} meanwhile: start again where it ends"
     return StoreError("landing.overtaken", text)
 
 

@@ -43,9 +43,9 @@ class TableSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         batch_rows_max: Rows of one micro-batch.
         hold_bytes_max: Bytes kept for the sink beyond retention; beyond that, entries are trimmed
             and a gap row is recorded.
-        decrypt: Files with the keys of encrypted entries, by kind of entries. What they open is in
-            clear in silver, views and typed tables, never in `table_dir`. The job reads them; on a
-            cluster they lie on every machine that runs tasks.
+        decrypt: Files with the keys of encrypted entries, by kind of entries. What they decrypt is
+            in clear in silver, views and typed tables, never in `table_dir`. The job reads them; on
+            a cluster every machine that runs tasks needs them.
     """
 
     name: Annotated[Name, Meta(examples=["bronze"])]
@@ -83,7 +83,7 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
         modules: Modules of the application whose functions make tables (`rillnode.table`). The job
             imports them.
         key_file: Key of the job on a cluster. Default: a short-lived key that the node makes.
-        external: Somebody else starts the job, with `key_file`; the node answers it, and keeps what
+        external: Somebody else starts the job, with `key_file`; the node serves it, and keeps what
             it has not committed.
     """
 
@@ -144,10 +144,10 @@ class FilesSink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         name: The sink's name; the job's principal is `sink/<name>`.
         streams: Patterns of stream names, as in a grant.
-        directory: Where the files go, to be carried to the cluster from there.
-        bytes_max: Bytes of files that may lie there; no more are written until some are taken away.
-        trigger_seconds: How often new entries are looked for.
-        hold_bytes_max: The same as of a Spark sink, for what is not in files.
+        directory: Directory of the files, from which you move them to the cluster.
+        bytes_max: Bytes of files there, above which no more are written until some are removed.
+        trigger_seconds: Time between two checks for new entries.
+        hold_bytes_max: As for a Spark sink, for what is not yet in files.
     """
 
     kind: ClassVar[str] = "files"

@@ -44,17 +44,17 @@ _UNFIT: Final = re.compile(r"[%#?]")
 
 
 class Catalog(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The catalog of an Iceberg table, and what the table is called there.
+    """The catalog of an Iceberg table, and the table's name in it.
 
     Attributes:
         type: `sql`: a database. `rest`: a service that speaks Iceberg's REST protocol.
-        table: The table's name with its namespace. The rejects are `<table>_rejects`. `{stream}` in
-            it makes a table for each stream.
-        uri: A file of SQLite, or the URL of another database or of the service, without
-            credentials: those come from the environment. Default: what the environment says.
-        name: What the catalog is called, by a SQL catalog's other readers and in the environment:
+        table: The table's name with its namespace. The rejects are `<table>_rejects`. With
+            `{stream}` in it, each stream has a table.
+        uri: An SQLite file, or the URL of another database or of the service, without
+            credentials: those come from the environment. Default: from the environment.
+        name: The catalog's name, for other readers of a SQL catalog and in the environment:
             `PYICEBERG_CATALOG__<NAME>__TOKEN`.
-        warehouse: Which of the service's warehouses. Default: its own.
+        warehouse: The service's warehouse. Default: the service decides.
     """
 
     type: Annotated[Literal["sql", "rest"], Meta(examples=["sql"])]
@@ -84,38 +84,38 @@ class Catalog(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class TypedTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table with the columns of a schema, made of what a sink has landed.
+    """A table with a column for each field of a schema, made from what a sink has landed.
 
     Attributes:
-        name: What it is called. Default: the last part of `dir`, or of its name in the catalog.
-        streams: Patterns of the streams that are landed in it, of those that its sink has.
-        dir: Directory of the table, or its URL in an object store. Entries that do not fit lie
-            beside it, in `<dir>_rejects`. `{stream}` in it makes a table for each stream. Where a
-            REST catalog says itself where its tables lie it may be left out.
+        name: The table's name. Default: the last part of `dir`, or of its name in the catalog.
+        streams: Patterns of the names of its streams, out of those that the sink has.
+        dir: Directory of the table, or its URL in an object store. Entries that do not fit go to
+            `<dir>_rejects` beside it. With `{stream}` in it, each stream has a table. Not needed
+            if a REST catalog decides where its tables are.
         format: `delta`, or `iceberg`, which needs a `catalog`.
         catalog: The catalog of an Iceberg table, and the table's name in it.
         schema: The application's msgspec class, as `module:Class`, or the file of a JSON Schema.
         columns: The columns themselves, in place of `schema`.
-        evolve: What is done about fields that the schema does not have. `add`: they become
-            columns. `widen`: so do they, and whole numbers become floating-point ones where such
-            come. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
-        reject: What is done about an entry that does not fit. `table`: it goes to the rejects.
+        evolve: What happens to fields that the schema does not have. `add`: they become columns.
+            `widen`: likewise, and an `int` column becomes `float` when it gets a number that is not
+            whole. `freeze`: they go into the column `_rest`, as JSON. `pause`: the table waits.
+        reject: What happens to an entry that does not fit. `table`: it goes to the rejects.
             `pause`: the table waits.
-        key: Columns of which the table has one row for each value: the latest entry's. A later
-            index of a partition is later; of two partitions' entries the one with the later `time`.
-        delete_when: A SQL predicate over a row's columns. Where it is true of the latest entry of
-            a key the table has no row of that key.
-        time: The column that says when what an entry tells has happened, a timestamp or a date.
-        late_seconds: A row is counted as late if it was received later than this after its time.
-        partition_by: What files are parted by: columns, or `day(column)`, `hour(column)` or
-            `month(column)` of a time, which are the columns `_<column>_day` and so on.
-        keep_days: How many days rows are kept after their `time`, or after they were received
-            where there is none. Entries that come later than that are counted and not landed.
-        expect: What is expected of each row: SQL predicates over the columns, by name, each a text
-            or a table with `sql` and `action`. `warn` (default): rows that do not meet it are
-            counted. `reject`: they are counted, and are rejects.
-        sink: The sink that makes it, `[[sink.spark]]` or `[[sink.python]]`. Left out where there is
-            one.
+        key: Columns that identify a row: the table has one row for each key, from its latest
+            entry. Within a partition the higher index is later, across partitions the later `time`.
+        delete_when: SQL predicate over a row's columns. If it is true of a key's latest entry, the
+            table has no row for that key.
+        time: The column with the time of the event itself, a timestamp or a date.
+        late_seconds: Rows received more than this after their time are counted as late.
+        partition_by: Columns that partition the files, or `day(column)`, `hour(column)` or
+            `month(column)` of a time, which become the columns `_<column>_day` and so on.
+        keep_days: Days for which rows are kept after their `time`, or without one after they were
+            received. Older entries are counted and not landed.
+        expect: Named SQL predicates over the columns that each row should meet, each a text or a
+            table with `sql` and `action`. `warn` (default): rows that fail are counted. `reject`:
+            they are counted and rejected.
+        sink: The sink that makes it, `[[sink.spark]]` or `[[sink.python]]`. Not needed if there is
+            only one.
     """
 
     table: ClassVar[str] = "table"

@@ -19,18 +19,17 @@ from rillnode.node.spark.views import SILVER
 
 
 class ViewTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Delta table that SQL makes of silver or of a typed table, and that is kept up with it.
+    """A Delta table that SQL computes from silver or a typed table, kept up to date.
 
     Attributes:
-        name: What it is called. Default: the last part of `dir`.
+        name: The view's name. Default: the last part of `dir`.
         sql: One `select` in DataFusion's SQL, from `silver` or from the typed table by its name.
-        slot: Columns of the select, such as `["stream", "minute"]`. Rows that agree in them are
-            calculated together, of all rows of the source, whenever there are new ones among these,
-            and put in the place of the old ones.
-        of: What it is made of: `silver`, or the name of a typed table.
+        slot: Columns of the select, such as `["stream", "minute"]`. Rows that agree in them form a
+            slot, recalculated from all rows of the source and replaced whenever it gets new ones.
+        of: Its source: `silver`, or the name of a typed table.
         dir: Directory of the view's table, or its URL in an object store.
-        sink: The Spark sink that makes it. Left out where there is one, and for a view of a typed
-            table, which its table's sink makes.
+        sink: The Spark sink that makes it. Not needed if there is only one, or for a view of a
+            typed table, which that table's sink makes.
     """
 
     table: ClassVar[str] = "view"

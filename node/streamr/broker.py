@@ -1,5 +1,6 @@
 """Streamr's side of a node: its key, its actors, and the listener for its clients."""
 
+import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Set
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from rillnode.actors.streamr.key_exchange import KeyExchangeActor
 from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
+from rillnode.actors.streamr.verifying import VerifyingThreads
 from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
@@ -62,6 +64,9 @@ _KEYLESS_RELEASE: Final = "4."
 
 _TOKENS: Final = b"streamr session tokens"
 
+_HELPERS_MAX: Final = 3
+"""A quarter of the time that a signature takes is the interpreter's, so that more find no turn."""
+
 
 class Streamr(PlugIn):
     """The parts of a node that its `[streamr]` table asks for.
@@ -83,6 +88,10 @@ class Streamr(PlugIn):
         self._entropy = host.entropy
         self._key = _read_or_make_key(ethereum_key_file(host.config), host.entropy(SECRET_BYTES))
         self._token_key = derive_key(bytes.fromhex(host.identity.seed_hex), _TOKENS)
+        helpers = self._table.verifying_threads
+        self._verifying = VerifyingThreads(
+            host.threads, _helpers_of_cores() if helpers is None else helpers
+        )
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -127,6 +136,7 @@ class Streamr(PlugIn):
             relays=Relays(make_relay),
             key_exchange=system.spawn(lambda: KeyExchangeActor(self._context)),
             directory=system.spawn(directory),
+            verify=self._verifying,
         )
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
@@ -186,6 +196,10 @@ class Streamr(PlugIn):
         tls = tls_context(table, "streamr")
         bound["streamr"] = await listen_web(app, *table.address, group=group, tls=tls)
 
+    async def close(self) -> None:
+        """End the threads that verify."""
+        self._verifying.stop()
+
     def status(self) -> dict[str, Any]:
         """The node's address, and what was dropped or refused."""
         if not hasattr(self, "_context"):
@@ -229,6 +243,13 @@ class Streamr(PlugIn):
         app = web.Application(middlewares=[origin_check(origins)])
         app.router.add_get(f"{PREFIX}/ws", connect)
         return app
+
+
+def _helpers_of_cores() -> int:
+    """Threads that verify where it is not said how many: one for each further core."""
+    usable = getattr(os, "sched_getaffinity", None)  # not everywhere
+    cores = len(usable(0)) if usable is not None else os.cpu_count() or 1
+    return min(cores - 1, _HELPERS_MAX)
 
 
 def _read_or_make_key(path: Path, secret: bytes) -> EthereumKey:

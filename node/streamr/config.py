@@ -30,6 +30,8 @@ class StreamrListener(
         logins_per_minute: Login requests taken from one remote address; a login has two.
         origins: Origins of web pages that may use the listener, WebSocket and REST interface, from
             within browsers; `*` means all. Programs have no origin and need none.
+        verifying_threads: Threads that help to verify signatures of messages that come together; 0:
+            none. Where it is not given, one less than the processor's cores, 3 at most.
         apikeys: API keys that clients log in with in place of Ethereum keys.
     """
 
@@ -46,6 +48,7 @@ class StreamrListener(
         tuple[Name, ...],
         Meta(title="a list of origins", examples=[["https://app.example.org"]]),
     ] = ()
+    verifying_threads: Annotated[int, Meta(ge=0, le=64)] | None = None
     apikeys: tuple[ApiKeyTable, ...] = field(name="apikey", default=())
 
     @classmethod

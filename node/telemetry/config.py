@@ -19,9 +19,10 @@ class TelemetryTable(PlugInTable, frozen=True, forbid_unknown_fields=True, kw_on
     """OpenTelemetry spans of what the node does, batch by batch. Needs the extra `telemetry`.
 
     Attributes:
-        enabled: Whether spans are made.
-        endpoint: URL of the collector that takes them, as OTLP over HTTP.
-        sample_ratio: Share of the traces begun here that are kept; other nodes decide about theirs.
+        enabled: Whether the node makes spans.
+        endpoint: URL of the collector, which takes OTLP over HTTP.
+        sample_ratio: Share of the traces begun at this node that are kept; other nodes decide about
+            theirs.
     """
 
     table: ClassVar[str] = "telemetry"

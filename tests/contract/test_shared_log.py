@@ -89,13 +89,13 @@ async def test_clients_that_make_at_once_have_the_same_logs(site: Site) -> None:
 
 
 async def test_frames_stand_in_the_order_in_which_they_were_appended(site: Site) -> None:
-    frames = [b"%d" % number for number in range(500)]
+    frames = [b"%d" % number for number in range(100)]
     async with opened(site.make()) as client, opened(site.again()) as other:
         sequences = await client.append(1, *frames)
         assert sequences[0] >= 1
         assert sequences == sorted(set(sequences))
         for reader in (client, other):
-            found = await reader.read(1, 0, 500)
+            found = await reader.read(1, 0, 100)
             assert data_of(found) == frames
             assert [frame.sequence for frame in found] == sequences
 
@@ -111,10 +111,10 @@ async def test_shards_have_sequences_of_their_own(site: Site) -> None:
 
 async def test_two_clients_append_to_one_shard_and_read_the_same(site: Site) -> None:
     async with opened(site.make()) as client, opened(site.again()) as other:
-        mine, theirs = [[b"%d %d" % (name, number) for number in range(200)] for name in range(2)]
+        mine, theirs = [[b"%d %d" % (name, number) for number in range(50)] for name in range(2)]
         await asyncio.gather(client.append(0, *mine), other.append(0, *theirs))
-        found = await client.read(0, 0, 400)
-        assert found == await other.read(0, 0, 400)
+        found = await client.read(0, 0, 100)
+        assert found == await other.read(0, 0, 100)
         assert [data for data in data_of(found) if data in set(mine)] == mine
         assert [data for data in data_of(found) if data in set(theirs)] == theirs
 

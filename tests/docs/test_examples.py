@@ -151,8 +151,20 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
             address = process.stdout.readline().strip().removeprefix("1#").removesuffix(";greeter")
             answers = asyncio.run(greeted(address))
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
     assert answers == [b"hello, Ada, number 1", b"hello, Bob, number 2"]
+
+
+@pytest.mark.parametrize(
+    "script", sorted(path.name for path in EXAMPLES.glob("*.py") if "argv)" in path.read_text())
+)
+def test_an_example_without_arguments_says_how_to_call_it(script: str) -> None:
+    command: list[str | Path] = [sys.executable, EXAMPLES / script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode
+    assert f"{script} " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.needs("released Ockam nodes")

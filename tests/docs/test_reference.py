@@ -120,6 +120,28 @@ def test_each_method_of_the_public_classes_has_a_text() -> None:
     assert [name for name, text in methods if not re.match("[A-Z`]", text)] == []
 
 
+def test_what_is_returned_is_told_whole() -> None:
+    page = python_page()
+    assert "Returns: The answer to whoever waits for one; None: there is none, or it " in page
+    told = re.findall("^Returns: (.*)$", page, re.MULTILINE)
+    assert len(told) > 8
+    assert [one for one in told if not one[0].isupper()] == []
+
+
+def test_types_and_defaults_are_those_of_a_program() -> None:
+    """What msgspec checks and shows in a file beside them is no part of a call."""
+    for row in re.findall(r'^\| <a id="[\w.]+"></a>.*', python_page(), re.MULTILINE):
+        assert "Annotated[" not in row
+        assert "field(" not in row
+
+
+def test_what_stands_in_tables_of_plug_ins_is_told_too() -> None:
+    page = python_page()
+    for name in ("PythonSink.table_dir", "SparkSink.master", "ApiKeyTable.name", "Catalog.type"):
+        assert f'<a id="{name}"></a>' in page, name
+    assert "| `TableLocation` | <code>" in page
+
+
 def test_a_signature_needs_no_look_into_the_source() -> None:
     page = generate.python_page()
     signatures = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL))

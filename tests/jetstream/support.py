@@ -1,9 +1,12 @@
 """Clients of a server of the tests' own, and what its operator does to it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from certificates import make_certificate
 from contract.shared_log import Client, until
+from nats_operator import Account, Operator
 from nats_support import NatsServer
 from rillnode.actors.jetstream.blobs import JetStreamBlobs
 from rillnode.actors.jetstream.connection import Connection
@@ -22,6 +25,23 @@ def options_of(*servers: NatsServer, replicas: int = 1) -> JetStreamOptions:
         doubt_seconds=1.0,
         repair_seconds_max=0.5,
     )
+
+
+class Site:
+    """A server that takes users of one account with JetStream, and of one without, over TLS."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.certificate, self.key = make_certificate(directory)
+        self.account, self.poor = Account(), Account(jetstream=False)
+        operator = Operator(directory, self.account, self.poor)
+        tls = f'tls {{ cert_file: "{self.certificate}", key_file: "{self.key}" }}'
+        self.server = NatsServer(directory / "nats", *operator.settings, tls)
+        self.options = replace(
+            options_of(self.server),
+            tls_ca=self.certificate,
+            credentials=self.account.credentials(directory / "user.creds"),
+        )
 
 
 def pair_of(options: JetStreamOptions, **changes: Any) -> tuple[JetStreamLog, JetStreamBlobs]:
@@ -63,12 +83,3 @@ async def appended(client: Client, shard: int, data: bytes, seconds: float = 60.
             return 0
 
     return await until(attempt, bool, seconds)
-
-
-async def until_away(client: Client) -> None:
-    """Wait until a client has no connection."""
-
-    async def reason() -> str:
-        return str(client.log.describe()["reason"])
-
-    await until(reason, bool)

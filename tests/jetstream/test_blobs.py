@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import nats as nats_py
 import pytest
 
 from contract.shared_log import Client, opened, until
-from jetstream.support import administer, options_of, pair_of
+from jetstream.support import administer, pair_of
 from nats_support import NatsServer, needs_nats
 from rillnode.actors.jetstream import blobs as blobs_module
 from rillnode.actors.jetstream.options import JetStreamOptions
@@ -19,19 +19,6 @@ from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
 
 pytestmark = needs_nats
-
-
-@pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def options(nats: NatsServer) -> JetStreamOptions:
-    return options_of(nats)
 
 
 def bucket_of(client: Client) -> str:

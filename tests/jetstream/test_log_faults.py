@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from contract.shared_log import data_of, opened, until
-from jetstream.support import administer, appended, open_only, options_of, pair_of, until_away
-from nats_support import MutingProxy, NatsServer, needs_nats
+from jetstream.support import administer, appended, open_only, options_of, pair_of
+from nats_support import MutingProxy, NatsServer, needs_nats, running_nats
 from rillnode.actors.jetstream import fetching
 from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.options import JetStreamOptions
@@ -20,79 +19,36 @@ from rillnode.codecs.errors import StoreError
 pytestmark = needs_nats
 
 
-@pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def options(nats: NatsServer) -> JetStreamOptions:
-    return options_of(nats)
-
-
-def test_a_log_goes_on_when_its_server_was_killed(
+async def test_a_log_goes_on_when_its_server_was_killed(
     nats: NatsServer, options: JetStreamOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with opened(pair_of(options)) as client, opened(pair_of(options)) as other:
-            before = await client.append(0, *(b"%d" % number for number in range(100)))
-            await asyncio.to_thread(nats.kill)
+    caplog.set_level(logging.INFO)
+    async with opened(pair_of(options)) as client, opened(pair_of(options)) as other:
+        before = await client.append(0, *(b"%d" % number for number in range(100)))
+        await asyncio.to_thread(nats.kill)
+        with pytest.raises(LogLost):
+            await client.log.append(0, b"lost")
+        for asked in (client.log.read(0, 0, 1), client.log.span(0), client.log.trim(0, 3)):
             with pytest.raises(LogLost):
-                await client.log.append(0, b"lost")
-            for asked in (client.log.read(0, 0, 1), client.log.span(0), client.log.trim(0, 3)):
-                with pytest.raises(LogLost):
-                    await asked
-            assert client.log.describe()["reason"]
-            await asyncio.to_thread(nats.start)
-            sequence = await appended(client, 0, b"after")
-            assert sequence > before[-1]
-            # News of it come over the new connection of the other one.
-            await other.wait_heard(0, sequence, 10.0)
-            found = await other.read(0, 0, 101)
-            assert data_of(found)[:100] == [b"%d" % number for number in range(100)]
-            assert found[-1] == (sequence, b"after")
-            assert client.log.describe()["reason"] == ""
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(run())
+                await asked
+        assert client.log.describe()["reason"]
+        await asyncio.to_thread(nats.start)
+        sequence = await appended(client, 0, b"after")
+        assert sequence > before[-1]
+        # News of it come over the new connection of the other one.
+        await other.wait_heard(0, sequence, 10.0)
+        found = await other.read(0, 0, 101)
+        assert data_of(found)[:100] == [b"%d" % number for number in range(100)]
+        assert found[-1] == (sequence, b"after")
+        assert client.log.describe()["reason"] == ""
     told = {record.message for record in caplog.records}
     assert {"store_connection_lost", "store_connected"} <= told
 
 
-async def test_a_server_that_is_paused_is_waited_for_only_so_long(
+async def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often_as_sent(
     nats: NatsServer, options: JetStreamOptions
 ) -> None:
-    loop = asyncio.get_running_loop()
-    async with opened(pair_of(options)) as client:
-        (first,) = await client.append(0, b"before")
-        nats.pause()
-        began = loop.time()
-        with pytest.raises(LogLost):
-            await client.log.append(0, b"lost")
-        assert loop.time() - began < 3 * options.answer_seconds_max
-        # It is given up as a whole, and another connection is tried.
-        await until_away(client)
-        await asyncio.sleep(1.0)
-        nats.resume()
-        last = await appended(client, 0, b"after")
-        found = await client.read(0, 0, last - first + 1)
-        # What was lost may be stored; nothing else is.
-        assert data_of(found) in (
-            [b"before", b"after"],
-            [b"before", b"lost", b"after"],
-            [b"before", b"after", b"lost"],
-        )
-
-
-def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often_as_sent(
-    nats: NatsServer, options: JetStreamOptions
-) -> None:
-    proxy = MutingProxy(nats.port)
-
-    async def run() -> None:
+    with closing(MutingProxy(nats.port)) as proxy:
         async with opened(pair_of(options, servers=(proxy.url,))) as client:
             proxy.mute()
             with pytest.raises(LogLost):
@@ -101,11 +57,6 @@ def test_answers_that_were_kept_back_are_lost_and_frames_stored_at_most_as_often
             await appended(client, 0, b"after")
             found = await client.read(0, 0, 2)
             assert data_of(found) == [b"kept back", b"after"]
-
-    try:
-        asyncio.run(run())
-    finally:
-        proxy.close()
 
 
 # What an operator does
@@ -216,33 +167,30 @@ async def test_a_log_that_was_purged_goes_on(options: JetStreamOptions) -> None:
 
 
 @pytest.mark.parametrize("batches", [True, False])
-def test_frames_around_one_that_was_deleted_are_read(
+async def test_frames_around_one_that_was_deleted_are_read(
     options: JetStreamOptions, monkeypatch: pytest.MonkeyPatch, *, batches: bool
 ) -> None:
     if not batches:
         # As of servers before 2.11.
         monkeypatch.setattr(fetching, "_BATCHES", (99, 0, 0))
 
-    async def run() -> None:
-        async with opened(pair_of(options)) as client:
-            frames = [b"%d" % number * 100 for number in range(200)]
-            sequences = await client.append(0, *frames)
-            assert data_of(await client.read(0, 0, 200)) == frames
-            for gone in (0, 50, 51, 150):
-                request = {"seq": sequences[gone]}
-                await administer(options, "STREAM.MSG.DELETE.t-log-0", request)
-                frames[gone] = b""
-            await client.log.trim(0, sequences[10])
-            found = await client.read(0, 0, 187)
-            assert data_of(found) == [data for data in frames[10:] if data]
-            assert [frame.sequence for frame in found] == [
-                sequence for sequence, data in zip(sequences[10:], frames[10:], strict=True) if data
-            ]
-            some = await client.log.read(0, sequences[20], 1_000)
-            assert 1 <= len(some) <= 10
-            assert len(await client.log.read(0, sequences[20], 1)) == 1
-
-    asyncio.run(run())
+    async with opened(pair_of(options)) as client:
+        frames = [b"%d" % number * 100 for number in range(200)]
+        sequences = await client.append(0, *frames)
+        assert data_of(await client.read(0, 0, 200)) == frames
+        for gone in (0, 50, 51, 150):
+            request = {"seq": sequences[gone]}
+            await administer(options, "STREAM.MSG.DELETE.t-log-0", request)
+            frames[gone] = b""
+        await client.log.trim(0, sequences[10])
+        found = await client.read(0, 0, 187)
+        assert data_of(found) == [data for data in frames[10:] if data]
+        assert [frame.sequence for frame in found] == [
+            sequence for sequence, data in zip(sequences[10:], frames[10:], strict=True) if data
+        ]
+        some = await client.log.read(0, sequences[20], 1_000)
+        assert 1 <= len(some) <= 10
+        assert len(await client.log.read(0, sequences[20], 1)) == 1
 
 
 async def test_a_log_that_is_full_takes_frames_again_once_it_is_not(
@@ -301,71 +249,61 @@ async def test_frames_of_which_no_news_came_are_found(options: JetStreamOptions)
 # Opening
 
 
-def test_servers_that_do_not_sync_are_refused(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path / "nats", sync='"2m"')
-    server.start()
-    try:
-
-        async def run() -> None:
-            options = options_of(server)
-            with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
-                await open_only(options)
-            assert caught.value.code == "store.unsynced"
-            async with opened(pair_of(options, sync="interval")) as client:
-                assert "120 seconds" in client.log.describe()["unsynced"]
-
-        asyncio.run(run())
-    finally:
-        server.kill()
+async def test_servers_that_do_not_sync_are_refused(tmp_path: Path) -> None:
+    with running_nats(tmp_path / "nats", sync='"2m"') as server:
+        options = options_of(server)
+        with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
+            await open_only(options)
+        assert caught.value.code == "store.unsynced"
+        async with opened(pair_of(options, sync="interval")) as client:
+            assert "120 seconds" in client.log.describe()["unsynced"]
 
 
-def test_a_server_that_is_started_anew_without_syncing_is_refused_until_it_does(
+async def test_a_server_that_is_started_anew_without_syncing_is_refused_until_it_does(
     nats: NatsServer, options: JetStreamOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        looks = {"proof_seconds": 0.05, "look_seconds": 0.05}
-        async with (
-            opened(pair_of(options, **looks)) as client,
-            opened(pair_of(options, **looks, sync="interval")) as other,
-        ):
-            await client.append(0, b"before")
-            await asyncio.to_thread(nats.kill)
-            nats.set_sync('"2m"')
-            await asyncio.to_thread(nats.start)
+    looks = {"proof_seconds": 0.05, "look_seconds": 0.05}
+    async with (
+        opened(pair_of(options, **looks)) as client,
+        opened(pair_of(options, **looks, sync="interval")) as other,
+    ):
+        await client.append(0, b"before")
+        await asyncio.to_thread(nats.kill)
+        nats.set_sync('"2m"')
+        await asyncio.to_thread(nats.start)
 
-            async def refused() -> StoreError | None:
-                try:
-                    with suppress(LogLost):
-                        await client.log.append(0, b"may be there")
-                except StoreError as error:
-                    return error
-                return None
+        async def refused() -> StoreError | None:
+            try:
+                with suppress(LogLost):
+                    await client.log.append(0, b"may be there")
+            except StoreError as error:
+                return error
+            return None
 
-            async def told() -> str:
-                return str(other.log.describe()["unsynced"])
+        async def told() -> str:
+            return str(other.log.describe()["unsynced"])
 
-            found = await until(refused, bool)
-            assert found is not None
-            assert (found.code, found.retryable) == ("store.unsynced", True)
-            assert "120 seconds" in client.log.describe()["unsynced"]
-            # Who may lose what is confirmed goes on, and says so; what is there is read by all.
-            last = await appended(other, 0, b"other")
-            await until(told, lambda text: "120 seconds" in text)
-            assert (await client.read(0, last - 1, 1))[0] == (last, b"other")
-            await asyncio.to_thread(nats.kill)
-            # Nobody says that it does not sync.
-            nats.set_sync("always")
-            await asyncio.to_thread(nats.start)
+        found = await until(refused, bool)
+        assert found is not None
+        assert (found.code, found.retryable) == ("store.unsynced", True)
+        assert "120 seconds" in client.log.describe()["unsynced"]
+        # Who may lose what is confirmed goes on, and says so; what is there is read by all.
+        last = await appended(other, 0, b"other")
+        await until(told, lambda text: "120 seconds" in text)
+        assert (await client.read(0, last - 1, 1))[0] == (last, b"other")
+        await asyncio.to_thread(nats.kill)
+        # Nobody says that it does not sync.
+        nats.set_sync("always")
+        await asyncio.to_thread(nats.start)
 
-            async def taken() -> int:
-                with suppress(LogLost, StoreError):
-                    return await client.log.append(0, b"after")
-                return 0
+        async def taken() -> int:
+            with suppress(LogLost, StoreError):
+                return await client.log.append(0, b"after")
+            return 0
 
-            await until(taken, bool)
-            assert client.log.describe()["unsynced"] == ""
+        await until(taken, bool)
+        assert client.log.describe()["unsynced"] == ""
 
-    asyncio.run(run())
     logged = [record.message for record in caplog.records]
     assert logged.count("store_refused") == 1
     assert "store_unsynced" in logged

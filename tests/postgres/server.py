@@ -19,8 +19,7 @@ from pausing import pause
 from ports import free_port
 from rillnode.actors.postgres.blobs import PostgresBlobs
 from rillnode.actors.postgres.log import PostgresLog
-from rillnode.actors.postgres.options import PostgresOptions
-from rillnode.actors.postgres.servers import Servers
+from rillnode.actors.postgres.servers import PostgresOptions, Servers
 
 START_SECONDS: Final = 60.0
 PASSWORD: Final = "of-the-tests"
@@ -79,11 +78,18 @@ class PostgresServer:
     def kill(self) -> None:
         """End all of its processes as a crash would."""
         if self._process is not None:
-            for process in (self._process.pid, *self._children()):
+            pause(self._process.pid)  # it makes no others from here on
+            processes = [self._process.pid, *self._children()]
+            for process in processes:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             self._process.wait(START_SECONDS)
             self._process = None
+            # The next server refuses to start beside one that is left.
+            deadline = time.monotonic() + START_SECONDS
+            while any(map(_is_alive, processes)):
+                assert time.monotonic() < deadline, "PostgreSQL does not end"
+                time.sleep(0.01)
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -126,6 +132,14 @@ class PostgresServer:
                 if int(stat.read_text().rpartition(")")[2].split()[1]) == self._process.pid:
                     found.append(int(stat.parent.name))
         return found
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 @contextmanager
@@ -173,7 +187,7 @@ class PostgresSite:
 
     def damage(self, name: str) -> None:
         self.server.query(
-            f"UPDATE {self.schema}.chunks SET data = set_byte(data, 7, get_byte(data, 7) # 255)"
+            f"UPDATE {self.schema}.blobs SET data = set_byte(data, 7, get_byte(data, 7) # 255)"
             " WHERE name = $1",
             name,
         )

@@ -36,6 +36,7 @@ TUNING = Tuning(
     cache_bytes=1_048_576,
     tail_bytes_max=1_048_576,
     logs_max=8,
+    packed_bytes_max=1_000,
     readers=1,
     repair_seconds_min=0.01,
 )

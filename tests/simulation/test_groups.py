@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from rillnode import Consumer, Entry, RillnodeError
+from rillnode import Entry, RillnodeError, Stream
 from rillnode.node.simulation.scenario import FaultKind
 from rillnode.testing import Network
 
@@ -44,25 +44,32 @@ class Book:
         while not self.done:
             try:
                 async with await network.client(node) as client:
-                    stream = await client.stream("s", partitions=PARTITIONS)
-                    await self._consume(worker, stream.consumer("g", group=True, ack="explicit"))
+                    await self._consume(worker, await client.stream("s", partitions=PARTITIONS))
             except RillnodeError:
                 await asyncio.sleep(0.5)
 
-    async def _consume(self, worker: str, consumer: Consumer[Entry]) -> None:
+    async def _consume(self, worker: str, stream: Stream) -> None:
+        acked: dict[int, int] = {}
+
+        def lost(partitions: Sequence[int]) -> None:
+            for partition in partitions:
+                acked.pop(partition, None)
+
+        consumer = stream.consumer("g", group=True, ack="explicit", on_revoked=lost)
         async with consumer:
             while not self.done:
                 self.has[worker] = consumer.partitions
-                got = await consumer.batch(3, timeout=0.5)
-                for entry in got:
+                for entry in await consumer.batch(3, timeout=0.5):
                     self.give(worker, entry)
                     await asyncio.sleep(0.01)
                     if entry.partition in consumer.partitions:
                         consumer.ack(entry)
-                before = {one.partition: one.index + 1 for one in got}
+                        acked[entry.partition] = entry.index + 1
+                before = dict(acked)
                 await consumer.save()
-                for partition in set(before).intersection(consumer.partitions):
-                    self.saved[partition] = max(self.saved[partition], before[partition])
+                for partition, index in before.items():
+                    if acked.get(partition) == index:  # it was not lost meanwhile
+                        self.saved[partition] = max(self.saved[partition], index)
 
     async def whole(self) -> None:
         """Wait until every entry has come to somebody."""
@@ -96,8 +103,10 @@ async def push_all(network: Network, node: str) -> None:
         (False, ("kill", "power_cut", "clog", "kill_client", "disk_failing")),
         (False, ("actor",)),
         (True, ("kill", "pause", "clog", "kill_client", "log_cut", "log_unanswered")),
+        (True, ("pause", "partition", "one_way", "clock_jump", "log_cut", "log_slow")),
+        (True, ("actor", "log_unanswered", "log_delayed", "kill")),
     ],
-    ids=["one node", "actors", "shared log"],
+    ids=["one node", "actors", "shared log", "late news", "late writes"],
 )
 def test_nothing_is_skipped_and_nothing_saved_comes_again(
     shared: bool, kinds: Sequence[FaultKind], seed: int
@@ -200,6 +209,46 @@ def test_what_others_have_saved_while_a_member_stands_still_comes_to_it_no_more(
                 await asyncio.sleep(3.0)
                 assert book.given.total() == before
             network.restart("b")
+            await asyncio.sleep(10.0)
+            assert book.holders("w0", "w1") == [*range(PARTITIONS)]
+            book.done = True
+            await asyncio.sleep(3.0)
+
+        network.run(scenario())
+        assert book.broken == []
+        assert network.problems() == []
+
+
+@pytest.mark.parametrize("stands", ["log", "node"])
+def test_who_has_heard_of_a_node_too_late_takes_nothing_from_its_members(stands: str) -> None:
+    """A node reads nothing of the log for a while, and another's member hears nothing either.
+
+    It has told that it is well just before, and the other node was about to.
+    """
+    book = Book()
+    with Network(seed=7, shared=True) as network:
+        for name in ("a", "b"):
+            network.add_node(name)
+        disk: Any = network._world.nodes["a"].disk  # pyright: ignore[reportPrivateUsage]
+
+        async def scenario() -> None:
+            await push_all(network, "a")
+            network.start("w0", take_slowly, network, "w0", "b", book)
+            await asyncio.sleep(1.35)
+            network.start("w1", book.work, network, "w1", "a")
+            await asyncio.sleep(2.15)
+            assert len(book.has["w0"]) == PARTITIONS // 2
+            if stands == "log":
+                disk.harm_log("log_cut", 1.0)
+            else:
+                network.pause("a")
+            await asyncio.sleep(1.7)
+            with network.partition("w0"):
+                disk.heal_log()
+                network.resume("a")
+                for _ in range(18):
+                    assert len(book.has["w1"]) <= PARTITIONS // 2
+                    await asyncio.sleep(0.1)
             await asyncio.sleep(10.0)
             assert book.holders("w0", "w1") == [*range(PARTITIONS)]
             book.done = True

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from contract_load import CONFIG, NODE, Round
 from contract_rooms import PARTS
 from rillnode.actors.log.shared.port import unreachable
+from rillnode.node.client import Client
 from rillnode.node.config import StoreTable
 from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.simulation.shared_disk import SharedDisk
@@ -20,6 +21,9 @@ TELL_SECONDS: Final = 2.0
 """How often nodes tell where they are."""
 
 AWAY_SECONDS: Final = 0.5
+MOVED_SECONDS: Final = 4.0
+"""Virtual time in which what members of a node have that is gone is others'."""
+
 BACK_SECONDS: Final = 2.0
 """Virtual time in which a node hears again of what others do."""
 
@@ -63,24 +67,40 @@ class Away(Round):
 
 
 class Leaving(Round):
-    """Uses a node until it has told once more where it is; then that is stopped in good order."""
+    """Uses a node until it has told once more where it is; then that is stopped in good order.
+
+    It has members of groups then, one of which nobody knows of who is there.
+    """
 
     lossy = True
 
     async def talk(self) -> None:
         self.network.restart(LEAVING)
         try:
-            async with await self.ask("connect", self.network.client(LEAVING)) as client:
-                stream = await self.ask("create", client.stream("left"))
-                entry = b"%d" % self.number
-                if await self.once("push", stream.push(entry)) is not None:
-                    self.confirmed.append(entry)
-                await asyncio.sleep(1.5 * TELL_SECONDS)
+            async with await self.ask("connect", self.network.client(NODE)) as staying:
+                await self._leave(staying)
+        finally:
+            self.network.kill(LEAVING)
+
+    async def _leave(self, staying: Client) -> None:
+        client = await self.ask("connect", self.network.client(LEAVING, reconnect=False))
+        stream = await self.ask("create", client.stream("left"))
+        entry = b"%d" % self.number
+        if await self.once("push", stream.push(entry)) is not None:
+            self.confirmed.append(entry)
+        same = await self.ask("open", staying.stream("left"))
+        async with same.consumer("known", group=True):
+            for name in ("known", "unknown"):
+                await self.ask("join", stream.consumer(name, group=True).__aenter__())
+            await asyncio.sleep(1.5 * TELL_SECONDS)
             world = self.network._world  # pyright: ignore[reportPrivateUsage]
             stopping = self.network.running(LEAVING).stop()
             await self.ask("stop", world.on(world.nodes[LEAVING], stopping))
-        finally:
-            self.network.kill(LEAVING)
+            await self.either("close", client.close())
+            await asyncio.sleep(MOVED_SECONDS)
+        async with same.consumer("unknown", group=True) as consumer:
+            await asyncio.sleep(MOVED_SECONDS)
+            assert not self.strict or consumer.partitions == (0,)
 
     async def check(self) -> None:
         async with await self.network.client(OTHER) as client:

@@ -13,6 +13,7 @@ from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.groups import addresses
+from rillnode.actors.core.groups.nodes import GroupNodes
 from rillnode.actors.core.queues import service as queue_service
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.quotas import Quota, Quotas
@@ -109,6 +110,7 @@ class Core:
                 self.context.watches.changed(record)
 
         system.spawn(partial(StoreFollower, self.context, on_stream))
+        system.spawn(partial(GroupNodes, self.context))
         streams = system.spawn(
             partial(service.StreamService, self.context, on_stream, StreamRules(rules))
         )

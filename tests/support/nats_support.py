@@ -155,9 +155,9 @@ class NatsServer:
 
 
 @contextmanager
-def running_nats(directory: Path) -> Generator[NatsServer]:
+def running_nats(directory: Path, *settings: str, sync: str = "always") -> Generator[NatsServer]:
     """A server within the block, which may also kill and start it."""
-    server = NatsServer(directory)
+    server = NatsServer(directory, *settings, sync=sync)
     server.start()
     try:
         yield server

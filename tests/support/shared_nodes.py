@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Union
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from rillnode.actors.log.shared.placement import Placement
 from rillnode.actors.log.shared.shard import Shard, SharedOptions
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
+from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from shared_support import memory_view, rocks_view
 
@@ -54,7 +56,7 @@ class Node:
         directory: Path,
         *,
         view: Callable[..., Any] = memory_view,
-        seed: int = 0,
+        seed: object = 0,
         **options: Any,
     ) -> None:
         self.faults = LogFaults()
@@ -139,7 +141,10 @@ class Node:
             assert read.error is None, read.error
             if not read.blocks:
                 return found
-            found += [e.data for one in read.blocks for e in entries_of(one, first=len(found))]
+            for block in read.blocks:
+                some = entries_of(block, first=len(found))
+                assert some[0].index == len(found)
+                found += [entry.data for entry in some]
 
     async def fresh(self, log: int) -> None:
         """Wait until it has all that was confirmed."""
@@ -169,6 +174,52 @@ class Node:
         await self.store._close()  # pyright: ignore[reportPrivateUsage]
 
 
+class Cluster:
+    """The nodes of a test, closed when it ends.
+
+    Attributes:
+        servers: their engine.
+        directory: of their views, one in another.
+        view: makes them.
+    """
+
+    def __init__(self, directory: Path, view: Callable[..., Any] = memory_view) -> None:
+        self.servers = MemoryServers(b"x" * 16)
+        self.directory = directory
+        self.view = view
+        self._nodes: list[Node] = []
+
+    def node(self, name: str = "1", **options: Any) -> Node:
+        """A node with a directory of this name, which an earlier one may have left."""
+        options = {"view": self.view, "seed": len(self._nodes), **options}
+        self._nodes.append(Node(self.servers, self.directory / name, **options))
+        return self._nodes[-1]
+
+    def nodes(self, count: int) -> list[Node]:
+        """So many nodes, each with a directory of its own."""
+        return [self.node(str(number)) for number in range(1, count + 1)]
+
+    async def close(self) -> None:
+        """Close them all; those that are closed stay so."""
+        for node in self._nodes:
+            await node.close()
+
+
+def with_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]], directory: Path) -> None:
+    """Run a test in virtual time, with views in memory."""
+    in_virtual_time(_with(test, Cluster(directory)))
+
+
+def with_disks(test: Callable[[Cluster], Coroutine[Any, Any, None]], directory: Path) -> None:
+    """Run a test with views on disk."""
+    asyncio.run(_with(test, Cluster(directory, rocks_view)))
+
+
+async def _with(test: Callable[[Cluster], Coroutine[Any, Any, None]], cluster: Cluster) -> None:
+    await test(cluster)
+    await cluster.close()
+
+
 def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let there be a version of frames that has one more field of a trim, and removals."""
     kinds, packed = dict[type[Any], Any](), list[Any]()
@@ -192,9 +243,10 @@ def plant_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "FRAME_VERSION", 2)
 
 
-def new_servers() -> MemoryServers:
-    """An engine without logs."""
-    return MemoryServers(b"x" * 16)
+def later_frame() -> bytes:
+    """A frame that a later version has written."""
+    rest = b"whatever a later version writes, if it is long enough"
+    return bytes([frames.FRAME_VERSION + 1]) + crc32(rest).to_bytes(4, "big") + rest
 
 
 def name_in(shard: int, shards: int = 3, *, but: Sequence[str] = ()) -> str:
@@ -211,13 +263,17 @@ async def until(reached: Callable[[], bool], seconds: float = ANSWER_SECONDS) ->
             await asyncio.sleep(0.01)
 
 
-__all__ = [
-    "Node",
-    "in_virtual_time",
-    "memory_view",
-    "name_in",
-    "new_servers",
-    "plant_second_version",
-    "rocks_view",
-    "until",
-]
+def code(operation: Operation) -> str:
+    return "" if operation.error is None else operation.error.code
+
+
+async def refused(node: Node, log: int) -> str:
+    """With what a fresh read of a shard fails."""
+    with pytest.raises(StoreError) as caught:
+        await node.fresh(log)
+    return caught.value.code
+
+
+def snapshots_of(servers: MemoryServers) -> list[str]:
+    """The snapshots that are whole."""
+    return [name for name in servers.blobs if name.endswith(".snapshot")]

@@ -35,6 +35,7 @@ SMALL = Tuning(
     cache_bytes=1_048_576,
     tail_bytes_max=1_048_576,
     logs_max=64,
+    packed_bytes_max=16_384,
     repair_seconds_min=0.01,
     repair_seconds_max=0.05,
 )

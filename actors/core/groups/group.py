@@ -14,7 +14,13 @@ from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
-from rillnode.actors.core.groups.registry import GroupNews, GroupView
+from rillnode.actors.core.groups.registry import (
+    LEASE_SECONDS,
+    GroupNews,
+    GroupView,
+    Vouch,
+    Vouched,
+)
 from rillnode.actors.core.groups.state import (
     NOTHING,
     Claims,
@@ -24,6 +30,7 @@ from rillnode.actors.core.groups.state import (
     claims,
     joined,
     left,
+    node_of,
     record_name,
     released,
 )
@@ -64,9 +71,6 @@ from rillnode.codecs.routing.routes import Route
 logger = logging.getLogger("rillnode.actors.core.groups")
 
 TOKEN_BYTES: Final = 16
-
-LEASE_SECONDS: Final = 2.0
-"""How long a member whose link was lost is waited for, and a node that is not heard of."""
 
 SILENCE_SECONDS: Final = 10.0
 """How long a member may keep partitions without a sign of life: its link may be dead, and nobody
@@ -111,9 +115,10 @@ class _Here:
     """A member whose link is this node's.
 
     Attributes:
+        node: under which name of this node it has come.
+        heard_at: when it has last shown that it is well.
         joined: its record is durable, and it does not know that it is out.
         told: what it was told that it has; None: nothing yet.
-        heard_at: when it has last shown that it is well.
         lost_at: when its link was lost; inf: it is there.
         asked_at: since when it is to give something up; inf: it is not.
         leaving: it is being taken out of the record.
@@ -123,6 +128,7 @@ class _Here:
     origin: Origin
     return_route: Route
     request_id: int
+    node: str
     heard_at: float
     joined: bool = False
     told: Claims | None = None
@@ -179,10 +185,8 @@ class GroupActor(Worker):
         self._own_address = own_address
         self._stream = stream
         self._name = name
-        groups = context.groups
-        groups.node = groups.node or context.entropy(8).hex()
         # Members of before are those of another instance, which nobody hears of.
-        self._node = f"{groups.node}.{context.entropy(4).hex()}"
+        self._instance = context.entropy(4).hex()
         self._refusal: RillnodeError | None = None
         self._view: GroupView | None = None
         self._stream_id = 0
@@ -191,8 +195,8 @@ class GroupActor(Worker):
         self._known = False
         self._lasts = True
         self._here: dict[str, _Here] = {}
-        # Since when other nodes are known, and instances of before.
-        self._seen: dict[str, float] = {}
+        # Since when instances of before are known.
+        self._before: dict[str, float] = {}
         # Likewise members in the record that are not here, though they should be: a write that was
         # refused may be done when the store is repaired.
         self._orphans: dict[str, float] = {}
@@ -238,14 +242,12 @@ class GroupActor(Worker):
             case StreamRemoved():
                 self._dismiss(RequestError("stream.removed", "The stream was removed"))
                 self.system.exit(self.address)
-            case GroupNews(anew=anew):
-                if anew:
-                    self._seen = dict.fromkeys(self._seen, self._now())
+            case GroupNews(out=out):
                 if self._context.groups.suspended:
                     self._tell()
                 else:
                     self._known = False
-                    self.begin(self._refresh())
+                    self.begin(self._without(out) if out else self._refresh(), self._not_done)
             case _Tick(at=at):
                 self._tick(at)
             case _:
@@ -261,6 +263,10 @@ class GroupActor(Worker):
         if self._view is not None:
             self._context.groups.remove(self._view)
             self._context.access.rights.unwatch(self._stream, self.address)
+            if self._view.shared and any(
+                one.node == self._node for one in self._view.state.members
+            ):
+                self._context.groups.leave_behind(self._own_address)
 
     def may_passivate(self) -> bool:
         """Whether it has no members."""
@@ -299,6 +305,11 @@ class GroupActor(Worker):
         await self._refresh()
 
     @property
+    def _node(self) -> str:
+        """Whose members' links are this instance's, as the record has it."""
+        return f"{self._context.groups.node}.{self._instance}"
+
+    @property
     def _shown(self) -> GroupView:
         assert self._view is not None, "nothing is done before the stream is found"
         return self._view
@@ -319,15 +330,17 @@ class GroupActor(Worker):
             raise
         self._version, self._lasts = look.version, look.lasts
         self._look_at = self._now() + LOOK_SECONDS
-        if not self._lasts:
-            self._context.groups.share(self._shown)
+        self._shown.shared = not self._lasts
         self._take(GroupState.decode(look.value))
 
     def _take(self, state: GroupState) -> None:
         """This is the group now."""
         self._shown.state = state
-        nodes = {one.node for one in state.members} - {self._node}
-        self._seen = {node: self._seen.get(node, self._now()) for node in nodes}
+        others = {one.node for one in state.members} - {self._node}
+        here = f"{self._context.groups.node}."
+        before = {node for node in others if self._lasts or node.startswith(here)}
+        self._before = {node: self._before.get(node, self._now()) for node in before}
+        self._context.groups.meet({node_of(node) for node in others - before})
         mine = {one.id for one in state.members if one.node == self._node}
         alone = mine - self._here.keys()
         self._orphans = {one: self._orphans.get(one, self._now()) for one in alone}
@@ -429,7 +442,7 @@ class GroupActor(Worker):
 
         Whatever becomes meanwhile of its link, of this actor or of this node.
         """
-        if here.leaving or not here.joined:
+        if here.leaving or not here.joined or here.node != self._node:
             return 0.0
         seconds = min(LEASE_SECONDS, here.due_at - self._now())
         if self._shown.shared:
@@ -443,8 +456,12 @@ class GroupActor(Worker):
             raise _FAR
         if len(request.member) != TOKEN_BYTES:
             raise RequestError("group.member", f"A member's token has {TOKEN_BYTES} bytes")
-        here = _Here(request.member.hex(), origin, route, request.request_id, self._now())
-        member = Member(here.id, self._node, origin.principal, request.shared)
+        if not self._lasts:
+            await self._vouched()
+        here = _Here(
+            request.member.hex(), origin, route, request.request_id, self._node, self._now()
+        )
+        member = Member(here.id, here.node, origin.principal, request.shared)
         links, before = self._context.groups.links, self._here.get(here.id)
         if before is None and links[origin.account] >= GROUPS_PER_LINK_MAX:
             text = f"A link has at most {GROUPS_PER_LINK_MAX:,} members of groups"
@@ -469,6 +486,14 @@ class GroupActor(Worker):
         here.joined = True
         self._tell()
         self._arm()
+
+    async def _vouched(self) -> None:
+        """See that others know of this node. Raises RillnodeError: they could not be told."""
+        nodes = self._context.groups.nodes
+        assert nodes is not None, "it is there before any group is"
+        vouched: Vouched = await self.ask(nodes, Vouch())
+        if vouched.error is not None:
+            raise vouched.error
 
     async def _save(self, ask: _Ask, request: native.SaveGroupRequest) -> None:
         """Save a position, as long as the record says that the partition is the member's."""
@@ -606,7 +631,7 @@ class GroupActor(Worker):
         """Have a tick when the next thing is due."""
         due = [one.due_at for one in self._here.values()]
         due += [one.asked_at + RELEASE_SECONDS for one in self._here.values()]
-        due += [self._heard_at(node) + LEASE_SECONDS for node in self._seen]
+        due += [since + LEASE_SECONDS for since in self._before.values()]
         due += [since + LEASE_SECONDS for since in self._orphans.values()]
         if self._here and not self._lasts:
             due.append(self._look_at)
@@ -627,9 +652,9 @@ class GroupActor(Worker):
         self._give_up(lost, _OUT)
         if silent:
             logger.warning("members_silent", extra={"group": self._name, "members": len(silent)})
-        away = {node for node in self._seen if self._heard_at(node) + LEASE_SECONDS <= now}
+        away = {node for node, since in self._before.items() if since + LEASE_SECONDS <= now}
         if away:
-            self._seen |= dict.fromkeys(away, now)  # not again before this has come to something
+            self._before |= dict.fromkeys(away, now)  # not again before this has come to something
         orphans = {one for one, since in self._orphans.items() if since + LEASE_SECONDS <= now}
         self._orphans |= dict.fromkeys(orphans, now)
         if (away or orphans) and not self._context.groups.suspended:
@@ -647,18 +672,13 @@ class GroupActor(Worker):
         """Signs of life wait behind this turn."""
         for here in self._here.values():
             here.heard_at += seconds
-        self._seen = dict.fromkeys(self._seen, self._now())
+        self._before = dict.fromkeys(self._before, self._now())
 
-    def _heard_at(self, node: str) -> float:
-        """When a node, or an instance of this one, was last known to be well."""
-        heard = self._context.groups.heard.get(node.partition(".")[0], -inf)
-        return max(self._seen[node], heard)
-
-    async def _without(self, nodes: Set[str], orphans: Set[str]) -> None:
-        """Nodes are gone, with the members whose links were theirs; and so are some of this one."""
+    async def _without(self, nodes: Set[str], orphans: Set[str] = frozenset()) -> None:
+        """Nodes, or instances of before, are gone with their members; so are some of this one."""
 
         def change(state: GroupState) -> GroupState:
-            gone = {one.id for one in state.members if one.node in nodes}
+            gone = {one.id for one in state.members if {one.node, node_of(one.node)} & nodes}
             return left(state, gone | (orphans - self._here.keys()), self._partitions)
 
         await self._change(change)

@@ -1,8 +1,9 @@
 """Tells who looks which groups have members at a node, and their actors what concerns them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from msgspec import Struct
 
@@ -10,20 +11,54 @@ from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.groups.state import GroupState
 from rillnode.actors.core.tally import Tally
 from rillnode.actors.engine.cell import Cell
+from rillnode.codecs.errors import RillnodeError
+
+LEASE_SECONDS: Final = 2.0
+"""How long a member whose link was lost is waited for, and a node that is not heard of."""
 
 
 class GroupNews(Struct, frozen=True):
-    """What a group's actor has to see to: its record is another, or its node is not vouched for.
+    """What a group's actor has to see to: its record is another, or how nodes are.
 
     Attributes:
-        anew: the node was not, and is again.
+        out: nodes that are out: their members are no more.
     """
 
-    anew: bool = False
+    out: frozenset[str] = frozenset()
 
     def merged(self, later: "GroupNews") -> "GroupNews":
         """One for both."""
-        return GroupNews(self.anew or later.anew)
+        return GroupNews(self.out | later.out)
+
+
+class Vouch(Struct, frozen=True):
+    """Asks for a `Vouched` once others know of this node: before it has a member's link."""
+
+
+class Vouched(Struct, frozen=True):
+    """The answer: others know of it, or why they were not told."""
+
+    error: RillnodeError | None = None
+
+
+class Meet(Struct, frozen=True):
+    """Asks who these nodes are, of whose members a group's actor has just read."""
+
+    nodes: frozenset[str]
+
+    def merged(self, later: "Meet") -> "Meet":
+        """One for both."""
+        return Meet(self.nodes | later.nodes)
+
+
+class LeftBehind(Struct, frozen=True):
+    """A group's actor has ended before its members were out of the record; perhaps none comes back.
+
+    Attributes:
+        address: the group's.
+    """
+
+    address: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -46,24 +81,21 @@ class GroupView:
 class Groups:
     """The groups that have actors at a node. All calls are for the loop's thread.
 
-    Where nodes share the store, each says again and again that it is well as long as it has groups.
-    A node that is not heard of is taken for dead, with the members whose links are its own; so one
-    that cannot say it must not let these go on.
-
     Attributes:
         links: how many members each link has.
-        node: what this node is called among those of the store; empty: nothing yet.
-        begun: called when there is a group that other nodes may share.
-        heard: when other nodes have last said that they are well.
-        suspended: this node could not say so for too long.
-        vouched_at: when it has last said so, by a clock that goes on while the machine sleeps.
+        node: what this node is called among those of the store, until it is out: then another name.
+        nodes: the actor that tells other nodes of this one (`GroupNodes`).
+        known: other nodes of which this one hears.
+        suspended: others may not have heard of this node for too long.
+        vouched_at: when it has begun to tell them what they have heard last, by a clock that goes
+            on while the machine sleeps; -inf: they know of no such node.
     """
 
     def __init__(self) -> None:
         self.links: Tally[Origin] = Tally()
         self.node = ""
-        self.begun: Callable[[], object] | None = None
-        self.heard: dict[str, float] = {}
+        self.nodes: Cell | None = None
+        self.known: Set[str] = frozenset()
         self.suspended = False
         self.vouched_at = -inf
         self._of: dict[str, dict[str, GroupView]] = {}
@@ -74,17 +106,22 @@ class Groups:
         """Whether there are any that other nodes may share."""
         return any(view.shared for view in self)
 
-    def share(self, view: GroupView) -> None:
-        """A group turns out to be one that other nodes may share."""
-        if not view.shared:
-            view.shared = True
-            if self.begun is not None:
-                self.begun()
+    @property
+    def with_members(self) -> frozenset[str]:
+        """The nodes that have members of groups here, as far as their actors know."""
+        return frozenset[str]().union(*(view.state.nodes() for view in self))
+
+    def meet(self, nodes: Set[str]) -> None:
+        """See that it becomes known how nodes are that have members."""
+        strangers = frozenset(nodes - self.known)
+        if strangers and self.nodes is not None:
+            self.nodes.base.post(self.nodes, Meet(strangers))
 
     def tell(self, news: GroupNews) -> None:
-        """Tell all of them."""
+        """Tell all of them; of nodes that are out those that know members of these."""
         for view in self:
-            view.cell.base.post(view.cell, news)
+            if not news.out or news.out & view.state.nodes():
+                view.cell.base.post(view.cell, news)
 
     def __iter__(self) -> Iterator[GroupView]:
         return iter(self._recorded.values())
@@ -107,6 +144,11 @@ class Groups:
     def of(self, stream: str, name: str) -> GroupView | None:
         """The group of a name."""
         return self._of.get(stream, {}).get(name)
+
+    def leave_behind(self, address: bytes) -> None:
+        """See that members of an actor that has ended do not stay for ever."""
+        if self.nodes is not None:
+            self.nodes.base.post(self.nodes, LeftBehind(address))
 
     def stream_changed(self, stream: str, change: object) -> None:
         """Tell the groups of a stream what has become of it."""

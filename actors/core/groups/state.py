@@ -66,6 +66,10 @@ class GroupState(msgspec.Struct, frozen=True, omit_defaults=True):
         """The member of an id."""
         return next((one for one in self.members if one.id == member_id), None)
 
+    def nodes(self) -> frozenset[str]:
+        """The nodes that have members' links."""
+        return frozenset(node_of(one.node) for one in self.members)
+
     def held(self) -> dict[str, list[int]]:
         """What each member has that has anything."""
         found: dict[str, list[int]] = {}
@@ -101,6 +105,11 @@ def record_name(stream_id: int, name: str) -> str:
 
 NODES: Final = f"{GROUPS}nodes/"
 """Begins the names of what nodes with groups write again and again as long as they are well."""
+
+
+def node_of(instance: str) -> str:
+    """The node of an instance of a group's actor, as a member has it."""
+    return instance.partition(".")[0]
 
 
 def shares(members: Sequence[str], holds: Mapping[int, str], partitions: int) -> dict[int, str]:

@@ -39,7 +39,7 @@ LIST_BYTES: Final = 1_048_576
 """What one answer with routes may have: 250 of the longest."""
 
 _BUSY: Final = RequestError(
-    "route.busy", "Too much is looked up or watched at once: try again", retryable=True
+    "route.busy", "Too many look-ups or watches at once: try again", retryable=True
 )
 _GONE: Final = ActorError("actor.stopped", "The node has ended this watch: watch anew")
 
@@ -142,7 +142,7 @@ class LookupActor(Worker):
             text = f"This is not stopped at its address ({found.info.kind}): {found.kept}"
             raise RequestError("route.kept", text)
         if not found.info.stoppable:
-            text = "To stop this takes a grant of `admin`, or to be whose it is"
+            text = "Only its owner, or a principal with `admin`, may stop this"
             raise RequestError("route.refused", text)
         logger.info("stopped", extra={"route": name, "by": asked.origin.principal})
         asked.answer(native.DoneResponse(request_id))  # first, as it may be the asker's own link

@@ -21,7 +21,8 @@ GRACE_SECONDS: Final = 2.0
 """How long a worker's jobs wait for it to come back when its link is lost."""
 
 _REVOKED: Final = RequestError(
-    "queue.revoked", "The right to pull this stream has ended: ask for a grant, and work anew"
+    "queue.revoked",
+    "The right to pull this stream has ended: ask for a grant, and open the queue again",
 )
 
 

@@ -11,6 +11,7 @@ from rillnode.actors.log import FindStream, GetRecord, LogStore, log_id
 from rillnode.actors.log.records import beside_log
 from rillnode.actors.log.waiting import read
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.routing.routes import utf8
 
 PREFIX: Final = b"WQ_"
 """Begins the address of each queue."""
@@ -22,9 +23,13 @@ _SAFE: Final = "/.-:@"
 
 
 def queue_address(stream: str, queue: str) -> bytes:
-    """The address of a queue: prefix, queue and stream, quoted as streams' are."""
-    quoted = quote(queue, safe=_SAFE).replace("_", "%5F")
-    return b"%s%s_%s" % (PREFIX, quoted.encode(), quote(stream, safe=_SAFE).encode())
+    """The address of a queue: prefix, queue and stream, quoted as streams' are.
+
+    Raises:
+        CodecError: `codec.utf8`.
+    """
+    quoted = quote(utf8(queue), safe=_SAFE).replace("_", "%5F")
+    return b"%s%s_%s" % (PREFIX, quoted.encode(), quote(utf8(stream), safe=_SAFE).encode())
 
 
 @lru_cache(maxsize=1_024)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from rillnode.actors.core.delivery import Delivery, Origin
@@ -50,16 +51,20 @@ TOLD_PARTITIONS_MAX: Final = 16
 class Partition(Appends):
     """A partition that something was appended to lately."""
 
-    __slots__ = ("address", "log", "name")
+    __slots__ = ("name",)
 
     def __init__(
-        self, context: StreamContext, address: bytes, number: int, record: StreamRecord
+        self, context: StreamContext, address: bytes, log: int, name: str, owner: str
     ) -> None:
-        self.address = address
-        self.log = log_id(record.id, number)
-        self.name = record.name
-        super().__init__(context, address, self.log, record.owner)
-        self.update(record)
+        self.name = name
+        super().__init__(context, address, log, owner)
+
+
+class _Told(Struct, gc=False, frozen=True):
+    """A partition that was told of: most are never pushed to, so that it is not more than this."""
+
+    log: int
+    owner: str
 
 
 class Partitions:
@@ -71,8 +76,8 @@ class Partitions:
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context
-        self._young: dict[bytes, Partition] = {}
-        self._old: dict[bytes, Partition] = {}
+        self._young: dict[bytes, Partition | _Told] = {}
+        self._old: dict[bytes, Partition | _Told] = {}
         self._looking = 0
         self._told: dict[str, StreamRecord | None] = {}
 
@@ -94,13 +99,19 @@ class Partitions:
         known = self._young.get(address)
         if known is None and (known := self._old.pop(address, None)) is not None:
             self._young[address] = known
+        if isinstance(known, _Told):
+            parsed = parse_stream_address(address)
+            assert parsed is not None, "it was made of a name"
+            known = Partition(self._context, address, known.log, parsed[0], known.owner)
+            self._young[address] = known
         return known
 
-    def add(self, partition: Partition) -> None:
-        """Know one more."""
-        if len(self._young) >= PARTITIONS_MAX:
-            self._old, self._young = self._young, {}
-        self._young[partition.address] = partition
+    def add(self, address: bytes, number: int, record: StreamRecord) -> None:
+        """Know one more, of which something is wanted."""
+        log = log_id(record.id, number)
+        known = Partition(self._context, address, log, record.name, record.owner)
+        known.update(record)
+        self._keep(address, known)
 
     def changed(self, change: StreamRecord | StreamRemoved) -> None:
         """Take over what is told of a stream, or forget one that is no more.
@@ -111,17 +122,24 @@ class Partitions:
         if self._looking:
             self._told[record.name] = record if change is record else None
         for number in range(record.partitions):
-            address = stream_address(record.name, number)
-            known = self.find(address)
-            if change is not record:
-                if known is not None:
-                    self.forget(known)
-            elif known is not None and known.log == log_id(record.id, number):
+            address, log = stream_address(record.name, number), log_id(record.id, number)
+            known = self._young.get(address) or self._old.get(address)
+            if change is record and isinstance(known, Partition) and known.log == log:
                 known.update(record)
-            elif record.partitions <= TOLD_PARTITIONS_MAX:
-                self.add(Partition(self._context, address, number, record))
-            elif known is not None:
-                self.forget(known)
+            elif change is record and record.partitions <= TOLD_PARTITIONS_MAX:
+                if record.require_signed:
+                    self.add(address, number, record)
+                else:
+                    self._keep(address, _Told(log, record.owner))
+            else:
+                self._young.pop(address, None)
+                self._old.pop(address, None)
+
+    def _keep(self, address: bytes, known: Partition | _Told) -> None:
+        if len(self._young) >= PARTITIONS_MAX:
+            self._old, self._young = self._young, {}
+        self._young[address] = known
+        self._old.pop(address, None)
 
     def forget(self, partition: Partition) -> None:
         """Its stream is no more; harmless when repeated."""
@@ -242,7 +260,7 @@ class AppenderActor(Worker):
                 if find.error is not None:
                     failures[address] = find.error
                 elif record is not None and number < record.partitions:
-                    self._partitions.add(Partition(context, address, number, record))
+                    self._partitions.add(address, number, record)
         return failures
 
     # Appends ---------------------------------------------------------------------------------

@@ -143,16 +143,17 @@ Token = Pushes | NativeAppend | Inserted | Part
 class Appends:
     """The appends of one partition of one stream."""
 
-    __slots__ = ("_context", "_log", "_own_address", "_owner", "_signed_only", "_under_way")
+    __slots__ = ("_context", "_owner", "_signed_only", "_under_way", "address", "log")
 
-    def __init__(self, context: StreamContext, own_address: bytes, log: int, owner: str) -> None:
+    def __init__(self, context: StreamContext, address: bytes, log: int, owner: str) -> None:
         self._context = context
-        self._own_address = own_address
-        self._log = log
+        self.address = address
+        self.log = log
         self._owner = owner
         self._signed_only = False
-        # By producer and epoch: the number after the last one that is on its way to the disk.
-        self._under_way: dict[tuple[bytes, int], int] = {}
+        # By producer and epoch, the number after the last one that is on its way to the disk; None
+        # where there is nothing, which is so of most.
+        self._under_way: dict[tuple[bytes, int], int] | None = None
 
     def update(self, record: StreamRecord) -> None:
         """Take over what the stream's record says now."""
@@ -229,9 +230,10 @@ class Appends:
         append.producer, append.epoch, append.sequence = producer, epoch, number
         if refusal is None:
             if self._context.quotas.enabled:
-                self._under_way[owner] = max(number + count, self._under_way.get(owner, 0))
+                under_way = self._under_way = self._under_way or {}
+                under_way[owner] = max(number + count, under_way.get(owner, 0))
             return append
-        if number + count <= self._under_way.get(owner, 0):
+        if self._under_way and number + count <= self._under_way.get(owner, 0):
             return append  # it follows another one that is stored, or both fail
         return Refused(append, refusal)
 
@@ -257,7 +259,7 @@ class Appends:
             return None
         token = Opening(origin, return_route, request.request_id)
         now = self._context.clock.now_ms()
-        return OpenProducer(token=token, log=self._log, producer=name, received_at=now)
+        return OpenProducer(token=token, log=self.log, producer=name, received_at=now)
 
     def opened(self, operation: OpenProducer) -> None:
         """Answer an opening that is complete; harmless when repeated."""
@@ -265,7 +267,7 @@ class Appends:
         asked, operation.token = operation.token, None
         if asked is not None:
             answer = (asked.return_route, asked.answer(operation))
-            self._context.router.reply(asked.origin, self._own_address, [answer])
+            self._context.router.reply(asked.origin, self.address, [answer])
 
     def inserted(self, request: AppendEntries) -> Append | None:
         """What appends that which another actor has sent; None where that is refused, and told."""
@@ -302,8 +304,10 @@ class Appends:
         is_charged = True
         if isinstance(asked, NativeAppend | Part) and operation.producer:
             owner = operation.producer, operation.epoch
-            if self._under_way.get(owner) == operation.sequence + operation.count:
-                del self._under_way[owner]
+            under_way = self._under_way
+            if under_way and under_way.get(owner) == operation.sequence + operation.count:
+                del under_way[owner]
+                self._under_way = under_way or None
             is_charged = asked.is_charged
             if is_charged and operation.is_double:
                 quotas.give_back(asked.pusher, size)
@@ -343,7 +347,7 @@ class Appends:
             keys, timed = (*keys, *((key, EVERY_ENTRY) for key in pushed)), len(pushed)
         return Append(
             token=token,
-            log=self._log,
+            log=self.log,
             kind=kind,
             flags=flags,
             received_at=received_at,
@@ -367,7 +371,7 @@ class Appends:
         refusal = quotas.admit_push(self._owner, principal, data_bytes(count, body, flags))
         if refusal is not None:
             self._context.router.undelivered["over_quota"] += count
-            logger.info("over_quota", extra={"log": self._log, "code": refusal.code})
+            logger.info("over_quota", extra={"log": self.log, "code": refusal.code})
         return refusal
 
     def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
@@ -377,7 +381,7 @@ class Appends:
             token.gathered.note(token.item, first_index, error)
         else:
             answers = token.answers(first_index, error)
-            self._context.router.reply(token.origin, self._own_address, answers)
+            self._context.router.reply(token.origin, self.address, answers)
 
 
 async def was_stored(store: LogStore, append: Append) -> bool:

@@ -136,7 +136,7 @@ class SubscriptionActor(Answering):
         return self._context.access.allows(self._origin.principal, "subscribe", self._name)
 
     def _revoke(self) -> None:
-        text = "The right to follow this stream has ended: ask for a grant, and follow anew"
+        text = "The right to follow this stream has ended: ask for a grant, and follow it again"
         self._end("subscription.revoked", text)
 
     def _grant(self, credit: int) -> None:

@@ -74,7 +74,7 @@ class GroupCommit:
         self._tail = tail
         self._slice_bytes_max = tuning.slice_bytes_max
         self._trimmed_bytes_max = tuning.memtable_bytes
-        self._logs = LogTable(tables, tuning.logs_max)
+        self._logs = LogTable(tables, tuning.logs_max, tuning.packed_bytes_max)
         stored = tables.record(NEXT_STREAM_KEY)
         self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else self._first_id
         # Streams with lower ids stand in the database, unless they were removed.

@@ -57,8 +57,9 @@ class Tuning:
         wal_bytes_max: log that is replayed at a start after a crash.
         cache_bytes: RocksDB's own cache; larger reads rely on the operating system's.
         tail_bytes_max: recently appended blocks kept for readers.
-        logs_max: logs whose ends are kept in memory (twice as many at most, 250 bytes each, and
-            700 for a producer).
+        logs_max: logs whose ends are kept in memory as they are used (twice as many at most, 250
+            bytes each, and 700 for a producer).
+        packed_bytes_max: ends of further logs, packed: 200 bytes each, and 50 for a producer.
         readers: reader threads. Two, so that a look-up does not wait for a long range read.
         reads_max: reads that may wait for them.
         compression: of tables on disk.
@@ -72,7 +73,8 @@ class Tuning:
     wal_bytes_max: int = 268_435_456
     cache_bytes: int = 33_554_432
     tail_bytes_max: int = 33_554_432
-    logs_max: int = 32_768
+    logs_max: int = 8_192
+    packed_bytes_max: int = 67_108_864
     readers: int = 2
     reads_max: int = 10_000
     compression: Literal["none", "lz4", "zstd"] = "none"
@@ -197,7 +199,7 @@ OpenTables = Callable[[Path, Tuning], Tables]
 
 def open_error(path: Path, error: Exception) -> StoreError:
     """Say what an error on opening means to the operator."""
-    text = str(error)
+    text = getattr(error, "strerror", None) or str(error)  # of RocksDB, or of the system
     if "LOCK" in text and ("lock hold" in text or "temporarily unavailable" in text):
         return StoreError(
             "store.locked",

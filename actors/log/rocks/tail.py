@@ -5,6 +5,7 @@ its list of blocks, which only ever grows at its end or is replaced whole.
 """
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
@@ -39,7 +40,7 @@ class TailCache:
         self._log_bytes_max = bytes_max // 2
         self._bytes = 0
         # In the order of their last commit.
-        self._tails: dict[int, _Tail] = {}
+        self._tails: OrderedDict[int, _Tail] = OrderedDict()
 
     @property
     def size(self) -> int:
@@ -48,7 +49,7 @@ class TailCache:
 
     def clear(self) -> None:
         """Forget everything: what is durable must be read again."""
-        self._tails = {}
+        self._tails = OrderedDict()
         self._bytes = 0
 
     def commit(self, blocks: Sequence[tuple[int, Block]], states: Mapping[int, LogState]) -> None:
@@ -58,12 +59,13 @@ class TailCache:
         for log, block in blocks:
             tail = touched.get(log)
             if tail is None:
-                # Taken out and put in again: the order of the table is that of use.
-                tail = tails.pop(log, None)
+                tail = tails.get(log)
                 if tail is None:
-                    tail = _Tail()
+                    tail = tails[log] = _Tail()
                     self._bytes += TAIL_OVERHEAD_BYTES
-                tails[log] = touched[log] = tail
+                else:
+                    tails.move_to_end(log)
+                touched[log] = tail
             tail.blocks.append(block)
             size = len(block.value) + BLOCK_OVERHEAD_BYTES
             tail.size += size
@@ -116,8 +118,8 @@ class TailCache:
     def _evict(self) -> None:
         tails = self._tails
         while self._bytes > self._bytes_max and tails:
-            idle = next(iter(tails))
-            self._bytes -= tails.pop(idle).size
+            # A plain dictionary would pass over all places whose logs have gone before.
+            self._bytes -= tails.popitem(last=False)[1].size
 
 
 def take_blocks(operation: Read, blocks: Sequence[Block], at: int, end: int) -> None:

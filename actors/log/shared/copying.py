@@ -357,7 +357,7 @@ class SharedTarget(_Shards):
         for append, piece in zip(appends, pieces, strict=True):
             if append.first_index != piece.block.first_index:
                 raise StoreError(
-                    "copy.changed", "somebody else writes to the target: let nobody, and copy again"
+                    "copy.changed", "something else writes to the target: stop it, and copy again"
                 )
 
     async def begin_at(self, log: int, state: LogState) -> None:

@@ -53,6 +53,7 @@ class Following:
         life: how often it was begun with a view: what was read before that is over.
         unsaved_bytes: of the frames that were carried out since a snapshot was made, here or, as
             far as this node has seen it, elsewhere.
+        damaged: frames that nobody can read, and that were passed over since this was made.
         last: sequence and checksum of the last frame that was given to the view, if known.
         check: a place, and what the view was there, which other nodes are told once.
     """
@@ -70,6 +71,7 @@ class Following:
         self.view: View | None = None
         self.failed: StoreError | None = None
         self.applied = self.handed = self.known = self.life = self.unsaved_bytes = 0
+        self.damaged = 0
         self.check = NO_CHECK
         self._number = number
         self._owner = owner
@@ -239,6 +241,7 @@ class Following:
             except FrameError as error:
                 extra = {"shard": self._number, "sequence": sequence, "reason": str(error)}
                 logger.error("frame_damaged", extra=extra)
+                self.damaged += 1
         self.handed = sequence
         self.last = (sequence, apply.checksum)
         self._applying.append((apply, len(data)))

@@ -1,7 +1,7 @@
 """Frames: what one store writes at a time into the log of a shard; pure.
 
     version    u8       the first that has all that is in it; readers refuse what they do not know
-    checksum   u32      CRC-32 of all that follows
+    checksum   u32      CRC-32 of all that follows; so in all versions
     writer     8 bytes  drawn by a store each time that it opens
     epoch      u32      raised when frames were given up that may come yet
     number     u64      of the frame in its epoch, from 1 on
@@ -260,6 +260,9 @@ def _read_header(data: bytes) -> tuple[Session, int, int]:
     if len(data) < HEADER_BYTES:
         raise FrameError(f"{len(data)} bytes are no frame")
     version, checksum = _HEAD.unpack_from(data)
+    # First: what is damaged is not taken for a frame of a later version, which stops all nodes.
+    if version < 1 or crc32(memoryview(data)[_HEAD.size :]) != checksum:
+        raise FrameError("the checksum is another")
     if version > FRAME_VERSION:
         raise StoreError(
             "store.newer",
@@ -267,8 +270,6 @@ def _read_header(data: bytes) -> tuple[Session, int, int]:
             "update it",
             retryable=False,
         )
-    if version < 1 or crc32(memoryview(data)[_HEAD.size :]) != checksum:
-        raise FrameError("the checksum is another")
     writer, epoch, number, since, mark, digest = _REST.unpack_from(data, _HEAD.size)
     return Session(writer, epoch, number, since), mark, digest
 

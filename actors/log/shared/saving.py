@@ -115,9 +115,12 @@ class Saving:
                     shard.follows.unsaved_bytes = 0
                 elif name == MADE and value is not None:
                     self._note(number, value)
+        self._save_if_due(shard)
+
+    def _save_if_due(self, shard: Shard) -> None:
         is_due = shard.follows.unsaved_bytes >= self._shards.options.snapshot_bytes
-        if is_due and number not in self._under_way:
-            self._under_way.add(number)
+        if is_due and shard.number not in self._under_way:
+            self._under_way.add(shard.number)
             self._shards.begin(self._save(shard))
 
     async def _save(self, shard: Shard) -> None:
@@ -154,6 +157,18 @@ class Saving:
             await self._shards.ask(number, made)
             if made.value is not None:
                 self._note(number, made.value)
+
+    async def look_after(self, shard: Shard) -> None:
+        """Make a snapshot where somebody has trimmed the log past the newest: none could begin."""
+        number = shard.number
+        with suppress(LogLost, StoreError):  # it is looked at again
+            span = await self._log.span(number)
+            newest, _ = self._made.get(number, (0, 0))
+            if newest + 1 < span.first <= shard.follows.applied + 1 and shard.is_ready:
+                extra = {"shard": number, "first": span.first, "snapshot": newest}
+                logger.warning("log_trimmed_by_others", extra=extra)
+                shard.follows.unsaved_bytes = self._shards.options.snapshot_bytes
+                self._save_if_due(shard)
 
     def described(self, number: int) -> Mapping[str, int | float | None]:
         """The newest snapshot of a shard, and its age in seconds, for people; None: none is known.

@@ -33,6 +33,8 @@ class Shard:
 
     Attributes:
         number: which it is.
+        follows: its view, and how far that is.
+        writes: what this node writes there.
         history: the last sequence that was in the log when the view was first opened.
         last_used: when it was asked for something.
     """
@@ -44,10 +46,12 @@ class Shard:
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._following = Following(number, owner, self._begin, self._leave_soon, self._stop)
-        self._writing = Writing(number, owner, self._following, self._begin, self._leave_soon)
-        self._following.writing = self._writing
+        self.follows = Following(number, owner, self._begin, self._leave_soon, self._stop)
+        self.writes = Writing(number, owner, self.follows, self._begin, self._leave_soon)
+        self.follows.writing = self.writes
         self._is_closed = False
+        # Why it was not opened, as was logged last.
+        self._told = ""
         # Held by who opens the view, or closes it.
         self._door = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
@@ -55,37 +59,17 @@ class Shard:
     @property
     def view(self) -> View | None:
         """What reads are answered from; None: it is not open."""
-        return self._following.view
+        return self.follows.view
 
     @property
     def refusal(self) -> StoreError | None:
         """Why no writes are taken; None: they are, or wait until it is open."""
-        return self._writing.refusal
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of writes that wait."""
-        return self._writing.pending_bytes
-
-    @property
-    def follows(self) -> Following:
-        """How far the view is."""
-        return self._following
+        return self.writes.refusal
 
     @property
     def is_ready(self) -> bool:
         """Whether the view is open, and has all that was in the log when it was opened."""
-        return self._writing.is_open
-
-    @property
-    def under_way(self) -> int:
-        """Frames of this node that are not carried out yet."""
-        return self._writing.under_way
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way."""
-        return self._writing.is_idle
+        return self.writes.is_open
 
     # What it is asked ------------------------------------------------------------------------
 
@@ -106,7 +90,7 @@ class Shard:
             StoreError: the engine does not answer.
         """
         await self.ready()
-        await self._writing.fresh()
+        await self.writes.fresh()
 
     def submit(self, operation: SharedOperation) -> None:
         """Queue a write."""
@@ -114,13 +98,9 @@ class Shard:
             self._owner.refused((operation,), self.refusal)
             return
         self.last_used = self._loop.time()
-        self._writing.submit(operation)
+        self.writes.submit(operation)
         if not self.is_ready:
             self.ensure()
-
-    def heard(self, sequence: int) -> None:
-        """The log has reached a sequence."""
-        self._following.heard(sequence)
 
     def checkpoint(self, operation: Checkpoint) -> None:
         """Copy the view as it is behind the frames that it was given.
@@ -148,24 +128,27 @@ class Shard:
                 await self._open_view()
         except Exception as reason:
             error = _failure(reason)
-            logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
+            if error.code != self._told:  # each who needs it tries again
+                logger.error("shard_not_opened", extra={"shard": self.number, "code": error.code})
+                self._told = error.code
             await self._put_aside(error)
             self._opening = None
-            self._writing.refuse(error)
+            self.writes.refuse(error)
             if error.retryable:
                 self._loop.call_later(REOPEN_SECONDS, self._open_again)
             raise error from None
-        self._writing.is_open = True
-        self._writing.clear_refusal()
+        self._told = ""
+        self.writes.is_open = True
+        self.writes.clear_refusal()
         self._owner.opened(self.number)
-        self._writing.pump()
+        self.writes.pump()
 
     def _open_again(self) -> None:
         if not self._is_closed:
             self.ensure()
 
     async def _open_view(self) -> None:
-        owner, log, follows = self._owner, self._owner.log, self._following
+        owner, log, follows = self._owner, self._owner.log, self.follows
         await self._drop_view()
         await _blocking(partial(owner.check_loss, self.number))
         span = await self._patiently(lambda: log.span(self.number))
@@ -182,13 +165,13 @@ class Shard:
             self.history = follows.known
         before = follows.handed
         # An empty frame: when it is carried out, all that was confirmed before is here.
-        frame = self._writing.begin_session(max(span.last, before))
+        frame = self.writes.begin_session(max(span.last, before))
         sequence = await self._patiently(lambda: log.append(self.number, frame.data))
         if sequence <= before:
             raise lost_frames(self.number, before)
         follows.found(sequence, frame)
         # What has failed is under way no more, and yet not carried out.
-        while self._writing.under_way or follows.applied < sequence:
+        while self.writes.under_way or follows.applied < sequence:
             # It may have failed before this waits.
             if follows.failed is not None:
                 raise follows.failed
@@ -216,13 +199,13 @@ class Shard:
             await asyncio.sleep(options.retry_seconds)
 
     async def _show_view(self) -> None:
-        view = self._owner.make_view(self.number, self._following.completed, self._on_health)
+        view = self._owner.make_view(self.number, self.follows.completed, self._on_health)
         try:
             await _blocking(view.open)
         except BaseException:
             await _blocking(view.close)
             raise
-        self._following.begin(view)
+        self.follows.begin(view)
 
     async def _restore(self, first: int) -> None:
         """Take a snapshot, where there is one: it is less to read, or the log has no more the rest.
@@ -230,7 +213,7 @@ class Shard:
         Raises:
             StoreError: `store.trimmed`, there must be one and is none.
         """
-        after, late = self._following.handed, self._owner.options.late_frames
+        after, late = self.follows.handed, self._owner.options.late_frames
         must = first > after + 1
         await self._drop_view()
         newest = max(after + 1, first - 1) if must else after + late
@@ -247,14 +230,15 @@ class Shard:
             raise StoreError(
                 "store.trimmed",
                 f"the log of shard {self.number} begins at frame {first}, and no snapshot reaches "
-                f"it: this node has it up to {after}; restore the log's servers from a backup",
+                f"it: this node has it up to {after}; start a node that has more of it, which "
+                "makes one, or restore the log's servers from a backup",
             )
         await self._show_view()
 
     # Closing ---------------------------------------------------------------------------------
 
     async def _drop_view(self) -> None:
-        view, self._following.view = self._following.view, None
+        view, self.follows.view = self.follows.view, None
         if view is not None:
             await _blocking(view.close)
 
@@ -268,14 +252,14 @@ class Shard:
 
     async def rest(self) -> None:
         """Close the view until somebody needs it again."""
-        self._writing.is_open, self._opening = False, None
+        self.writes.is_open, self._opening = False, None
         async with self._door:
             await self._drop_view()
 
     async def close(self, seconds: float = 0.0) -> None:
         """Wait a while for what is under way, refuse what is left, and close the view."""
-        deadline, writing = self._loop.time() + seconds, self._writing
-        while not self.is_idle and self._loop.time() < deadline and not writing.is_repairing:
+        deadline, writing = self._loop.time() + seconds, self.writes
+        while not writing.is_idle and self._loop.time() < deadline and not writing.is_repairing:
             await asyncio.sleep(0.01)
         self._is_closed, writing.is_open = True, False
         tasks = {*self._tasks, *writing.sends}
@@ -292,9 +276,9 @@ class Shard:
 
     def _stop(self, error: StoreError) -> None:
         """Carry out nothing more, and answer what is under way; it may be in the log."""
-        self._following.fail(error)
-        self._writing.end_known(error)
-        self._writing.refuse(error)
+        self.follows.fail(error)
+        self.writes.end_known(error)
+        self.writes.refuse(error)
 
     def _leave_soon(self, error: Exception) -> None:
         self._begin(self._leave(_failure(error)))
@@ -305,9 +289,9 @@ class Shard:
             return
         if not self.is_ready:
             # It is being opened: that fails with this.
-            self._following.fail(error)
+            self.follows.fail(error)
             return
-        self._writing.is_open, self._opening = False, None
+        self.writes.is_open, self._opening = False, None
         async with self._door:
             await self._put_aside(error)
         self._stop(error)
@@ -318,10 +302,10 @@ class Shard:
     def _on_health(self, health: StoreHealth) -> None:
         """The view's writer tells that it has failed, or takes frames again."""
         if health.writable:
-            self._following.on_loop(self._resume)
+            self.follows.on_loop(self._resume)
 
     def _resume(self) -> None:
-        follows = self._following
+        follows = self.follows
         view, failed = follows.view, follows.failed
         if view is None or failed is None or not failed.retryable:
             return
@@ -331,7 +315,7 @@ class Shard:
             # Its disk has not kept all that readers were shown: they wait until it is here again.
             self._leave_soon(behind_error())
             return
-        self._writing.clear_refusal()
+        self.writes.clear_refusal()
         follows.advance()
 
     # Waiting ---------------------------------------------------------------------------------

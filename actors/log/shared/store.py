@@ -171,12 +171,12 @@ class SharedLogStore:
     @property
     def pending_bytes(self) -> int:
         """Bytes submitted and not yet completed."""
-        return sum(shard.pending_bytes for shard in self.shards)
+        return sum(shard.writes.pending_bytes for shard in self.shards)
 
     @property
     def under_way(self) -> int:
         """Frames that are not carried out yet."""
-        return sum(shard.under_way for shard in self.shards)
+        return sum(shard.writes.under_way for shard in self.shards)
 
     def open(self) -> None:
         """Connect, and open the view of shard 0; on the loop's own thread it does not wait.
@@ -252,7 +252,7 @@ class SharedLogStore:
             await self._let_go()
             raise
         self._opening.set_result(None)
-        self.shards.begin(self._close_idle())
+        self.shards.begin(self._look_after_views())
         self.shards.begin(self._watch_connection())
         self.shards.begin(self._held.open())
         self.health_changed()
@@ -298,10 +298,10 @@ class SharedLogStore:
     def _heard(self, number: int, sequence: int) -> None:
         shard = self.shards.get(number)
         if shard is not None:
-            shard.heard(sequence)
+            shard.follows.heard(sequence)
 
-    async def _close_idle(self) -> None:
-        """Close views that nobody uses."""
+    async def _look_after_views(self) -> None:
+        """Close views that nobody uses, and see that others could be made as those that are."""
         seconds = self.options.idle_seconds
         while True:
             await asyncio.sleep(seconds / 4)
@@ -309,21 +309,26 @@ class SharedLogStore:
             watched = {place.of_log(log) for log in self._watching.logs} | self._held.always
             before = self._loop.time() - seconds
             for shard in self.shards:
-                idle = shard.is_ready and shard.is_idle and shard.last_used < before
+                idle = shard.is_ready and shard.writes.is_idle and shard.last_used < before
                 if idle and shard.number not in watched:
                     logger.info("view_closed", extra={"shard": shard.number})
                     await shard.rest()
+                elif shard.is_ready:
+                    await self._known_saving.look_after(shard)
 
     async def _watch_connection(self) -> None:
         """Tell when the engine has been away for as long as a write waits for it, and is back."""
         since = self._loop.time()
         while True:
             await asyncio.sleep(CONNECTION_SECONDS)
-            if self.log.describe().get("connected"):
+            described = self.log.describe()
+            if described.get("connected"):
                 since = self._loop.time()
             is_away = self._loop.time() - since > self.options.patience_seconds
             if is_away is not (self._away is not None):
-                self._away = unreachable("there is no connection") if is_away else None
+                self._away = (
+                    unreachable(described.get("reason") or "no connection") if is_away else None
+                )
                 self.health_changed()
 
     @property
@@ -386,6 +391,7 @@ class SharedLogStore:
                 "sequence": shard.follows.applied,
                 "behind": max(0, shard.follows.known - shard.follows.applied),
                 "always": shard.number in self._held.always,
+                "damaged": shard.follows.damaged,
                 "error": None if shard.refusal is None else shard.refusal.code,
                 **({} if self._saving is None else self._saving.described(shard.number)),
             }
@@ -425,7 +431,7 @@ class SharedLogStore:
                 return
             shard = self.shards[number]
             # A sweep looks before it writes; any other trim keeps its place among the appends.
-            if sweep is not None and not sweep.before and shard.is_idle:
+            if sweep is not None and not sweep.before and shard.writes.is_idle:
                 self.shards.begin(self._ending(sweep, self._trim(sweep, shard)))
             else:
                 shard.submit(operation)
@@ -463,7 +469,7 @@ class SharedLogStore:
         look = Read(log=operation.log, index=0, entries_max=1, bytes_max=1)
         used = shard.last_used
         await self.shards.ask(shard.number, look)
-        if shard.is_idle:
+        if shard.writes.is_idle:
             shard.last_used = used  # a view is not in use because somebody looks after it
         if _may_cut(operation, look):
             shard.submit(operation)

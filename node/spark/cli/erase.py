@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
-from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.connection import add_connection_options, connected, refuse_another
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.parsing import Commands, Parser, add_verb
 from rillnode.node.cli.terminal import Terminal
@@ -224,6 +224,7 @@ def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, 
     from rillnode.node.spark.cli.choosing import choose_sink, choose_table
 
     config = configuration(args, terminal)
+    refuse_another(args, terminal, config)  # whose streams may be trimmed
     table, typed = choose_table(config, args.name, args.stream)
     sink = choose_sink(config, table.sink)
     # Only these verbs need what the `spark` extra installs.

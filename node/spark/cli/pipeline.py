@@ -97,7 +97,7 @@ def write_project(directory: Path, options: Mapping[str, str]) -> None:
         (directory / "spark-pipeline.yml").write_text(specification, encoding="utf-8")
         (directory / "transformations" / "tables.py").write_text(tables, encoding="utf-8")
     except OSError as error:
-        raise ConfigError("pipeline.write", f"{directory}: {error}") from error
+        raise ConfigError("pipeline.write", f"{directory}: {error.strerror}") from error
 
 
 def _is_plain(options: Mapping[str, str]) -> bool:

@@ -35,7 +35,11 @@ class StreamrPart(SimulatedPart):
             GrantTable(who="eth:*", streams=f"{MADE_PREFIX}*", may=("create",)),
         )
         return replace(config, grants=(*config.grants, *grants)).having(
-            StreamrListener(listen=f"{config.name}:{STREAMR_PORT}", allow_plain=True)
+            StreamrListener(
+                listen=f"{config.name}:{STREAMR_PORT}",
+                allow_plain=True,
+                verifying_threads=1,  # as it is everywhere, whatever the machine has
+            )
         )
 
     def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:

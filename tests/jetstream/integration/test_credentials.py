@@ -1,16 +1,13 @@
-"""Servers with an operator, accounts and users: who has credentials gets in, who has wrong ones
-is told."""
+"""Nodes on servers with an operator, accounts and users; see also `test_log_access`."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from certificates import make_certificate
-from nats_operator import Account, Operator
-from nats_support import NatsServer, needs_nats
+from jetstream.support import Site
+from nats_support import needs_nats
 from nodes import connect_to, node_config
 from rillnode.codecs.errors import StoreError
 from rillnode.node.config import Config, StoreTable
@@ -19,31 +16,11 @@ from rillnode.node.runtime import Node
 pytestmark = needs_nats
 
 
-class Site:
-    """A server that takes users of one account with JetStream, and of one without, over TLS."""
-
-    def __init__(self, directory: Path) -> None:
-        self.certificate, key = make_certificate(directory)
-        self.account, self.poor = Account(), Account(jetstream=False)
-        operator = Operator(directory, self.account, self.poor)
-        tls = f'tls {{ cert_file: "{self.certificate}", key_file: "{key}" }}'
-        self.server = NatsServer(directory / "nats", *operator.settings, tls)
-        self.servers = (self.server.url.replace("nats:", "tls:"),)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    site = Site(tmp_path)
-    site.server.start()
-    yield site
-    site.server.kill()
-
-
-def config_of(site: Site, directory: Path, credentials: Path | None) -> Config:
+def config_of(site: Site, directory: Path, credentials: Path) -> Config:
     """A node of this site."""
     store = StoreTable(
         engine="jetstream",
-        servers=site.servers,
+        servers=(site.server.url.replace("nats:", "tls:"),),
         monitors=(site.server.monitor,),
         replicas=1,
         shards=2,
@@ -51,11 +28,6 @@ def config_of(site: Site, directory: Path, credentials: Path | None) -> Config:
         credentials_file=credentials,
     )
     return msgspec.structs.replace(node_config(directory), store=store)
-
-
-async def started(config: Config) -> None:
-    async with Node(config):
-        pass
 
 
 async def test_a_node_with_credentials_has_its_streams_there(site: Site, tmp_path: Path) -> None:
@@ -74,23 +46,9 @@ async def test_a_node_with_credentials_has_its_streams_there(site: Site, tmp_pat
         assert [entry.data for entry in entries] == [b"0", b"1"]
 
 
-@pytest.mark.parametrize("wrong", ["none", "stranger", "expired"])
-def test_wrong_credentials_are_refused_with_what_to_do(
-    site: Site, tmp_path: Path, wrong: str
-) -> None:
-    file = tmp_path / "wrong.creds"
-    credentials: Path | None = None
-    if wrong == "stranger":
-        credentials = Account().credentials(file)
-    elif wrong == "expired":
-        credentials = site.account.credentials(file, seconds=-60.0)
+async def test_a_node_with_wrong_credentials_does_not_start(site: Site, tmp_path: Path) -> None:
+    wrong = site.account.credentials(tmp_path / "wrong.creds", seconds=-60.0)
     with pytest.raises(StoreError, match="credentials_file") as caught:
-        asyncio.run(started(config_of(site, tmp_path / "a", credentials)))
+        async with Node(config_of(site, tmp_path / "a", wrong)):
+            pass
     assert (caught.value.code, caught.value.retryable) == ("store.denied", False)
-
-
-def test_an_account_without_jetstream_is_named(site: Site, tmp_path: Path) -> None:
-    credentials = site.poor.credentials(tmp_path / "poor.creds")
-    with pytest.raises(StoreError, match="not enabled for account") as caught:
-        asyncio.run(started(config_of(site, tmp_path / "a", credentials)))
-    assert caught.value.code == "store.denied"

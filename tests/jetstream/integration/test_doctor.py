@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
+from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream, running_nats
 from nodes import CLIENT, node_config
 from ports import free_port
 from rillnode.actors.jetstream import checks
@@ -61,12 +61,8 @@ def test_early_servers_are_told_of(config: Config, monkeypatch: pytest.MonkeyPat
 def test_servers_that_are_not_known_to_sync_are_told_of(
     config: Config, tmp_path: Path, sync: str, state: str
 ) -> None:
-    server = NatsServer(tmp_path / "lazy", sync='"2m"')
-    server.start()
-    try:
+    with running_nats(tmp_path / "lazy", sync='"2m"') as server:
         finding = found(config, monitors=(server.monitor,), sync=sync)[1]
-    finally:
-        server.kill()
     assert (finding.state, "syncs every 120 seconds" in finding.text) == (state, True)
     finding = found(config, monitors=(), sync=sync)[1]
     assert (finding.state, "no monitoring address" in finding.text) == (state, True)
@@ -83,15 +79,21 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     write_key(config.admin_key_file, CLIENT)
     write_key(config.key_file, Identity.from_seed(b"node".ljust(32, b".")))
 
-    async def run() -> list[Finding]:
+    async def run() -> tuple[list[Finding], Finding]:
         async with Node(config) as node:
-            await (await node.client.stream("s")).push(b"x")
-            return await asyncio.to_thread(found, config)
+            stream = await node.client.stream("s")
+            await stream.push(b"x")
+            well = await asyncio.to_thread(found, config)
+            store: Any = node.observed.store
+            await store.log.append(0, b"of a stranger")
+            await store.shards[0].fresh()
+            return well, (await asyncio.to_thread(found, config))[-1]
 
-    *_, log, views = asyncio.run(run())
+    (*_, log, views), warned = asyncio.run(run())
     assert (log.state, log.text.split(",")[0]) == ("ok", f"{SHARDS} shards")
     assert (views.state, f"of {SHARDS} shards in use" in views.text) == ("ok", True)
     assert views.text.endswith("0 with snapshots; serves sensors*, !logs*")
+    assert (warned.state, warned.text[-17:]) == ("warn", "damaged frames: 1")
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:

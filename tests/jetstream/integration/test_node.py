@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream
+from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream, running_nats
 from node_processes import NodeProcess
 from nodes import connect_to, node_config
 from rillnode.actors.log.shared.shard import SharedOptions
@@ -236,10 +236,7 @@ async def test_a_node_keeps_its_store_on_its_own_loop(nats: NatsServer, tmp_path
     assert not left
 
 
-def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path / "lazy", sync='"2m"')
-    server.start()
-
+async def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: Path) -> None:
     async def run(sync: Literal["always", "interval"]) -> str:
         config = on_jetstream(node_config(tmp_path / sync), server)
         store = msgspec.structs.replace(config.store, sync=sync)
@@ -248,13 +245,11 @@ def test_servers_that_do_not_sync_are_refused_unless_that_is_allowed(tmp_path: P
             unsynced: str = node.observed.store.describe()["unsynced"]
             return unsynced
 
-    try:
+    with running_nats(tmp_path / "lazy", sync='"2m"') as server:
         with pytest.raises(StoreError, match="syncs every 120 seconds") as caught:
-            asyncio.run(run("always"))
+            await run("always")
         assert caught.value.code == "store.unsynced"
-        assert "syncs every 120 seconds" in asyncio.run(run("interval"))
-    finally:
-        server.kill()
+        assert "syncs every 120 seconds" in await run("interval")
 
 
 async def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
@@ -272,8 +267,8 @@ async def test_a_node_shows_its_log(nats: NatsServer, tmp_path: Path) -> None:
         assert (log["engine"], log["shards"], log["unsynced"]) == ("jetstream", SHARDS, "")
         assert log["connected"] in nats.url
         views = log["views"]
-        keys = ("shard", "sequence", "behind", "always", "error", "snapshot", "snapshot_seconds")
-        assert set(keys) == set(views[0])
+        told = ("shard", "sequence", "behind", "always", "damaged", "error")
+        assert {*told, "snapshot", "snapshot_seconds"} == set(views[0])
         assert all(one["error"] is one["snapshot_seconds"] is None for one in views)
         assert (await document(http, node, "/v1/overview"))["log"]["shards"] == SHARDS
         metrics = await document(http, node, "/metrics")

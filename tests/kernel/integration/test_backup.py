@@ -88,6 +88,26 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     assert "rillnode init" in printed("verify", "-c", tmp_path / "none.toml", code=2)
 
 
+def test_no_backup_is_made_of_another_node_than_was_named(
+    node: RunningNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of one that rests here, nor of the store of one with the keys of the other."""
+    other = RunningNode(tmp_path / "other" / "node.toml")
+    other.stop()
+    monkeypatch.chdir(other.home)
+    url = f"noise://{node.ports['noise']}"
+    named = ["--node", url, "--node-identity", node.ports["identity"]]
+    saved = tmp_path / "contexts"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(saved))
+    printed("context", "add", "edge", *named)
+    for options in (named, ["--node", url], ["--context", "edge"], ["-c", "node.toml", *named]):
+        said = printed("backup", tmp_path / "backup", *options, code=2)
+        assert f"{url} is another " in said, options
+        assert "next: name the configuration of the one that you mean with -c" in said
+    assert not (tmp_path / "backup").exists()
+    assert json.loads(printed("backup", tmp_path / "backup"))["node"] == "other"
+
+
 def test_a_copy_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
     printed("init", tmp_path / "edge")
     source = Tables(tmp_path / "source", Tuning())

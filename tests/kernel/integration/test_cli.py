@@ -77,6 +77,34 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
+def test_a_pattern_is_followed_and_its_position_kept(start: Start, home: Path) -> None:
+    address = free_address()
+    start(home, "-c", home / "node.toml", "--set", f"noise.listen={address}")
+    at = ("-c", str(home / "node.toml"), "--node", f"noise://{address}")
+    kept = home / "position.json"
+    follow = ("stream", "follow", "s.*", *at, "--timeout", "10")
+
+    def push(stream: str, data: bytes) -> None:
+        assert call("stream", "push", stream, "--create", *at, stdin=data).returncode == 0
+
+    for stream in ("s.a", "s.b", "other"):
+        push(stream, stream.encode())
+    found = lines(call(*follow, "--position", kept, "--count", "2"))
+    assert sorted((one["stream"], one["text"]) for one in found) == [("s.a", "s.a"), ("s.b", "s.b")]
+    push("s.a", b"more")
+    (one,) = lines(call(*follow, "--position", kept, "--count", "1"))
+    assert (one["stream"], one["index"], one["text"]) == ("s.a", 1, "more")
+    assert json.loads(kept.read_text())["s.a"] == {"0": 2}
+    everything = call(*follow, "--from", "start", "--format", "raw", "--count", "3")
+    assert sorted(everything.stdout.split()) == [b"more", b"s.a", b"s.b"]
+    nothing = call("stream", "follow", "s.*", *at, "--count", "1", "--timeout", "0.2")
+    assert (nothing.returncode, nothing.stdout) == (1, b"")
+    kept.write_text("no JSON")
+    assert call(*follow, "--position", kept).returncode == 2
+    kept.write_text('{"s.a": 7}')
+    assert b"[follow.invalid]" in call(*follow, "--position", kept).stderr
+
+
 def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
     """It goes on where it stopped, and says on stderr that the node is away."""
     address = free_address()

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
 from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import HandshakeError, RequestError, TransportError
+from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,
@@ -26,9 +27,17 @@ from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     OPENS_MAX,
 )
-from rillnode.node.client import Client, connect, connect_blocking, stream as client_stream
+from rillnode.node.client import (
+    Client,
+    Consumer,
+    WorkQueue,
+    connect,
+    connect_blocking,
+    stream as client_stream,
+)
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import GrantTable
+from rillnode.node.iteration import Iteration
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.leftovers import subscriptions
 
@@ -45,6 +54,62 @@ def with_client(directory: Path, talk: Talk, *grants: GrantTable) -> None:
 
 node = handed_by(with_client)
 client = handed_by(with_client, 1)
+
+
+NO_TEXT = "\ud800"
+"""Part of a character: it has no form in bytes."""
+
+
+async def first(iteration: Iteration[Any]) -> None:
+    async with iteration:
+        await anext(iteration)
+
+
+async def enter(consumer: Consumer[Entry] | WorkQueue) -> None:
+    async with consumer:
+        pass
+
+
+NAMED: dict[str, Callable[[Client, Stream], Awaitable[object]]] = {
+    "stream": lambda client, _: client.stream(NO_TEXT),
+    "open_streams": lambda client, _: client.open_streams([NO_TEXT]),
+    "describe": lambda client, _: client.describe(NO_TEXT),
+    "streams": lambda client, _: client.streams(NO_TEXT),
+    "trim": lambda client, _: client.trim(NO_TEXT, before=1),
+    "remove": lambda client, _: client.remove(NO_TEXT),
+    "queues": lambda client, _: client.queues(NO_TEXT),
+    "queue": lambda client, _: client.queue("s", NO_TEXT),
+    "queue of": lambda client, _: client.queue(NO_TEXT, "q"),
+    "take_back": lambda client, _: client.take_back("s", NO_TEXT),
+    "get_index": lambda client, _: client.get_index(NO_TEXT, "s"),
+    "set_index": lambda client, _: client.set_index("c", NO_TEXT, 1),
+    "indexes": lambda client, _: client.indexes(NO_TEXT),
+    "groups": lambda client, _: client.groups(NO_TEXT),
+    "follow": lambda client, _: first(client.follow(NO_TEXT)),
+    "ask": lambda client, _: client.ask(NO_TEXT, b""),
+    "about": lambda client, _: client.about(NO_TEXT),
+    "routes": lambda client, _: first(client.routes(NO_TEXT)),
+    "ping": lambda client, _: client.ping(NO_TEXT),
+    "run_sink": lambda client, _: client.run_sink(NO_TEXT, run=True),
+    "consumer": lambda _, stream: enter(stream.consumer(NO_TEXT)),
+    "group": lambda _, stream: enter(stream.consumer(NO_TEXT, group=True)),
+    "work": lambda _, stream: enter(stream.work(NO_TEXT)),
+    "producer": lambda _, stream: stream.producer(NO_TEXT),
+    "key": lambda _, stream: stream.push(b"", key=NO_TEXT),
+    "header": lambda _, stream: stream.push(b"", headers={NO_TEXT: b""}),
+    "condition": lambda _, stream: stream.pull(where=f'a = "{NO_TEXT}"'),
+}
+
+
+async def test_a_name_that_is_no_text_is_refused_wherever_there_is_one(
+    node: Node, client: Client
+) -> None:
+    for one in (client, node.client):
+        stream = await one.stream("s")
+        for what, ask in NAMED.items():
+            with pytest.raises(RillnodeError) as refused:
+                await ask(one, stream)
+            assert refused.value.code.startswith(("codec.utf8", "entries.")), what
 
 
 async def take(stream: Stream, client_id: str, count: int) -> list[Entry]:

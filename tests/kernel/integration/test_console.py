@@ -171,7 +171,7 @@ async def test_a_ticket_is_good_once_and_for_its_time(
     assert (await one.page.enter(ticket))[0] == 201
     status, refusal = await one.page.enter(ticket)
     assert (status, refusal["error"]) == (403, "console.ticket")
-    assert refusal["text"] == "This link was used already, or its time is over"
+    assert refusal["text"] == "This link was already used, or has expired"
     assert "rillnode console" in refusal["next"]
     for wrong in ("", "x", "\u00fc", ticket[:-1]):
         assert (await one.page.enter(wrong))[0] == 403

@@ -90,6 +90,9 @@ async def test_the_page_plays_in_a_browser(tmp_path: Path, data: Path) -> None:
     async with browsing(tmp_path / "profile") as tab:
         await tab.open(page.as_uri())
         await tab.until("document.getElementById('play').textContent === 'Pause'")
+        # What nothing happens in takes no more than two of its seconds.
+        assert await tab.run("secondAt(0) === 0 && secondAt(1) === until")
+        assert await tab.run("paces.every(([, one], i) => !i || one - paces[i - 1][1] <= 2)")
         await tab.run(
             "(() => { const at = document.getElementById('at'); at.value = 1000;"
             " at.dispatchEvent(new Event('input')); })()"

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -188,7 +190,9 @@ async def test_a_link_follows_so_many_patterns(node: Node, client: Client) -> No
 
 
 async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
-    for start in ({"s": {"x": 1}}, {"s": {"0": -1}}):
+    now = datetime.now(UTC)
+    starts: list[Any] = [{"s": {"x": 1}}, {"s": {"0": -1}}, {"s": 7}, ["s"], "begin", 7, now]
+    for start in starts:
         with pytest.raises(RequestError) as refused:
             client.follow("*", start=start)
         assert refused.value.code == "follow.invalid"

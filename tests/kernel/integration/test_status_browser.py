@@ -307,6 +307,55 @@ async def test_a_phone_has_no_sideways_scrolling(
     await picture(tab, "status-page-phone.png", tmp_path)
 
 
+NAMED: Final = {
+    "button", "checkbox", "combobox", "figure", "form", "image", "link", "log", "region",
+    "searchbox", "spinbutton", "table", "textbox",
+}  # fmt: skip
+FAINT: Final = """(() => {
+  const parts = color => (color.match(/[\\d.]+/g) || []).map(Number);
+  const light = color => parts(color).slice(0, 3).map(one => one / 255)
+    .map(one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = one => { while (one && parts(getComputedStyle(one).backgroundColor)[3] === 0) {
+    one = one.parentElement; } return getComputedStyle(one).backgroundColor; };
+  const writes = one => [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  return [...document.querySelectorAll("body *")].filter(one => one.offsetParent && writes(one)
+    && !one.disabled).filter(one => {
+      const both = [light(getComputedStyle(one).color), light(ground(one))];
+      return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05) < 4.5;
+    }).map(one => `${one.tagName}.${one.className} ${one.textContent}`); })()"""
+"""What is written with less contrast than WCAG 2.2 asks for (1.4.3, 4.5 to 1)."""
+
+
+async def test_everything_has_a_name_and_can_be_read(node: Node, url: str, tab: Tab) -> None:
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await tab.call("Emulation.setEmulatedMedia", features=[feature])
+        for name, drawn in (
+            ("", "document.querySelector('#peers tbody')"),
+            ("links", "document.querySelector('#links tbody')"),
+            ("consumers", "document.querySelector('#consumers tbody')"),
+            ("actors", "document.querySelector('#actors tbody')"),
+            ("streams", "document.querySelector('#streams tbody')"),
+        ):
+            await page(tab, name)
+            await tab.until(drawn)
+            await everything_is_named(tab)
+            assert await tab.run(FAINT) == [], (scheme, name)
+        await tab.click(f"[data-stream='{STREAM}']")
+        await tab.until(f"{ROWS}.length > 0 && document.querySelector('#chart-bytes')")
+        await everything_is_named(tab)
+        assert await tab.run(FAINT) == [], (scheme, STREAM)
+
+
+async def everything_is_named(tab: Tab) -> None:
+    """What a screen reader tells of is told by a name, not by its role alone."""
+    nodes = (await tab.call("Accessibility.getFullAXTree"))["nodes"]
+    shown = [one for one in nodes if not one["ignored"] and one["role"]["value"] in NAMED]
+    assert len(shown) > 10
+    assert [one for one in shown if not one.get("name", {}).get("value", "").strip()] == []
+
+
 async def test_a_thousand_streams_are_searched_sorted_and_paged(
     node: Node, url: str, tab: Tab
 ) -> None:
@@ -410,7 +459,11 @@ async def test_entries_of_other_protocols_are_named(node: Node, url: str, tab: T
 
 @run_with(busy=False)
 async def test_a_peer_that_was_not_reached_is_no_idle_one(node: Node, url: str, tab: Tab) -> None:
+    # A column of words is there once a row has any.
+    errors = "document.querySelector('#peers thead')?.innerText.includes('last error')"
+    await tab.until(f"{errors} === false")
     await node.client.send("peer/core;echo", b"x")
+    await tab.until(errors)
     state = "document.querySelector('#peers tbody .chip')"
     await tab.until(f"{state}?.textContent === 'failed' && {state}.matches('.bad')")
     await page(tab, "failures")

@@ -80,25 +80,24 @@ def make_commit(body: bytes, header: CommitHeader | None = None) -> tuple[Object
     return made, made.blocks + content.blocks
 
 
-def make_event(
-    body: bytes = b"body", *, seq: int = 1, header: CommitHeader | None = None
-) -> tuple[Event, bytes]:
-    """An event by PEER on TOPIC, and its commit's id."""
-    commit, blocks = make_commit(body, header)
+def event_content(blocks: list[Block], commit_key: bytes, seq: int) -> EventContent:
+    """What PEER says in an event on TOPIC that carries a commit of REPO's main branch."""
     key = crypt_event_key(
-        commit.reference.key,
+        commit_key,
         repo_id=REPO.public_key,
         branch_id=REPO.public_key,
         read_cap_key=READ_CAP_KEY,
         publisher=PEER.public_key,
         seq=seq,
     )
-    content = EventContent(
-        topic=TOPIC.public_key,
-        publisher=ForwardedPeer(PEER.public_key),
-        seq=seq,
-        blocks=blocks,
-        file_ids=[],
-        key=key,
-    )
+    publisher = ForwardedPeer(PEER.public_key)
+    return EventContent(TOPIC.public_key, publisher, seq, blocks, [], key)
+
+
+def make_event(
+    body: bytes = b"body", *, seq: int = 1, header: CommitHeader | None = None
+) -> tuple[Event, bytes]:
+    """An event by PEER on TOPIC, and its commit's id."""
+    commit, blocks = make_commit(body, header)
+    content = event_content(blocks, commit.reference.key, seq)
     return sign_event(content, TOPIC, PEER), commit.reference.id

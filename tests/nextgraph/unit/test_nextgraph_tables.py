@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from nextgraph_support import CONVERGENCE_KEY, PEER, READ_CAP_KEY, REPO, TOPIC, USER, make_event
+from nextgraph_support import CONVERGENCE_KEY, PEER, READ_CAP_KEY, REPO, TOPIC, USER, event_content
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.nextgraph.branch_keys import BranchKeys, KnownBranch, read_lines, write_line
-from rillnode.codecs.nextgraph.events import EVENT, crypt_event_key, sign_event
+from rillnode.codecs.nextgraph.events import EVENT, sign_event
 from rillnode.codecs.nextgraph.sealing import Branch, make_commit
 from rillnode.codecs.nextgraph.text_ids import format_id
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY
@@ -33,17 +33,8 @@ def event(body: bytes, seq: int = 1, **changes: Any) -> bytes:
         convergence_key=CONVERGENCE_KEY,
         unix_seconds=1_700_000_000,
     )
-    key = crypt_event_key(
-        commit.reference.key,
-        repo_id=REPO.public_key,
-        branch_id=REPO.public_key,
-        read_cap_key=READ_CAP_KEY,
-        publisher=PEER.public_key,
-        seq=seq,
-    )
-    like, _ = make_event(seq=seq)
-    content = replace(like.content, blocks=commit.blocks, key=key, **changes)
-    return EVENT.encode(sign_event(content, TOPIC, PEER))
+    content = event_content(commit.blocks, commit.reference.key, seq)
+    return EVENT.encode(sign_event(replace(content, **changes), TOPIC, PEER))
 
 
 def key_file(path: Path, *lines: object) -> dict[str, str]:

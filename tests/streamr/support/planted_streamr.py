@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always
-from rillnode.actors.streamr import admission, connection
+from rillnode.actors.streamr import admission, connection, verifying
 from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.context import Relays
 from rillnode.actors.streamr.fanout import Fanout
@@ -88,7 +88,8 @@ def published_twice(patch: pytest.MonkeyPatch) -> None:
 
 def signature_not_checked(patch: pytest.MonkeyPatch) -> None:
     """A Streamr message is taken for its publisher's whatever its signature says."""
-    patch.setattr(admission, "verify_message", always(Verdict.VALID))
+    for module in (admission, verifying):
+        patch.setattr(module, "verify_message", always(Verdict.VALID))
 
 
 def subscription_for_anybody(patch: pytest.MonkeyPatch) -> None:

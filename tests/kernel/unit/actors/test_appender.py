@@ -10,9 +10,9 @@ from coroutines import run_with
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams import appender
-from rillnode.actors.core.streams.appender import ADDRESS, AppenderActor
-from rillnode.actors.core.streams.context import stream_address
-from rillnode.actors.log import FindStream, Operation, Read, log_id
+from rillnode.actors.core.streams.appender import ADDRESS, AppenderActor, Partition
+from rillnode.actors.core.streams.context import StreamRemoved, stream_address
+from rillnode.actors.log import FindStream, Operation, Read, StreamRecord, log_id
 from rillnode.codecs import native
 from rillnode.codecs.entries import items_of, pack_body
 from rillnode.codecs.limits import APPENDS_MAX
@@ -257,3 +257,33 @@ async def test_partitions_out_of_use_are_forgotten(
         known = [name for name in names if core.partitions.find(stream_address(name, 0))]
         assert names[-1] in known
         assert len(known) <= 4
+
+
+async def test_a_partition_that_was_told_of_is_known_whole_when_it_is_pushed_to(core: Core) -> None:
+    names = ["plain", "with blanks/and ü", "%2F"]
+    peer = await made(core, *names)
+    addresses = [stream_address(name, 0) for name in names]
+    known_so_far = core.partitions._young  # pyright: ignore[reportPrivateUsage]
+    told = [known_so_far[address] for address in addresses]
+    assert not [one for one in told if isinstance(one, Partition)], "a stream costs memory unused"
+    asked = many(*((name, [b"x"]) for name in names))
+    assert await peer.ask(ADDRESS, asked) == [native.PositionsResponse(9, [0, 0, 0], [])]
+    for number, (name, address) in enumerate(zip(names, addresses, strict=True), 1):
+        known = core.partitions.find(address)
+        assert isinstance(known, Partition)
+        assert (known.name, known.log, known.address) == (name, log_id(number, 0), address)
+
+
+async def test_what_is_told_of_a_partition_later_holds_for_it(core: Core) -> None:
+    peer = await made(core, "told", "used", "gone")
+    await peer.ask(ADDRESS, many(("used", [b"x"])))
+    for number, name in enumerate(("told", "used"), 1):
+        core.partitions.changed(StreamRecord(id=number, name=name, require_signed=True))
+    core.partitions.changed(StreamRemoved(StreamRecord(id=3, name="gone")))
+    assert core.partitions.find(stream_address("gone", 0)) is None
+    (answer,) = await peer.ask(ADDRESS, many(("told", [b"y"]), ("used", [b"y"])))
+    assert [failure.code for failure in answer.failures] == ["stream.signed_only"] * 2
+    core.partitions.changed(StreamRecord(id=4, name="used"))
+    known = core.partitions.find(stream_address("used", 0))
+    assert known is not None
+    assert known.log == log_id(4, 0), "there is another stream of its name"

@@ -76,8 +76,10 @@ def test_bench_needs_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
-    argv_ = [sys.executable, "-m", "rillnode", "bench", "--seconds", "0.2", "--dir", str(tmp_path)]
-    done = subprocess.run([*argv_, "-q"], capture_output=True, timeout=300, check=True)
+    argv_ = [sys.executable, "-m", "rillnode", "bench", "--seconds", "0.2", "--dir", tmp_path.name]
+    done = subprocess.run(
+        [*argv_, "-q"], capture_output=True, timeout=300, check=True, cwd=tmp_path.parent
+    )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["case"] for row in rows] == [
         "push, 1 unconfirmed", "push, 64 unconfirmed", "push, 1024 unconfirmed", "read",

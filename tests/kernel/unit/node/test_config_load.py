@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file; `rillnode init` writes one"):
         load_config(tmp_path / "node.toml")
     (tmp_path / "node.toml").write_bytes(b"name = '\xff'")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"not UTF-8 \(byte 8\): save it as UTF-8"):
         load_config(tmp_path / "node.toml")
 
 

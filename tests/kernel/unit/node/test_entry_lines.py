@@ -152,3 +152,21 @@ def test_a_pipe_is_read_as_it_fills_and_holds_nothing_up(pipe: tuple[BinaryIO, B
         assert asyncio.run(collect()) == [b"a", b"b"]
     finally:
         late.cancel()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_what_windows_begins_a_file_with_is_no_part_of_its_first_object(step: int) -> None:
+    reader, data = InputReader("json"), b'\xef\xbb\xbf{"a":1}\r\n{"b":2}\n'
+    chunks = [data[at : at + step] for at in range(0, len(data), step)]
+    entries = [entry for chunk in chunks for entry in reader.feed(chunk)]
+    assert [json.loads(entry) for entry in entries] == [{"a": 1}, {"b": 2}]
+    assert entries[0].startswith(b"{")
+
+
+@pytest.mark.parametrize("order", ["le", "be"])
+def test_utf_16_is_called_by_its_name(order: str) -> None:
+    data = '\ufeff{"a":1}\n'.encode(f"utf-16-{order}")
+    for step in (1, 100):
+        chunks = [data[at : at + step] for at in range(0, len(data), step)]
+        with pytest.raises(RillnodeError, match="it is UTF-16: `iconv"):
+            read("json", *chunks)

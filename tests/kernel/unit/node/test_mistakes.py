@@ -37,6 +37,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "verb.toml").write_text('name = "x"\n[[grant]]\nwho = "*"\nmay = ["read"]\n')
     (tmp_path / "port.toml").write_text('name = "x"\n[noise]\nlisten = "127.0.0.1:70000"\n')
     (tmp_path / "same.toml").write_text('name = "x"\n[noise]\nlisten = "127.0.0.1:8080"\n')
+    (tmp_path / "edge" / "free.toml").write_text('name = "x"\n[noise]\nlisten = "127.0.0.1:0"\n')
+    (tmp_path / "marked.toml").write_text('nam = "x"\n', encoding="utf-8-sig")
+    (tmp_path / "utf-16.toml").write_text('name = "x"\n', encoding="utf-16")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,7 +73,7 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         ("init edge", 2, "edge/node.toml exists; nothing was written"),
         # Where a node is, and as whom.
         ("stream ls", 2, "no node named"),
-        ("stream ls --node noise://127.0.0.1:1", 2, "--node-identity missing: the node's banner"),
+        ("stream ls --node noise://127.0.0.1:1", 2, "--node-identity missing, and has to be"),
         ("stream ls --node 127.0.0.1:1 --node-identity " + ID, 2, "expected noise://HOST:PORT"),
         ("stream ls --node noise://h:1 --node-identity me", 2, "--node-identity: an identity"),
         ("stream ls --node http://127.0.0.1:8080", 2, "--node http://127.0.0.1:8080: expected"),
@@ -86,7 +89,22 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         ("backup b", 2, "there is no node.toml here"),
         ("restore notes.txt b", 1, "is no backup"),
         ("verify -c edge/node.toml", 1, "there is no store yet"),
+        ("stream ls -c edge/free.toml", 2, "port 0: name the port that the node took with --node"),
+        ("config check -c marked.toml", 2, "marked.toml:1: nam: unknown key; did you mean name?"),
+        ("config check -c utf-16.toml", 2, "utf-16.toml: not UTF-8 (byte 0): save it as UTF-8"),
+        ("sim run utf-16.toml", 2, "utf-16.toml: not UTF-8 (byte 0): save it as UTF-8"),
         # Words and numbers.
+        ("run edge/node.toml", 2, "unrecognized arguments: edge/node.toml; did you mean -c edge"),
+        ("config check edge/node.toml", 2, "did you mean -c edge/node.toml?"),
+        ("--node noise://h:1 stream ls", 2, "arguments: --node; options follow the command"),
+        ("pub s hello", 2, "entries are read from stdin: `echo TEXT | rillnode pub NAME`"),
+        ("stream push s hello", 2, "from stdin: `echo TEXT | rillnode stream push NAME`"),
+        ("stream pull s --from -5", 2, "not '-5'; the last ones are --last 5"),
+        ("pub x\udcffy", 2, r"argument name: 'x\udcffy' has no UTF-8 form"),
+        ("index get s x\udcffy", 2, r"argument client: 'x\udcffy' has no UTF-8 form"),
+        ("context add x\udcffy", 2, r"argument name: 'x\udcffy' has no UTF-8 form"),
+        ("run --dev --set name=x\udcffy", 2, "has no UTF-8 form"),
+        ("init x\udcffy", 2, r"'x\udcffy' has no UTF-8 form: name it with --name"),
         ("streams ls", 2, "did you mean stream?"),
         ("stream list", 2, "did you mean ls?"),
         ("pull s --last 3", 2, "did you mean stream pull?"),
@@ -131,6 +149,16 @@ def test_a_mistake_is_answered_with_what_to_do(
 def test_a_variable_that_cannot_be_is_named(environ: dict[str, str], said: str) -> None:
     code, err = run("stream", "ls", **environ)
     assert (code, said in err) == (2, True), err
+
+
+def test_what_the_system_refuses_is_told_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    code, err = run("init", "shut")
+    assert code == 1
+    assert err.startswith("rillnode: shut/node.toml: Permission denied\n  next: check the path, ")
 
 
 def test_what_to_do_next_can_be_copied() -> None:

@@ -260,6 +260,18 @@ def test_entries_are_counted_first_and_erased_where_people_say_yes(
     assert site.fake.first == 0
 
 
+def test_nothing_is_erased_where_the_options_name_another_node(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Erasable(lake, monkeypatch)
+    another = ("--node", "noise://127.0.0.1:2", "--node-identity", "ab" * 32)
+    code, out, err = called("table", "erase", "u", *WHERE, *another, "--yes")
+    assert (code, out) == (2, "")
+    assert "noise://127.0.0.1:2 is another node than that of" in err
+    assert len(lake.rows("u")) == 5
+    assert site.fake.first == 0
+
+
 def test_what_still_holds_erased_bytes_is_listed_and_removed_now(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

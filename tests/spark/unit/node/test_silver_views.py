@@ -1,5 +1,6 @@
 """Views of silver, gold among them: made step by step they are what silver and bronze hold."""
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,11 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def erased(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Silver and its views, after rows of silver were deleted."""
-    lake = filled(tmp_path_factory.mktemp("erased"))
+def erased(followed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The same in another place, after rows of silver were deleted."""
+    lake = Lake(tmp_path_factory.mktemp("erased"))
+    made_again = shutil.ignore_patterns("again")
+    shutil.copytree(followed.directory, lake.directory, ignore=made_again, dirs_exist_ok=True)
     gone = "stream = 'it''s' or (partition = 0 and index in (5, 6))"
     for table in (lake.bronze.table, Path(lake.silver)):
         DeltaTable(table).delete(gone.replace("index", '"index"'))

@@ -3,12 +3,11 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
+from coroutines import handed_by
 from rillnode.actors.log import (
     Append,
     GetRecord,
@@ -22,115 +21,52 @@ from rillnode.actors.log import (
     StreamRecord,
     log_id,
 )
-from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
-from rillnode.actors.log.shared.shard import SharedOptions
-from rillnode.actors.log.shared.store import SharedLogStore
-from rillnode.codecs.entries import entries_of, pack_body
-from rillnode.node.simulation.loop import ProcessLoop, Scheduler
-from shared_support import memory_view, rocks_view
+from rillnode.codecs.entries import pack_body
+from shared_nodes import Cluster, with_cluster, with_disks
+from shared_support import memory_view
 
-OPTIONS = SharedOptions(
-    shards=3,
-    frame_bytes_max=400,
-    read_bytes_max=2_000,
-    patience_seconds=0.1,
-    retry_seconds=0.002,
-    idle_seconds=0.2,
-    late_frames=20,
-    snapshot_bytes=1_500,
-    snapshot_seconds=0.01,
-)
+OPTIONS = {
+    "frame_bytes_max": 400,
+    "read_bytes_max": 2_000,
+    "patience_seconds": 0.1,
+    "retry_seconds": 0.002,
+    "idle_seconds": 0.2,
+    "late_frames": 20,
+    "snapshot_bytes": 1_500,
+}
 PARTITIONS = 2
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
 
+cluster = handed_by(with_cluster)
+disks = handed_by(with_disks)
+
 
 class Member:
-    """One node: its store, which may be killed and come again."""
+    """One node, which may be killed and come again; views in memory are gone then."""
 
-    def __init__(
-        self, servers: MemoryServers, directory: Path, view: str, chance: random.Random
-    ) -> None:
-        self.servers = servers
-        self.directory = directory
-        self.view = view
+    def __init__(self, cluster: Cluster, name: str, chance: random.Random) -> None:
+        self.cluster = cluster
+        self.name = name
         self.chance = chance
-        self.waiting: dict[Operation, asyncio.Future[None]] = {}
         self.lives = 0
         self.disturbed = asyncio.Lock()
         self.start()
 
     def start(self) -> None:
         self.lives += 1
-        self.faults = LogFaults(seconds=lambda: self.chance.choice((0.0, 0.0, 0.001)))
-        loop = asyncio.get_running_loop()
-        log = self.log = MemoryLog(self.servers, self.faults)
-        directory = self.directory
-        if self.view == "memory":
-            directory = directory / str(self.lives)
-        waiting = self.waiting = {}
-
-        def complete(operations: Sequence[Operation]) -> None:
-            loop.call_soon_threadsafe(settle, list(operations))
-
-        def settle(operations: Sequence[Operation]) -> None:
-            for one in operations:
-                future = waiting.pop(one, None)
-                if future is not None and not future.done():
-                    future.set_result(None)
-
-        self.store = SharedLogStore(
-            log,
-            log,
-            directory,
-            rocks_view if self.view == "rocks" else memory_view,
-            entropy=self.chance.randbytes,
-            now_ms=lambda: 0,
-            complete=complete,
-            on_health=lambda _: None,
-            loop=loop,
-            options=OPTIONS,
-        )
-        self.store.open()
+        name = f"{self.name}/{self.lives}" if self.cluster.view is memory_view else self.name
+        self.node = self.cluster.node(name, seed=self.chance.random(), **OPTIONS)
+        self.node.faults.seconds = lambda: self.chance.choice((0.0, 0.0, 0.001))
 
     async def do(self, operation: AnyOperation) -> AnyOperation:
         """Carry an operation out, and return it complete."""
-        future = asyncio.get_running_loop().create_future()
-        self.waiting[operation] = future
-        any_operation: Any = operation
-        if hasattr(operation, "limit") or isinstance(operation, Read | LoadIndex | GetRecord):
-            if self.store.read(any_operation):
-                self.waiting.pop(operation, None)
-                return operation
-        else:
-            self.store.submit(any_operation)
-        try:
-            await asyncio.wait_for(future, 20.0)
-        except TimeoutError:
-            raise AssertionError(f"never complete: {operation}") from None
-        return operation
+        is_read = isinstance(operation, Read | LoadIndex | GetRecord)
+        return await (self.node.read if is_read else self.node.write)(operation)
 
     async def restart(self) -> None:
         """End it without waiting for the engine, and begin anew."""
-        self.faults.is_cut = True
-        await self.store._close()  # pyright: ignore[reportPrivateUsage]
+        await self.node.die()
         self.start()
-
-
-async def everything(member: Member, log: int) -> list[bytes]:
-    """All entries of a log as a member sees it, once it has all that was confirmed."""
-    store = member.store
-    await member.do(Read(log=log))  # it is open then
-    await store.shards[store.shards.place.of_log(log)].fresh()
-    found: list[bytes] = []
-    while True:
-        read = await member.do(Read(log=log, index=len(found)))
-        assert read.error is None, read.error
-        if not read.blocks:
-            return found
-        for block in read.blocks:
-            some = entries_of(block, first=len(found))
-            assert some[0].index == len(found)
-            found += [entry.data for entry in some]
 
 
 class Round:
@@ -192,7 +128,7 @@ class Round:
             await self._disturb(member)
 
     async def _disturb(self, member: Member) -> None:
-        faults = member.faults
+        faults = member.node.faults
         match self.chance.randrange(7):
             case 0:
                 faults.lost += 1
@@ -201,7 +137,7 @@ class Round:
             case 2:
                 faults.delayed += 1
             case 3:
-                member.log.deliver()
+                member.node.log.deliver()
             case 4:
                 faults.is_cut = True
                 await asyncio.sleep(self.chance.choice((0.005, 0.2)))
@@ -213,23 +149,18 @@ class Round:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_confirmed_is_lost_or_doubled(tmp_path: Path, seed: int) -> None:
-    scheduler = Scheduler()
-    loop = ProcessLoop(scheduler, "test")
-    done = loop.create_task(run(tmp_path, "memory", seed))
-    scheduler.run_until(done)
-    done.result()
+async def test_nothing_confirmed_is_lost_or_doubled(cluster: Cluster, seed: int) -> None:
+    await run(cluster, seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_same_holds_with_views_on_disk(tmp_path: Path, seed: int) -> None:
-    asyncio.run(run(tmp_path, "rocks", seed))
+async def test_the_same_holds_with_views_on_disk(disks: Cluster, seed: int) -> None:
+    await run(disks, seed)
 
 
-async def run(directory: Path, view: str, seed: int) -> None:
+async def run(cluster: Cluster, seed: int) -> None:
     chance = random.Random(seed)
-    servers = MemoryServers(b"x" * 16)
-    members = [Member(servers, directory / str(n), view, chance) for n in range(3)]
+    members = [Member(cluster, str(number), chance) for number in range(3)]
     round_ = Round(members, chance)
     for number in range(4):
         record = StreamRecord(name=f"s{number}", partitions=PARTITIONS)
@@ -254,19 +185,22 @@ async def run(directory: Path, view: str, seed: int) -> None:
         while running:
             await asyncio.gather(*running)
     for member in members:
-        member.faults.is_cut = False
-        member.faults.lost = member.faults.late = member.faults.delayed = 0
-        member.log.deliver()
+        faults = member.node.faults
+        faults.is_cut = False
+        faults.lost = faults.late = faults.delayed = 0
+        member.node.log.deliver()
     await asyncio.sleep(0.2)
     # One more, which has nothing yet: what is trimmed it has from a snapshot.
-    members.append(Member(servers, directory / "late", view, chance))
+    members.append(Member(cluster, "late", chance))
     await check(round_)
-    for member in members:
-        await member.store._close()  # pyright: ignore[reportPrivateUsage]
 
 
 async def check(round_: Round) -> None:
-    seen = [[await everything(member, log) for log in round_.logs] for member in round_.members]
+    seen: list[list[list[bytes]]] = []
+    for member in round_.members:
+        for log in round_.logs:
+            await member.node.fresh(log)
+        seen.append([await member.node.texts(log) for log in round_.logs])
     assert all(found == seen[0] for found in seen)
     by_log = dict(zip(round_.logs, seen[0], strict=True))
     counts = Counter(text for found in seen[0] for text in found)

@@ -36,7 +36,7 @@ from rillnode.actors.log.shared.frames import (
 )
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import StoreError
-from shared_nodes import plant_second_version
+from shared_nodes import later_frame, plant_second_version
 
 BEGIN = BeginLog(log=2**33, index=2**40, position=2**41)
 PINNED = 1_766_184_028
@@ -142,13 +142,14 @@ def test_a_frame_that_was_cut_is_found() -> None:
 
 
 def test_a_later_version_is_not_looked_into() -> None:
-    frame = bytes([FRAME_VERSION + 1]) + b"whatever a later version writes, if it is long enough.."
+    frame = later_frame()
     for read in (decode_frame, decode_session):
         with pytest.raises(StoreError) as caught:
             read(frame)
         assert (caught.value.code, caught.value.retryable) == ("store.newer", False)
-    with pytest.raises(FrameError):
-        decode_frame(b"\0" + encode_frame(Contents(SESSION))[1:])
+    for damaged in (frame + b"x", frame[:-1], b"\0" + encode_frame(Contents(SESSION))[1:]):
+        with pytest.raises(FrameError):
+            decode_frame(damaged)
 
 
 def framed(body: bytes) -> bytes:

@@ -1,11 +1,11 @@
 """Tests what a node holds of a shared log, and to whom it sends others."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coroutines import handed_by
 from rillnode.actors.log import (
     Append,
     FindStream,
@@ -24,7 +24,16 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.shared.holding import NODES_TOLD_MAX, Holding, elsewhere, shards_of
-from shared_nodes import ANSWER_SECONDS, Node, in_virtual_time, name_in, new_servers, until
+from shared_nodes import (
+    ANSWER_SECONDS,
+    Cluster,
+    Node,
+    name_in,
+    until,
+    with_cluster,
+)
+
+cluster = handed_by(with_cluster)
 
 
 def views(node: Node) -> set[int]:
@@ -132,109 +141,89 @@ def test_no_more_nodes_are_named_than_anybody_asks() -> None:
 # A store -------------------------------------------------------------------------------------
 
 
-def test_a_node_refuses_what_it_never_holds_and_names_who_does(tmp_path: Path) -> None:
-    async def work() -> None:
-        servers = new_servers()
-        other = Node(servers, tmp_path / "0")
-        node = Node(servers, tmp_path / "1", seed=1, serve=("!shard:1", "!logs*"))
-        record = NodeRecord(name="other", identity="ab" * 32, address="b:4100")
-        await other.write(PutRecord(key=record.key, value=record.encode()))
-        never, mine = name_in(1), name_in(2)
-        log = await other.stream(never)
-        logs = await other.stream("logs")
-        await other.push(log, b"x")
-        assert await node.stream(mine)
-        key = SavedIndexKey("logs", 0, "c")
-        operations: list[Operation] = [
-            await node.read(FindStream(name=never)),
-            await node.read(FindStream(name="logs")),
-            await node.read(Read(log=log)),
-            await node.read(LoadIndex(key=key)),
-            await node.read(ListIndexes(stream="logs")),
-            await node.write(SaveIndex(key=key, index=1)),
-            await node.write(PutStream(record=StreamRecord(name="logs-2"))),
-            await node.write(RemoveStream(name=never)),
-            await node.push(log, b"y"),
-        ]
-        assert [where(one) for one in operations] == [[("b:4100", "ab" * 32)]] * len(operations)
-        # Also by who knows but the log of what is refused by name, though its shard is in use.
-        for late in (logs, await other.stream("logs-3")):
-            by_id = FindStream(id=late >> 32)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                while (await node.read(by_id)).error is None:
-                    await asyncio.sleep(0.01)
-                    by_id = FindStream(id=late >> 32)
-            assert where(by_id)
-            assert where(await node.push(late, b"y"))
-        assert 1 not in views(node)
-        assert await other.texts(log) == [b"x"]
-        await node.close()
-        await other.close()
-
-    in_virtual_time(work())
+async def test_a_node_refuses_what_it_never_holds_and_names_who_does(cluster: Cluster) -> None:
+    other = cluster.node("0")
+    node = cluster.node("1", serve=("!shard:1", "!logs*"))
+    record = NodeRecord(name="other", identity="ab" * 32, address="b:4100")
+    await other.write(PutRecord(key=record.key, value=record.encode()))
+    never, mine = name_in(1), name_in(2)
+    log = await other.stream(never)
+    logs = await other.stream("logs")
+    await other.push(log, b"x")
+    assert await node.stream(mine)
+    key = SavedIndexKey("logs", 0, "c")
+    operations: list[Operation] = [
+        await node.read(FindStream(name=never)),
+        await node.read(FindStream(name="logs")),
+        await node.read(Read(log=log)),
+        await node.read(LoadIndex(key=key)),
+        await node.read(ListIndexes(stream="logs")),
+        await node.write(SaveIndex(key=key, index=1)),
+        await node.write(PutStream(record=StreamRecord(name="logs-2"))),
+        await node.write(RemoveStream(name=never)),
+        await node.push(log, b"y"),
+    ]
+    assert [where(one) for one in operations] == [[("b:4100", "ab" * 32)]] * len(operations)
+    # Also by who knows but the log of what is refused by name, though its shard is in use.
+    for late in (logs, await other.stream("logs-3")):
+        by_id = FindStream(id=late >> 32)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while (await node.read(by_id)).error is None:
+                await asyncio.sleep(0.01)
+                by_id = FindStream(id=late >> 32)
+        assert where(by_id)
+        assert where(await node.push(late, b"y"))
+    assert 1 not in views(node)
+    assert await other.texts(log) == [b"x"]
 
 
-def test_lists_have_what_is_served_and_names_have_all(tmp_path: Path) -> None:
-    async def work() -> None:
-        servers = new_servers()
-        other = Node(servers, tmp_path / "0")
-        node = Node(servers, tmp_path / "1", seed=1, serve=("!shard:1", "!logs*"))
-        names = [name_in(0), name_in(1), name_in(2), "logs"]
-        for name in names:
-            await other.stream(name)
-            await other.write(SaveIndex(key=SavedIndexKey(name, 0, "c"), index=1))
-        await node.read(GetRecord(key="fresh"))
-        found = await node.read(ListStreams())
-        assert {record.name for record in found.records} == {names[0], names[2]}
-        found = await node.read(ListStreams(names_only=True))
-        assert {record.name for record in found.records} == set(names)
-        saved = await node.read(ListIndexes())
-        assert saved.error is None
-        assert names[1] not in {key.stream for key, _ in saved.indexes}
-        assert 1 not in views(node)
-        await node.close()
-        await other.close()
-
-    in_virtual_time(work())
+async def test_lists_have_what_is_served_and_names_have_all(cluster: Cluster) -> None:
+    other = cluster.node("0")
+    node = cluster.node("1", serve=("!shard:1", "!logs*"))
+    names = [name_in(0), name_in(1), name_in(2), "logs"]
+    for name in names:
+        await other.stream(name)
+        await other.write(SaveIndex(key=SavedIndexKey(name, 0, "c"), index=1))
+    await node.read(GetRecord(key="fresh"))
+    found = await node.read(ListStreams())
+    assert {record.name for record in found.records} == {names[0], names[2]}
+    found = await node.read(ListStreams(names_only=True))
+    assert {record.name for record in found.records} == set(names)
+    saved = await node.read(ListIndexes())
+    assert saved.error is None
+    assert names[1] not in {key.stream for key, _ in saved.indexes}
+    assert 1 not in views(node)
 
 
-def test_what_a_node_holds_always_is_open_before_anybody_asks_and_stays_so(tmp_path: Path) -> None:
-    async def work() -> None:
-        servers = new_servers()
-        other = Node(servers, tmp_path / "0")
-        early, late = name_in(1), name_in(2)
-        await other.stream(early)
-        for rules in (("shard:1",), (early,)):
-            node = Node(servers, tmp_path / "1", seed=1, serve=(*rules, late), idle_seconds=4.0)
-            await views_of(node, {0, 1})
-            await asyncio.sleep(20.0)
-            assert views(node) == {0, 1}
-            assert [view["always"] for view in node.store.describe()["views"]] == [True, True]
-            await node.close()
-        node = Node(servers, tmp_path / "2", seed=2, serve=(late,), idle_seconds=4.0)
-        await node.read(GetRecord(key="fresh"))
-        log = await other.stream(late)
-        await views_of(node, {0, 2})
+async def test_what_a_node_holds_always_is_open_before_anybody_asks_and_stays_so(
+    cluster: Cluster,
+) -> None:
+    other = cluster.node("0")
+    early, late = name_in(1), name_in(2)
+    await other.stream(early)
+    for rules in (("shard:1",), (early,)):
+        node = cluster.node("1", serve=(*rules, late), idle_seconds=4.0)
+        await views_of(node, {0, 1})
         await asyncio.sleep(20.0)
-        await other.push(log, b"x")
-        await asyncio.sleep(5.0)
-        assert await node.texts(log) == [b"x"]
-        assert node.store.shards[2].is_ready
-        await node.close()
-        await other.close()
-
-    in_virtual_time(work())
-
-
-def test_a_node_that_says_nothing_of_it_holds_what_is_used(tmp_path: Path) -> None:
-    async def work() -> None:
-        node = Node(new_servers(), tmp_path)
-        await node.read(GetRecord(key="fresh"))
-        assert views(node) == {0}
-        appended = await node.write(Append(log=await node.stream(name_in(1)), count=0))
-        assert appended.error is not None
-        assert appended.error.code == "store.void"
         assert views(node) == {0, 1}
+        assert [view["always"] for view in node.store.describe()["views"]] == [True, True]
         await node.close()
+    node = cluster.node("2", serve=(late,), idle_seconds=4.0)
+    await node.read(GetRecord(key="fresh"))
+    log = await other.stream(late)
+    await views_of(node, {0, 2})
+    await asyncio.sleep(20.0)
+    await other.push(log, b"x")
+    await asyncio.sleep(5.0)
+    assert await node.texts(log) == [b"x"]
+    assert node.store.shards[2].is_ready
 
-    in_virtual_time(work())
+
+async def test_a_node_that_says_nothing_of_it_holds_what_is_used(cluster: Cluster) -> None:
+    node = cluster.node()
+    await node.read(GetRecord(key="fresh"))
+    assert views(node) == {0}
+    appended = await node.write(Append(log=await node.stream(name_in(1)), count=0))
+    assert appended.error is not None
+    assert appended.error.code == "store.void"
+    assert views(node) == {0, 1}

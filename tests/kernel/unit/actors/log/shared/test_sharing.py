@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,6 @@ from rillnode.actors.log import (
     Retention,
     StreamRecord,
     Trim,
-    Watch,
     WatchRecords,
     log_id,
 )
@@ -53,39 +51,15 @@ def made(driver: StoreDriver, name: str = FAR) -> StreamRecord:
     return driver.write(PutStream(record=StreamRecord(name=name))).record
 
 
-def has(driver: SharedDriver, log: int, expected: list[bytes]) -> bool:
-    return texts(driver, log) == expected
-
-
-def test_what_one_appends_the_other_reads(two: Two) -> None:
+def test_what_one_trims_and_removes_the_other_does_not_have(two: Two) -> None:
     one, other = two
     log = log_id(made(one).id, 0)
-    expected: list[bytes] = []
-    for number in range(5):
-        expected.append(b"%d" % number)
-        (one, other)[number % 2].write(append(expected[-1], log=log))
-        for driver in two:
-            wait_until(partial(has, driver, log, expected))
+    one.write_all([append(b"%d" % number, log=log) for number in range(5)])
     one.write(Trim(log=log, before=4))
     wait_until(lambda: texts(other, log) == [b"4"])
     one.write(RemoveStream(name=FAR))
     wait_until(lambda: other.read(FindStream(name=FAR)).record is None)
     assert code_of(other.write(append(b"never", log=log))) == "stream.removed"
-
-
-def test_who_watches_a_log_is_told_of_each_growth(two: Two) -> None:
-    one, other = two
-    log = log_id(made(one).id, 0)
-    for number in range(10):
-        watch = Watch(log=log, index=number)
-        other.store.watch(watch)
-        if number % 2:
-            one.write(append(b"%d" % number, log=log))
-            other.settle(1)
-        else:
-            other.store.submit(append(b"%d" % number, log=log))
-            other.settle(2)
-        assert watch.next_index == number + 1
 
 
 @pytest.mark.parametrize("has_view", [False, True])
@@ -125,14 +99,6 @@ def test_of_two_that_make_one_stream_one_does(two: Two) -> None:
     made(one)
     assert code_of(other.write(put)) == "store.exists"
     wait_until(lambda: [row.name for row in other.read(ListStreams()).records] == [FAR])
-
-
-def test_what_lies_in_several_shards_is_not_written_as_one(two: Two) -> None:
-    one, _ = two
-    log = log_id(made(one).id, 0)
-    operation = append(b"0", log=log)
-    operation.records = [("k", b"1")]
-    assert code_of(one.write(operation)) == "store.scattered"
 
 
 def test_what_is_trimmed_at_hand_opens_no_view(two: Two) -> None:

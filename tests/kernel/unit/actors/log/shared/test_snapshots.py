@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coroutines import handed_by
 from rillnode.actors.log.shared import snapshots as module
 from rillnode.actors.log.shared.memory_log import MemoryLog, MemoryServers
 from rillnode.actors.log.shared.port import Blob, LogLost
@@ -19,11 +20,10 @@ SHARD = 1
 
 
 class Sent(MemoryLog):
-    """Blobs that say what was sent, and can be made to fail."""
+    """Blobs that say what was fetched, and can be made to fail."""
 
     def __init__(self, servers: MemoryServers) -> None:
         super().__init__(servers)
-        self.sent: list[str] = []
         self.got: list[str] = []
         self.get_left = 2**32
         self.before_put: Callable[[str], Coroutine[Any, Any, None]] | None = None
@@ -31,7 +31,6 @@ class Sent(MemoryLog):
     async def put(self, name: str, path: Path) -> None:
         if self.before_put is not None:
             await self.before_put(name)
-        self.sent.append(name)
         await super().put(name, path)
 
     async def get(self, name: str, path: Path) -> None:
@@ -41,30 +40,17 @@ class Sent(MemoryLog):
         self.got.append(name)
         await super().get(name, path)
 
-    async def list(self, prefix: str) -> Sequence[Blob]:
-        return await super().list(prefix)
-
-
-def not_heard(shard: int, sequence: int) -> None:
-    del shard, sequence
-
 
 class Place:
     """One node's snapshots and its view."""
 
-    def __init__(
-        self, servers: MemoryServers, directory: Path, name: str = "a", identity: bytes = b"i"
-    ) -> None:
+    def __init__(self, servers: MemoryServers, directory: Path, name: str = "a") -> None:
+        self.servers = servers
         self.blobs = Sent(servers)
         self.directory = directory / name
         self.view = self.directory / "0001"
         self.copy = self.directory / "copy"
-        self.snapshots = Snapshots(
-            self.blobs, identity, self.directory, random.Random(name).randbytes
-        )
-
-    async def open(self) -> None:
-        await self.blobs.open(1, not_heard)
+        self.snapshots = Snapshots(self.blobs, b"i", self.directory, random.Random(name).randbytes)
 
     async def put(self, sequence: int, **files: bytes) -> int:
         for path in self.copy.iterdir() if self.copy.exists() else ():
@@ -78,15 +64,28 @@ class Place:
         return {path.name: path.read_bytes() for path in self.view.iterdir()}
 
 
-@pytest.fixture
-def servers() -> MemoryServers:
-    return MemoryServers(b"x" * 16)
+Two = tuple[Place, Place]
 
 
-async def test_a_snapshot_is_made_and_taken(servers: MemoryServers, tmp_path: Path) -> None:
-    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-    await one.open()
-    await other.open()
+def with_two(test: Callable[[Two], Coroutine[Any, Any, None]], directory: Path) -> None:
+    """Run a test with the snapshots of two nodes on the same servers."""
+
+    async def run() -> None:
+        servers = MemoryServers(b"x" * 16)
+        two = Place(servers, directory), Place(servers, directory, "b")
+        for place in two:
+            await place.blobs.open(1, lambda shard, sequence: None)
+        await test(two)
+
+    asyncio.run(run())
+
+
+two = handed_by(with_two)
+
+
+async def test_a_snapshot_is_made_and_taken(two: Two) -> None:
+    one, other = two
+    servers = one.servers
     assert await one.put(7, a_sst=b"table", CURRENT=b"current") == 12
     assert list(await other.snapshots.sequences(SHARD)) == [7]
     assert list(await other.snapshots.sequences(2)) == []
@@ -97,12 +96,8 @@ async def test_a_snapshot_is_made_and_taken(servers: MemoryServers, tmp_path: Pa
     assert not [name for name in servers.blobs if name.endswith(".making")]
 
 
-async def test_tables_that_are_there_are_not_sent_again(
-    servers: MemoryServers, tmp_path: Path
-) -> None:
-    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-    await one.open()
-    await other.open()
+async def test_tables_that_are_there_are_not_sent_again(two: Two) -> None:
+    one, other = two
     await one.put(7, a_sst=b"table", CURRENT=b"current")
     assert await one.put(9, a_sst=b"table", b_sst=b"more", CURRENT=b"current") == 4 + 7
     # Of another view the same name is another file.
@@ -113,10 +108,8 @@ async def test_tables_that_are_there_are_not_sent_again(
     assert await one.put(10, a_sst=b"table", CURRENT=b"") == 5
 
 
-async def test_a_fetch_that_was_cut_off_goes_on(servers: MemoryServers, tmp_path: Path) -> None:
-    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-    await one.open()
-    await other.open()
+async def test_a_fetch_that_was_cut_off_goes_on(two: Two) -> None:
+    one, other = two
     await one.put(7, a_sst=b"1", b_sst=b"2", c_sst=b"3")
     other.blobs.get_left = 3  # the manifest, and two files
     with pytest.raises(LogLost):
@@ -130,12 +123,10 @@ async def test_a_fetch_that_was_cut_off_goes_on(servers: MemoryServers, tmp_path
     assert other.files() == {"a.sst": b"1", "b.sst": b"2", "c.sst": b"3"}
 
 
-async def test_what_is_not_what_was_stored_is_not_taken(
-    servers: MemoryServers, tmp_path: Path
-) -> None:
-    one, foreign = Place(servers, tmp_path), Place(servers, tmp_path, "b", identity=b"j")
-    await one.open()
-    await foreign.open()
+async def test_what_is_not_what_was_stored_is_not_taken(two: Two) -> None:
+    one, other = two
+    foreign = Snapshots(other.blobs, b"j", other.directory, random.Random("b").randbytes)
+    servers = one.servers
     await one.put(7, a_sst=b"table")
     for blob, damage, expected in (
         (".sst", b"tablE", "store.corrupt"),
@@ -158,7 +149,7 @@ async def test_what_is_not_what_was_stored_is_not_taken(
         servers.blobs.clear()
         servers.blobs.update(kept)
     with pytest.raises(StoreError) as caught:
-        await foreign.snapshots.restore(SHARD, 7, foreign.view)
+        await foreign.restore(SHARD, 7, other.view)
     assert caught.value.code == "store.foreign"
     servers.blobs["0002/" + "0" * 15 + "7.snapshot"] = servers.blobs[
         "0001/" + "0" * 15 + "7.snapshot"
@@ -169,11 +160,9 @@ async def test_what_is_not_what_was_stored_is_not_taken(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/x", "a/b", "a\0b", "x/"])
-async def test_no_file_leaves_the_directory(
-    servers: MemoryServers, tmp_path: Path, name: str
-) -> None:
-    one = Place(servers, tmp_path)
-    await one.open()
+async def test_no_file_leaves_the_directory(two: Two, name: str) -> None:
+    one, _ = two
+    servers = one.servers
     await one.put(7, a_sst=b"table")
     hostile = File(name, "0001/blob", 1, b"")
     made = Snapshot(identity=b"i", shard=SHARD, sequence=7, files=(hostile,))
@@ -183,11 +172,9 @@ async def test_no_file_leaves_the_directory(
     assert caught.value.code == "store.corrupt"
 
 
-async def test_a_snapshot_of_a_later_version_is_told(
-    servers: MemoryServers, tmp_path: Path
-) -> None:
-    one = Place(servers, tmp_path)
-    await one.open()
+async def test_a_snapshot_of_a_later_version_is_told(two: Two) -> None:
+    one, _ = two
+    servers = one.servers
     made = Snapshot(format=2, identity=b"i", shard=SHARD, sequence=7, files=())
     servers.blobs["0001/" + "0" * 15 + "7.snapshot"] = msgspec.msgpack.encode(made)
     with pytest.raises(StoreError) as caught:
@@ -195,12 +182,9 @@ async def test_a_snapshot_of_a_later_version_is_told(
     assert caught.value.code == "store.newer"
 
 
-async def test_the_two_newest_are_kept_with_their_files(
-    servers: MemoryServers, tmp_path: Path
-) -> None:
-    one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-    await one.open()
-    await other.open()
+async def test_the_two_newest_are_kept_with_their_files(two: Two) -> None:
+    one, other = two
+    servers = one.servers
     await one.put(7, a_sst=b"1", b_sst=b"2", CURRENT=b"7")
     assert await one.snapshots.prune(SHARD) is None
     await other.put(8, a_sst=b"3", CURRENT=b"8")
@@ -219,65 +203,53 @@ async def test_the_two_newest_are_kept_with_their_files(
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_what_is_being_made_is_kept(servers: MemoryServers, tmp_path: Path, at: int) -> None:
+async def test_what_is_being_made_is_kept(two: Two, at: int) -> None:
     """Another node drops old snapshots before each blob that one puts."""
 
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        await one.put(7, a_sst=b"1", CURRENT=b"7")
-        await other.put(8, a_sst=b"3", CURRENT=b"8")
-        await other.put(9, a_sst=b"3", CURRENT=b"9")
-        left = at
+    one, other = two
+    await one.put(7, a_sst=b"1", CURRENT=b"7")
+    await other.put(8, a_sst=b"3", CURRENT=b"8")
+    await other.put(9, a_sst=b"3", CURRENT=b"9")
+    left = at
 
-        async def drop(_: str) -> None:
-            nonlocal left
-            if not left:
-                await other.snapshots.prune(SHARD)
-            left -= 1
+    async def drop(_: str) -> None:
+        nonlocal left
+        if not left:
+            await other.snapshots.prune(SHARD)
+        left -= 1
 
-        one.blobs.before_put = drop
-        await one.put(10, a_sst=b"1", b_sst=b"2", CURRENT=b"10")
-        await other.snapshots.restore(SHARD, 10, other.view)
-        assert other.files() == {"a.sst": b"1", "b.sst": b"2", "CURRENT": b"10"}
-
-    asyncio.run(work())
+    one.blobs.before_put = drop
+    await one.put(10, a_sst=b"1", b_sst=b"2", CURRENT=b"10")
+    await other.snapshots.restore(SHARD, 10, other.view)
+    assert other.files() == {"a.sst": b"1", "b.sst": b"2", "CURRENT": b"10"}
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_what_was_begun_while_others_are_dropped_is_kept(
-    servers: MemoryServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+async def test_what_was_begun_while_others_are_dropped_is_kept(
+    two: Two, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    async def work() -> None:
-        one, other = Place(servers, tmp_path), Place(servers, tmp_path, "b")
-        await one.open()
-        await other.open()
-        await other.put(8, a_sst=b"3")
-        await other.put(9, a_sst=b"3")
-        listed, calls = other.blobs.list, 0
+    one, other = two
+    await other.put(8, a_sst=b"3")
+    await other.put(9, a_sst=b"3")
+    listed, calls = other.blobs.list, 0
 
-        async def list_slowly(prefix: str) -> Sequence[Blob]:
-            nonlocal calls
-            found = await listed(prefix)
-            if calls == at:
-                await one.put(10, a_sst=b"1")
-            calls += 1
-            return found
+    async def list_slowly(prefix: str) -> Sequence[Blob]:
+        nonlocal calls
+        found = await listed(prefix)
+        if calls == at:
+            await one.put(10, a_sst=b"1")
+        calls += 1
+        return found
 
-        monkeypatch.setattr(other.blobs, "list", list_slowly)
-        await other.snapshots.prune(SHARD)
-        assert calls == 4
-        await one.snapshots.restore(SHARD, 10, one.view)
-
-    asyncio.run(work())
+    monkeypatch.setattr(other.blobs, "list", list_slowly)
+    await other.snapshots.prune(SHARD)
+    assert calls == 4
+    await one.snapshots.restore(SHARD, 10, one.view)
 
 
-async def test_files_of_a_snapshot_that_was_never_finished_are_dropped_in_the_end(
-    servers: MemoryServers, tmp_path: Path
-) -> None:
-    one = Place(servers, tmp_path)
-    await one.open()
+async def test_files_of_a_snapshot_that_was_never_finished_are_dropped_in_the_end(two: Two) -> None:
+    one, _ = two
+    servers = one.servers
 
     async def cut(name: str) -> None:
         if name.endswith(module._SUFFIX):  # pyright: ignore[reportPrivateUsage]

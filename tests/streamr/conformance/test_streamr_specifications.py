@@ -1,15 +1,15 @@
-"""The page of Streamr's protocol lists the specifications' literal examples: each is tried here."""
+"""Tries each literal example of Streamr's specifications."""
 
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from coroutines import handed_by
-from doc_support import ROOT
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import SubscribeRequest
@@ -22,7 +22,7 @@ from streamr_support import ALICE, API_KEY, BOB, Client, StreamrCore, with_strea
 
 node = handed_by(with_streamr)
 
-PAGE: Final = ROOT / "docs" / "protocols" / "streamr.md"
+LIST: Final = Path(__file__).parent / "data" / "specification_examples.md"
 EXAMPLES: Final = {"2018": 13, "2020": 29}
 """How many there are in each text."""
 
@@ -53,7 +53,7 @@ class Example(NamedTuple):
     here: str
 
 
-ROWS: Final = [Example(*found) for found in _ROW.findall(PAGE.read_text("utf-8"))]
+ROWS: Final = [Example(*found) for found in _ROW.findall(LIST.read_text("utf-8"))]
 
 
 def rows(*beginnings: str) -> Callable[..., Any]:

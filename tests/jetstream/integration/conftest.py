@@ -1,5 +1,0 @@
-"""Shares fixtures among tests of nodes on NATS JetStream."""
-
-from nats_support import impatient, nats
-
-__all__ = ["impatient", "nats"]

@@ -1,0 +1,159 @@
+"""Lists over all shards, and who puts into the catalogue what became of a stream."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coroutines import handed_by
+from rillnode.actors.log import (
+    FindStream,
+    GetRecord,
+    ListIndexes,
+    ListStreams,
+    Operation,
+    PutStream,
+    RemoveStream,
+    SavedIndexKey,
+    SaveIndex,
+    StreamRecord,
+)
+from rillnode.actors.log.shared import catalogue
+from rillnode.codecs.errors import StoreError
+from shared_nodes import (
+    ANSWER_SECONDS,
+    Cluster,
+    code,
+    name_in,
+    until,
+    with_cluster,
+    with_disks,
+)
+
+cluster = handed_by(with_cluster)
+disks = handed_by(with_disks)
+
+
+def passed_over(operation: Operation) -> None:
+    """Stands for a node that dies before it can do this."""
+    del operation
+
+
+async def test_streams_and_positions_are_listed_over_all_shards_in_order(cluster: Cluster) -> None:
+    one, other = cluster.nodes(2)
+    names = sorted(f"s{number:02}" for number in range(20))
+    keys = [SavedIndexKey(name, 0, "c") for name in names]
+    for number, name in enumerate(names):
+        log = await one.stream(name)
+        await one.push(log, *[b"x"] * (number + 1))
+        await one.write(SaveIndex(key=keys[number], index=number))
+    await one.write(RemoveStream(name="s07"))
+    del names[7], keys[7]
+    await other.read(GetRecord(key="fresh"))
+    found: list[str] = []
+    ends: list[int] = []
+    more = True
+    while more:
+        page = await other.read(ListStreams(after=found[-1] if found else "", limit=6))
+        assert len(page.records) == len(page.extents) <= 6
+        found += [record.name for record in page.records]
+        ends += [extents[0].next_index for extents in page.extents]
+        more = page.more
+    assert found == names
+    assert ends == [int(name[1:]) + 1 for name in names]
+    listed: list[SavedIndexKey] = []
+    while True:
+        after = listed[-1] if listed else None
+        indexes = (await other.read(ListIndexes(after=after, limit=7))).indexes
+        if not indexes:
+            break
+        listed += [key for key, _ in indexes]
+    assert listed == keys
+    prefixed = await other.read(ListStreams(prefix="s1"))
+    assert [record.name for record in prefixed.records] == names[9:19]
+
+
+async def test_only_streams_at_hand_are_listed_where_that_is_asked_for(cluster: Cluster) -> None:
+    one, other = cluster.nodes(2)
+    for number in range(3):
+        await one.stream(name_in(number))
+    log = (await other.read(FindStream(name=name_in(1)))).record
+    assert log is not None
+    await other.read(GetRecord(key="fresh"))
+    page = await other.read(ListStreams(at_hand=True))
+    assert {record.name for record in page.records} == {name_in(0), name_in(1)}
+
+
+async def test_names_are_listed_without_a_view_but_that_of_the_catalogue(cluster: Cluster) -> None:
+    one, other = cluster.nodes(2)
+    names = sorted(name_in(number) for number in range(3))
+    for name in names:
+        await one.stream(name)
+    await other.read(GetRecord(key="fresh"))
+    page = await other.read(ListStreams(names_only=True, limit=2))
+    rest = await other.read(ListStreams(names_only=True, after=page.records[-1].name))
+    assert [record.name for record in (*page.records, *rest.records)] == names
+    assert (page.more, rest.more) == (True, False)
+    assert [view["shard"] for view in other.store.describe()["views"]] == [0]
+
+
+@pytest.mark.parametrize("what", ["made", "changed", "removed"])
+async def test_what_became_of_a_stream_is_listed_by_another_node(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    one, other = cluster.nodes(2)
+    name = name_in(1)
+    log = await one.stream(name_in(1, but=[name]))
+    await other.fresh(log)
+    if what != "made":
+        await one.stream(name)
+    monkeypatch.setattr(one.store.shards[0], "submit", passed_over)
+    write: Any = RemoveStream(name=name)
+    record = (await one.read(FindStream(name=name))).record
+    if what == "made":
+        write = PutStream(record=StreamRecord(name=name))
+    elif what == "changed":
+        assert record is not None
+        changed = StreamRecord(name=name, id=record.id, owner="somebody")
+        write = PutStream(record=changed)
+    one.store.submit(write)
+    await asyncio.sleep(0.1)
+    await one.die()
+    await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
+    page = await other.read(ListStreams())
+    found = {one.name: one for one in page.records}
+    assert (name in found) == (what != "removed")
+    if what == "changed":
+        assert found[name].owner == "somebody"
+
+
+async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
+    disks: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "LISTING_SECONDS", 0.2)
+    node = disks.node()
+    await node.stream(name_in(0))
+    monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
+    node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
+    # The frame with which its view is opened, and the one that makes the stream.
+    await until(lambda: node.store.shards[1].follows.applied == 2)
+    await node.die()
+    node = disks.node(seed=1)
+    assert (await node.read(FindStream(name=name_in(1)))).record is not None
+    names: list[str] = []
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while name_in(1) not in names:
+            names = [record.name for record in (await node.read(ListStreams())).records]
+
+
+async def test_a_listing_that_was_refused_is_written_later(cluster: Cluster) -> None:
+    node = cluster.node()
+    await node.stream(name_in(0))
+    first = node.store.shards[0].writes
+    first.refusal = StoreError("store.full", "")
+    made = await node.write(PutStream(record=StreamRecord(name=name_in(1))))
+    assert code(made) == ""
+    first.refusal = None
+    await asyncio.sleep(catalogue.LISTING_SECONDS + 1.0)
+    names = [one.name for one in (await node.read(ListStreams())).records]
+    assert sorted(names) == sorted([name_in(0), name_in(1)])

@@ -1,0 +1,136 @@
+"""Snapshots as stores make and take them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coroutines import handed_by
+from shared_nodes import (
+    Cluster,
+    Node,
+    name_in,
+    refused,
+    snapshots_of,
+    until,
+    with_cluster,
+)
+
+cluster = handed_by(with_cluster)
+
+
+async def test_all_nodes_tell_how_old_the_newest_snapshot_is(cluster: Cluster) -> None:
+    def told(node: Node) -> tuple[object, object]:
+        (view,) = (one for one in node.store.describe()["views"] if one["shard"] == 1)
+        return view["snapshot"], view["snapshot_seconds"]
+
+    servers = cluster.servers
+    one = cluster.node("1", snapshot_bytes=2_000)
+    log = await one.stream(name_in(1))
+    other = cluster.node("2")
+    await other.fresh(log)
+    assert told(one) == told(other) == (None, None)
+    while not snapshots_of(servers):
+        await one.push(log, b"entry")
+        await asyncio.sleep(0.002)
+    sequence = max(int(name[5:21], 16) for name in snapshots_of(servers))
+    await until(lambda: told(other)[0] == sequence)
+    await asyncio.sleep(3_600.0)
+    # Also who comes later, to whose view that is no news.
+    late = cluster.node("3")
+    await late.fresh(log)
+    await until(lambda: told(late)[0] is not None)
+    for node in (one, other, late):
+        found, age = told(node)
+        assert found == sequence
+        assert isinstance(age, float)
+        assert 3_600.0 <= age < 3_610.0
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_node_that_lacks_what_was_trimmed_takes_a_snapshot(
+    cluster: Cluster, damaged: bool
+) -> None:
+    servers = cluster.servers
+    one = cluster.node("1", snapshot_bytes=2_000)
+    log = await one.stream(name_in(1))
+    for number in range(200):
+        await one.push(log, b"%d" % number)
+        await asyncio.sleep(0.002)
+    await until(lambda: servers.shards[1].trimmed > 0)
+    snapshots = sorted(name for name in servers.blobs if name.endswith(".snapshot"))
+    oldest, newest = (int(name[5:21], 16) for name in snapshots[-2:])
+    assert servers.shards[1].trimmed == oldest
+    if damaged:
+        (blob,) = (n for n in servers.blobs if n.endswith(f"dump.{newest:016x}"))
+        servers.blobs[blob] = b"damaged"
+    other = cluster.node("2")
+    await other.fresh(log)
+    assert await other.texts(log) == await one.texts(log)
+    assert len(await other.texts(log)) == 200
+
+
+async def test_a_snapshot_is_made_where_somebody_has_trimmed_what_none_has(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = cluster.node("1")
+    log = await one.stream(name_in(1))
+    for number in range(5):
+        await one.push(log, b"%d" % number)
+    cluster.servers.trim(1, 4)
+    other = cluster.node("2")
+    assert await refused(other, log) == "store.trimmed"
+    await asyncio.sleep(one.store.options.idle_seconds / 2)
+    assert len(snapshots_of(cluster.servers)) == 1
+    await other.fresh(log)
+    assert await other.texts(log) == [b"%d" % number for number in range(5)]
+    # Once is enough.
+    await asyncio.sleep(2 * one.store.options.idle_seconds)
+    assert len(snapshots_of(cluster.servers)) == 1
+    assert [one.message for one in caplog.records].count("log_trimmed_by_others") == 1
+
+
+async def test_a_snapshot_that_others_replace_while_it_is_fetched_is_not_missed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = cluster.servers
+    one = cluster.node("1", snapshot_bytes=2_000)
+    log = await one.stream(name_in(1))
+
+    async def grow(frames: int) -> None:
+        for _ in range(frames):
+            await one.push(log, b"entry")
+            await asyncio.sleep(0.002)
+
+    await grow(200)
+    await until(lambda: servers.shards[1].trimmed > 0)
+    other = cluster.node("2")
+    get, gone = other.log.get, list[str]()
+
+    async def get_late(name: str, path: Path) -> None:
+        """Have two newer snapshots be made before the first file comes."""
+        if not name.endswith(".snapshot") and not gone:
+            gone.append(name)
+            trimmed = servers.shards[1].trimmed
+            while name in servers.blobs or servers.shards[1].trimmed == trimmed:
+                await grow(10)
+        await get(name, path)
+
+    monkeypatch.setattr(other.log, "get", get_late)
+    await other.fresh(log)
+    assert gone
+    assert await other.texts(log) == await one.texts(log)
+
+
+async def test_a_snapshot_that_is_damaged_is_not_needed_where_the_log_has_all(
+    cluster: Cluster,
+) -> None:
+    servers = cluster.servers
+    one = cluster.node("1")
+    log = await one.stream(name_in(1))
+    for number in range(20):
+        await one.push(log, b"%d" % number)
+    servers.blobs[f"0001/{18:016x}.snapshot"] = b"damaged"
+    other = cluster.node("2", late_frames=5)
+    await other.fresh(log)
+    assert len(await other.texts(log)) == 20

@@ -1,0 +1,110 @@
+"""States of logs that are packed, forgotten and read again: what is stored is the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rillnode.actors.log import Append, OpenProducer, Trim, log_id
+from rillnode.actors.log.rocks.logs import LogTable
+from rillnode.actors.log.rocks.tables import Tables, Tuning
+from rillnode.codecs.entries import pack_body
+from rillnode.codecs.limits import ONCE_EPOCH
+from store_support import SMALL, RocksDriver
+
+LOGS = [log_id(stream, 0) for stream in range(1, 30)]
+ROOMS = {
+    "nothing is packed": Tuning(),
+    "everything is packed": Tuning(logs_max=2),
+    "little is packed": Tuning(logs_max=2, packed_bytes_max=3_000),
+    "nothing stays": Tuning(logs_max=1, packed_bytes_max=0),
+}
+
+
+def drawn(random: Random) -> Append | OpenProducer | Trim:
+    """An operation on any log, of few producers, with numbers that often were there before."""
+    log, chance = random.choice(LOGS), random.random()
+    if chance < 0.05:
+        return Trim(log=log, before=random.randrange(5))
+    if chance < 0.1:
+        return OpenProducer(log=log, producer=b"named", received_at=random.randrange(9))
+    count = random.choice((1, 1, 3))
+    append = Append(log=log, count=count, body=pack_body([b"."] * count))
+    append.received_at = random.randrange(100)
+    if chance < 0.8:
+        append.producer = random.choice((b"p", b"p", b"q"))
+        append.sequence = random.randrange(12)
+        append.epoch = random.choice((0, 0, 0, ONCE_EPOCH + append.sequence))
+    return append
+
+
+def results(directory: Path, tuning: Tuning, seed: int) -> list[object]:
+    """What becomes of operations that a seed has drawn."""
+    random, driver = Random(seed), RocksDriver(directory, tuning)
+    told: list[object] = []
+    for _ in range(40):
+        group = [drawn(random) for _ in range(random.choice((1, 5, 40)))]
+        driver.write_all(group)
+        for one in group:
+            code = one.error.code if one.error else ""
+            match one:
+                case Append():
+                    told.append((code, one.first_index, one.next_index, one.is_double))
+                case OpenProducer():
+                    told.append((code, one.epoch, one.next_sequence, one.last_index))
+                case Trim():
+                    told.append((code, one.trimmed, one.extent))
+    driver.store.close()
+    return told
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_packed_and_forgotten_changes_nothing(tmp_path: Path, seed: int) -> None:
+    found = {name: results(tmp_path / name, tuning, seed) for name, tuning in ROOMS.items()}
+    expected = found["nothing is packed"]
+    assert len(set(map(str, expected))) > 40, "what was drawn has few outcomes"
+    for name, told in found.items():
+        assert told == expected, name
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[Tables]:
+    opened = Tables(tmp_path, SMALL)
+    yield opened
+    opened.close()
+
+
+def use(table: LogTable, log: int) -> None:
+    """Use a log in a group of its own."""
+    state = table.find(log) or table.load(log)
+    state.next_index = log
+    table.age()
+
+
+def test_logs_are_kept_as_they_are_used_and_packed_within_their_bounds(tables: Tables) -> None:
+    table = LogTable(tables, 10, 100_000)
+    for log in range(1, 201):
+        use(table, log)
+    assert len(table) == 200
+    young, old = table._young, table._old  # pyright: ignore[reportPrivateUsage]
+    assert len(young) + len(old) <= 21
+    for log in range(1, 201):
+        state = table.find(log)
+        assert state is not None
+        assert state.next_index == log
+        table.age()
+    for log in range(1_000, 10_000):
+        use(table, log)
+    assert 250 < len(table) < 1_000
+    assert table.find(1) is None
+
+
+def test_a_forgotten_log_is_nowhere(tables: Tables) -> None:
+    table = LogTable(tables, 2, 100_000)
+    for log in range(1, 20):
+        use(table, log)
+    for log in range(1, 20):
+        table.forget(log)
+        assert table.find(log) is None
+    assert len(table) == 0
