@@ -238,5 +238,11 @@ def _levels() -> dict[str, int]:
     return {"": logging.root.level} | {name: logging.getLogger(name).level for name in names}
 
 
-def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    # `timeout` sends it to a process and then to its group: a finalizer would be cut short.
+    signal.signal(number, _pass_over)
     raise KeyboardInterrupt
+
+
+def _pass_over(_: int, __: FrameType | None) -> None:
+    """A handler, as programs that finalizers start would inherit a signal that is ignored."""

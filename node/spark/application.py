@@ -43,7 +43,7 @@ from rillnode.node.spark.jobs import (
     say,
     watch_stdin,
 )
-from rillnode.node.spark.session import is_running, open_session, use_here
+from rillnode.node.spark.session import end_session, is_running, open_session, use_here
 
 _END_SECONDS: Final = DRAIN_SECONDS + 5.0
 """How long jobs are waited for that are to end: a little longer than they wait for their batch."""
@@ -116,8 +116,8 @@ class Application:
         deadline = time.monotonic() + _END_SECONDS
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
-        if self._session is not None and is_running(self._session):
-            self._session.stop()
+        if self._session is not None:
+            end_session(self._session)
 
     def _run(self, number: int, config: Path) -> None:
         text, code = "its thread has ended", 1

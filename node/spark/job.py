@@ -42,7 +42,7 @@ from rillnode.node.spark.parts import upgrade_tables
 from rillnode.node.spark.planning import save
 from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
-from rillnode.node.spark.session import SPARK_FAILURES, on_spark, open_session
+from rillnode.node.spark.session import SPARK_FAILURES, end_session, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.views.running import typed_views
 
@@ -80,7 +80,7 @@ def _run_alone(options: argparse.Namespace, stop: threading.Event) -> tuple[str,
                 work_dir=Path(config.work_dir),
                 settings={"spark.driver.memory": config.driver_memory, **config.settings},
             )
-            opened.callback(session.stop)
+            opened.callback(end_session, session)
             stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
             return session
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -162,6 +163,12 @@ def is_running(session: SparkSession) -> bool:
         return context is not None and not context.sc().isStopped()
     except (Py4JError, OSError):
         return False
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop Spark; where its Java has ended there is nothing to stop, and why is told elsewhere."""
+    with suppress(Py4JError, OSError):
+        session.stop()
 
 
 def on_spark(session: SparkSession) -> Engine:

@@ -286,7 +286,7 @@ def _session(
     """
     from rillnode.node.spark.explaining import explain
     from rillnode.node.spark.jobs import quiet_stderr
-    from rillnode.node.spark.session import SPARK_FAILURES, open_session
+    from rillnode.node.spark.session import SPARK_FAILURES, end_session, open_session
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
@@ -303,7 +303,7 @@ def _session(
             try:
                 yield session, drain_file
             finally:
-                session.stop()
+                end_session(session)
     except RillnodeError:
         raise
     except SPARK_FAILURES as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rillnode.node.spark.session import open_session
+from rillnode.node.spark.session import end_session, open_session
 
 TESTS = Path(__file__).parents[2] / "support"
 SETTINGS = {
@@ -31,6 +31,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, worker_path: str) -> Generat
         "tests", master="local[2]", work_dir=tmp_path_factory.mktemp("spark"), settings=SETTINGS
     )
     yield session
-    session.stop()
+    end_session(session)  # Java has ended with a run that was told to
     os.environ.clear()
     os.environ.update(before)

@@ -2,10 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, TransportError
+from rillnode.node.spark import job
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.job import main
 from rillnode.node.spark.job_config import JobConfig, read_config, save_job_config
@@ -87,6 +89,37 @@ def test_an_error_is_one_line_and_a_code(error: Exception, code: int) -> None:
 def test_the_error_inside_sparks_error_is_the_one_that_is_told() -> None:
     text, _ = explain(PySparkException(WRAPPED.format(name="RequestError")))
     assert text == "stream 's' is gone [sink.data_loss]"
+
+
+class _WithoutJava:
+    """A session whose Java has ended: all that asks it fails, as PySpark has it."""
+
+    @property
+    def readStream(self) -> object:
+        raise Py4JError
+
+    sparkContext = readStream
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_job_whose_java_ends_says_so_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def opened(*_: object, **__: object) -> _WithoutJava:
+        return _WithoutJava()
+
+    monkeypatch.setattr(job, "open_session", opened)
+    places = (str(tmp_path / name) for name in ("table", "table/_checkpoints/bronze", "work"))
+    table, checkpoint, work = places
+    path = tmp_path / "job.json"
+    config = replace(CONFIG, table_dir=table, checkpoint_dir=checkpoint, work_dir=work)
+    save_job_config(config, path)
+    assert main([str(path)]) == 1
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("job failed: the Java virtual machine has ended")
+    assert last.endswith("[job.java]")
 
 
 def test_a_report_tells_what_was_written_and_what_waits() -> None:
