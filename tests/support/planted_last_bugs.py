@@ -15,7 +15,6 @@ import pytest
 
 from planted_bugs import Patch, Planted, always
 from planted_service_bugs import CONSUMERS
-from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client.consumer import Ledger, Saving
@@ -100,17 +99,6 @@ def ends_are_not_saved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Saving, "save", never)
 
 
-def news_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A subscription that finds nothing more forgets what it was told of while that was read."""
-    send = SubscriptionActor._send
-
-    def deaf(self: SubscriptionActor, operation: Any) -> None:
-        self._news = False
-        send(self, operation)
-
-    patch.setattr(SubscriptionActor, "_send", deaf)
-
-
 def _planted(patch: Patch, rule: str = "left-over", **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, (rule,), **more)
 
@@ -123,5 +111,4 @@ PLANTED_LAST = (
     _planted(entries_given_are_processed, "saved-index-ahead", clients=CONSUMERS),
     _planted(acknowledged_is_all_before, "saved-index-ahead", clients=CONSUMERS),
     _planted(ends_are_not_saved, "saved-index-lost", clients=CONSUMERS),
-    _planted(news_forgotten, "no-progress", store="rocks"),
 )
