@@ -48,7 +48,9 @@ class StreamrListener(
         tuple[Name, ...],
         Meta(title="a list of origins", examples=[["https://app.example.org"]]),
     ] = ()
-    verifying_threads: Annotated[int, Meta(ge=0, le=64)] | None = None
+    verifying_threads: Annotated[Annotated[int, Meta(ge=0, le=64)] | None, Meta(examples=[1])] = (
+        None
+    )
     apikeys: tuple[ApiKeyTable, ...] = field(name="apikey", default=())
 
     @classmethod

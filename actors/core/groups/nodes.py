@@ -76,9 +76,9 @@ class _Silent:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """A group is to have an actor, if it has none by now."""
+    """Groups are to have actors, if they have none by now."""
 
-    address: bytes
+    addresses: frozenset[bytes]
 
 
 Message = Vouch | Meet | LeftBehind | _Again | _Overdue | _Silent
@@ -120,10 +120,10 @@ class GroupNodes(Worker):
                 return self._vouch_for(sender)
             case Meet(nodes=nodes):
                 self.begin(self._meet(nodes), self._not_done)
-            case LeftBehind(address=address):
-                self.wake_after(BEAT_SECONDS, _Again(address))
-            case _Again(address=address):
-                self._wake(address)
+            case LeftBehind(addresses=addresses):
+                self.wake_after(BEAT_SECONDS, _Again(addresses))
+            case _Again(addresses=addresses):
+                self._wake(addresses)
             case _Overdue():
                 self._overdue()
             case _Silent():
@@ -248,11 +248,13 @@ class GroupNodes(Worker):
         groups.node, groups.vouched_at, groups.suspended = self._new_name(), -inf, False
         self._version = None
 
-    def _wake(self, address: bytes) -> None:
-        """Have a group's actor take out whom the one before has left: other nodes do not."""
-        context, parsed = self._context, parse_group_address(address)
-        if parsed is not None and context.router.table.get(address) is None:
-            context.system.spawn(partial(context.actor(GroupActor), context, address, *parsed))
+    def _wake(self, addresses: Set[bytes]) -> None:
+        """Have groups' actors take out whom those before have left: other nodes do not."""
+        context = self._context
+        for address in sorted(addresses):  # likewise
+            parsed = parse_group_address(address)
+            if parsed is not None and context.router.table.get(address) is None:
+                context.system.spawn(partial(context.actor(GroupActor), context, address, *parsed))
 
     # Others ----------------------------------------------------------------------------------
 
@@ -311,7 +313,7 @@ class GroupNodes(Worker):
         Raises:
             StoreError: that cannot be told.
         """
-        for node in nodes:
+        for node in sorted(nodes):  # in an order that does not depend on how they are hashed
             look = GetRecord(key=f"{NODES}{node}")
             await read(self._context.store, look)
             self._hear([(node, look.value)])
@@ -336,12 +338,11 @@ class GroupNodes(Worker):
         self._timer, now = None, self._now()
         if self._elapsed() > self._context.groups.vouched_at + VOUCHED_SECONDS:
             self._wait()
-        silent = {node for node, one in self._heard.items() if one.at + LEASE_SECONDS <= now}
+        silent = [node for node, one in self._heard.items() if one.at + LEASE_SECONDS <= now]
         for node in silent:
             heard = self._heard[node]
-            self._heard[node] = replace(
-                heard, at=now
-            )  # not again before this has come to something
+            # Not again before this has come to something.
+            self._heard[node] = replace(heard, at=now)
             self.begin(self._put_out(node, heard.version), self._not_done)
         self._arm()
 

@@ -52,13 +52,19 @@ class Meet(Struct, frozen=True):
 
 
 class LeftBehind(Struct, frozen=True):
-    """A group's actor has ended before its members were out of the record; perhaps none comes back.
+    """Groups' actors have ended before their members were out of the record.
+
+    Perhaps none of them comes back by itself.
 
     Attributes:
-        address: the group's.
+        addresses: the groups'.
     """
 
-    address: bytes
+    addresses: frozenset[bytes]
+
+    def merged(self, later: "LeftBehind") -> "LeftBehind":
+        """One for both."""
+        return LeftBehind(self.addresses | later.addresses)
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +154,7 @@ class Groups:
     def leave_behind(self, address: bytes) -> None:
         """See that members of an actor that has ended do not stay for ever."""
         if self.nodes is not None:
-            self.nodes.base.post(self.nodes, LeftBehind(address))
+            self.nodes.base.post(self.nodes, LeftBehind(frozenset((address,))))
 
     def stream_changed(self, stream: str, change: object) -> None:
         """Tell the groups of a stream what has become of it."""

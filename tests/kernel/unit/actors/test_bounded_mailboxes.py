@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from thespian.actors import Actor, ActorSystemMessage
 
 from actor_support import Probe, run
+from rillnode.actors.core.groups.registry import LeftBehind, Meet
 from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.followers import Grown
@@ -162,8 +163,8 @@ class Told:
 
 def blank(kind: type[Any]) -> Any:
     """A message of this type, with nothing in it."""
-    if kind is Expelled:
-        return Expelled(frozenset())
+    if kind in (Expelled, LeftBehind, Meet):
+        return kind(frozenset())
     if issubclass(kind, msgspec.Struct):
         return kind(**{one.name: None for one in msgspec.structs.fields(kind) if one.required})
     message = object.__new__(kind)
