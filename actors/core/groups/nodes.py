@@ -251,7 +251,7 @@ class GroupNodes(Worker):
     def _wake(self, addresses: Set[bytes]) -> None:
         """Have groups' actors take out whom those before have left: other nodes do not."""
         context = self._context
-        for address in sorted(addresses):  # likewise
+        for address in sorted(addresses):  # in an order that does not depend on how they are hashed
             parsed = parse_group_address(address)
             if parsed is not None and context.router.table.get(address) is None:
                 context.system.spawn(partial(context.actor(GroupActor), context, address, *parsed))
@@ -313,7 +313,7 @@ class GroupNodes(Worker):
         Raises:
             StoreError: that cannot be told.
         """
-        for node in sorted(nodes):  # in an order that does not depend on how they are hashed
+        for node in sorted(nodes):  # in an order that does not depend on hashes
             look = GetRecord(key=f"{NODES}{node}")
             await read(self._context.store, look)
             self._hear([(node, look.value)])
