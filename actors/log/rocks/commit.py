@@ -79,6 +79,8 @@ class GroupCommit:
         self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else self._first_id
         # Streams with lower ids stand in the database, unless they were removed.
         self._written_stream_id = self._next_stream_id
+        # Of streams from here on, made since this was, all logs are known that have anything.
+        self._known_from = self._next_stream_id
         self._changes = Changes()
         self._slice_bytes = 0
         self._trimmed_bytes = 0
@@ -117,6 +119,8 @@ class GroupCommit:
         self._touched = {}
         self._streams = {}
         self._logs.age()
+        if self._logs.has_forgotten:
+            self._logs.has_forgotten, self._known_from = False, self._next_stream_id
 
     def _plan(self, operation: Operation) -> None:
         if isinstance(operation, Append):
@@ -305,6 +309,8 @@ class GroupCommit:
         written = 0 < stream_id < self._written_stream_id
         if written and self._tables.record(stream_id_key(stream_id)) is None:
             raise removed_error(stream_id)
+        if self._known_from <= stream_id < self._next_stream_id:
+            return self._logs.begin(log)
         return self._logs.load(log)
 
     def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:

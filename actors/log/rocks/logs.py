@@ -41,6 +41,7 @@ class LogTable:
 
     Attributes:
         noted: so many runs were begun, or loaded, since the generation began.
+        has_forgotten: whether logs that were known are known no more, since it was set to False.
     """
 
     def __init__(self, tables: Tables, logs_max: int, packed_bytes_max: int) -> None:
@@ -48,6 +49,7 @@ class LogTable:
         self._logs_max = logs_max
         self._packed_bytes_max = packed_bytes_max // 2
         self.noted = 0
+        self.has_forgotten = False
         self._noted_before = 0
         self._young: dict[int, LogState] = {}
         self._old: dict[int, LogState] = {}
@@ -82,6 +84,12 @@ class LogTable:
         self._come += 1
         return state
 
+    def begin(self, log: int) -> LogState:
+        """The state of a log to which nothing was written yet."""
+        state = self._young[log] = LogState()
+        self._come += 1
+        return state
+
     def forget(self, log: int) -> None:
         """The log is no more."""
         for known in (self._young, self._old, self._packed, self._packed_before):
@@ -93,6 +101,7 @@ class LogTable:
         self._pack(2 * self._come)
         self._come = 0
         if self.noted + self._noted_before > NOTED_MAX:
+            self.has_forgotten = True
             self.noted, self._noted_before, self._young, self._old = 0, 0, {}, {}
         elif len(self._young) > self._logs_max:
             self._pack(len(self._old))
@@ -120,6 +129,7 @@ class LogTable:
             self._packed[log] = packed
             self._packed_bytes += len(packed) + _PACKED_OVERHEAD_BYTES
             if self._packed_bytes > self._packed_bytes_max:
+                self.has_forgotten |= bool(self._packed_before)
                 self._packed_before, self._packed, self._packed_bytes = self._packed, {}, 0
 
     def _unpack(self, log: int) -> LogState | None:

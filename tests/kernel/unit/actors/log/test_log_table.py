@@ -1,12 +1,12 @@
 """States of logs that are packed, forgotten and read again: what is stored is the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from rillnode.actors.log import Append, OpenProducer, Trim, log_id
+from rillnode.actors.log import Append, OpenProducer, PutStream, StreamRecord, Trim, log_id
 from rillnode.actors.log.rocks.logs import LogTable
 from rillnode.actors.log.rocks.tables import Tables, Tuning
 from rillnode.codecs.entries import pack_body
@@ -22,9 +22,9 @@ ROOMS = {
 }
 
 
-def drawn(random: Random) -> Append | OpenProducer | Trim:
+def drawn(random: Random, logs: Sequence[int]) -> Append | OpenProducer | Trim:
     """An operation on any log, of few producers, with numbers that often were there before."""
-    log, chance = random.choice(LOGS), random.random()
+    log, chance = random.choice(logs), random.random()
     if chance < 0.05:
         return Trim(log=log, before=random.randrange(5))
     if chance < 0.1:
@@ -40,11 +40,16 @@ def drawn(random: Random) -> Append | OpenProducer | Trim:
 
 
 def results(directory: Path, tuning: Tuning, seed: int) -> list[object]:
-    """What becomes of operations that a seed has drawn."""
+    """What becomes of operations that a seed has drawn, on streams that are made meanwhile."""
     random, driver = Random(seed), RocksDriver(directory, tuning)
     told: list[object] = []
+    made = 0
     for _ in range(40):
-        group = [drawn(random) for _ in range(random.choice((1, 5, 40)))]
+        for _ in range(random.choice((0, 1, 2)) if made else 1):
+            if made < len(LOGS):
+                made = driver.write(PutStream(record=StreamRecord(name=f"{made}"))).record.id
+        logs = LOGS[:made]
+        group = [drawn(random, logs) for _ in range(random.choice((1, 5, 40)))]
         driver.write_all(group)
         for one in group:
             code = one.error.code if one.error else ""
