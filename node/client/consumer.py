@@ -137,6 +137,18 @@ class Ledger(Generic[E]):
         self._handed.append(entry)
         return entry
 
+    def hand_some(self, n: int) -> list[E]:
+        """Hand out the next entries that wait: `n` of them, or all."""
+        self._keep_current()
+        ready = self.ready
+        if n < len(ready):
+            taken = [ready.popleft() for _ in range(n)]
+        else:
+            taken = list(ready)
+            ready.clear()
+        self._handed += taken
+        return taken
+
     def hand_next(self) -> E:
         """Count all that is in flight as processed, and hand out the next entry that waits.
 
@@ -159,8 +171,7 @@ class Ledger(Generic[E]):
                 tracked.entries = dict.fromkeys(tracked.entries)
                 self._advance(partition, tracked)
             self._tracked_count = 0
-        for entry in self._handed:
-            self.positions[entry.partition] = entry.index + 1
+        self.positions |= {entry.partition: entry.index + 1 for entry in self._handed}
         self._handed.clear()
 
     def ack(self, entry: E) -> None:
@@ -369,6 +380,11 @@ class Consumer(Iteration[E]):
             RillnodeError: as `Stream.consumer` says; again at each further call.
         """
         ledger = self._ledger
+        if self._lapsed is None and (current := ledger.current) is not None and ledger.ready:
+            # As `hand_next`: to call it takes a tenth of what an entry takes in all.
+            ledger.positions[current.partition] = current.index + 1
+            ledger.current = entry = ledger.ready.popleft()
+            return entry
         if self._settles:
             if not ledger.ready or (self._lapsed is not None and self._lapsed()):
                 ledger.settle()
@@ -442,7 +458,7 @@ class Consumer(Iteration[E]):
                 n = min(n, self.max_in_flight - ledger.in_flight)
                 while len(ledger.ready) < n and self._feed.ready:
                     ledger.ready += await self._feed.fetch()  # is there, and does not wait
-                return [ledger.hand() for _ in range(min(n, len(ledger.ready)))]
+                return ledger.hand_some(n)
         except StopAsyncIteration:
             raise ConsumerStopped("consumer.stopped", "the consumer was stopped") from None
         except TimeoutError:
