@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by
-from rillnode.actors.log import Operation, Read
+from rillnode.actors.log import Read
 from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.rocks.writer import Writer
 from rillnode.actors.log.shared import applying, following, shard
@@ -296,7 +296,7 @@ async def test_what_is_asked_while_a_store_that_could_not_be_opened_is_let_go_wa
 
     made: list[MemoryView] = []
     other = cluster.node("2", view=failing_view(made, Failing))
-    asked: list[asyncio.Future[Operation]] = []
+    asked: list[asyncio.Future[Any]] = []
     close = other.store.shards.close
 
     async def closing(seconds: float = 0.0) -> None:
