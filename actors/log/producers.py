@@ -10,6 +10,7 @@ What is decided follows from the operations and from those before them alone.
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from struct import Struct
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -66,6 +67,10 @@ class _Known(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Known)
 _unpacker = msgspec.msgpack.Decoder(list[_Known])
+_ONE_ROW: Final = b"\x91"
+"""Before a row in MessagePack: a list of one."""
+_HEAD: Final = Struct("<qQH")
+"""Before what is packed: offset and epoch of the run that goes on, and its producer's length."""
 
 
 class Log(Protocol):
@@ -76,64 +81,59 @@ class Log(Protocol):
 
 
 class Numbers:
-    """What the producers of one log have numbered."""
+    """What the producers of one log have numbered.
 
-    __slots__ = ("_automatic", "_named", "_offset", "_once", "_open", "_turn")
+    It stays packed until more than the run that goes on is asked for: most of many logs have had
+    one producer, whose first run goes on.
+    """
+
+    __slots__ = ("_epoch", "_offset", "_packed", "_producer", "_producers")
 
     def __init__(self) -> None:
-        # In the order of their turns.
-        self._automatic: dict[bytes, _Known] = {}
-        self._named: dict[bytes, _Known] = {}
-        self._once: dict[bytes, _Known] = {}
-        self._turn = 0
         # Whose run the log ends with, and by how much its numbers are higher than its indexes.
-        self._open: _Known | None = None
+        self._producer = b""
+        self._epoch = 0
         self._offset = 0
+        self._packed = b""  # rows, while `_producers` is None
+        self._producers: _Producers | None = None
 
     @classmethod
     def load(cls, rows: Iterable[bytes]) -> "Numbers | None":
         """What the values of a log's rows say; None where there are none."""
-        return cls._of([_decoder.decode(row) for row in rows])
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> "Numbers | None":
-        """What `pack` has packed; None where that was nothing."""
-        return cls._of(_unpacker.decode(packed))
-
-    @classmethod
-    def _of(cls, found: list[_Known]) -> "Numbers | None":
-        if not found:
+        known = [_decoder.decode(row) for row in rows]
+        if not known:
             return None
-        found.sort(key=lambda known: known.turn)
         numbers = cls()
-        for known in found:
-            numbers._kind(known.epoch)[known.producer] = known
-            if known.runs and not known.runs[-1][2]:
-                numbers._continue(known)
-        numbers._turn = found[-1].turn
+        numbers._producers = _Producers(known)
+        numbers._follow(numbers._producers)
+        return numbers
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Numbers":
+        """What `pack` has packed, if that was anything."""
+        numbers = cls()
+        numbers._offset, numbers._epoch, size = _HEAD.unpack_from(packed)
+        end = _HEAD.size + size
+        numbers._producer, numbers._packed = packed[_HEAD.size : end], packed[end:]
         return numbers
 
     def pack(self) -> bytes:
-        """Everything, as `unpack` takes it."""
-        return _encoder.encode(self._all())
+        """Everything, as `unpack` takes it; b"": nothing."""
+        packed = self._packed if self._producers is None else self._producers.pack()
+        if not packed:
+            return b""
+        return _HEAD.pack(self._offset, self._epoch, len(self._producer)) + self._producer + packed
 
     @property
     def runs(self) -> int:
         """How many runs are remembered."""
-        return sum([max(1, len(one.runs)) for one in self._all()])
-
-    def _all(self) -> list[_Known]:
-        return [*self._automatic.values(), *self._named.values(), *self._once.values()]
+        return 1 if self._producers is None else self._producers.runs
 
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""
-        known = self._open
-        if known is None:
-            return not append.producer
-        return (
-            append.sequence - index == self._offset
-            and append.producer == known.producer
-            and append.epoch == known.epoch
+        return append.producer == self._producer and (
+            not append.producer
+            or (append.sequence - index == self._offset and append.epoch == self._epoch)
         )
 
     def stored(self, append: Append, index: int) -> int | None:
@@ -147,6 +147,104 @@ class Numbers:
             return None
         _check_number(append.sequence, SEQUENCE_MAX - append.count)
         _check_number(append.epoch, SEQUENCE_MAX)
+        if self._producers is None and not self._packed:
+            return None
+        return self._opened().stored(append, index)
+
+    def add(self, append: Append, index: int, put: Put) -> None:
+        """Note an append that is stored at this index and does not go on with the last run."""
+        if self._producers is None and not self._packed:
+            self._begin(append, index, put)
+            return
+        producers = self._opened()
+        producers.add(append, index, put)
+        self._follow(producers)
+
+    def open(self, opening: OpenProducer, index: int, put: Put) -> None:
+        """Let a name's numbers go on in a new epoch: those before it count no more.
+
+        Args:
+            opening: its results are set.
+            index: the log's next one.
+            put: writes rows.
+
+        Raises:
+            ValueError: its time is none.
+        """
+        producers = self._opened()
+        producers.open(opening, index, put)
+        self._follow(producers)
+
+    def _begin(self, append: Append, index: int, put: Put) -> None:
+        """Note the first of all runs, which is what many logs have for good."""
+        producer, epoch, sequence = append.producer, append.epoch, append.sequence
+        first = _Known(producer, 1, append.received_at, epoch, runs=[(sequence, index, 0)])
+        row = _encoder.encode(first)
+        self._producer, self._epoch, self._offset = producer, epoch, sequence - index
+        self._packed = _ONE_ROW + row
+        put(_row_name(append.log, producer, epoch), row)
+
+    def _opened(self) -> "_Producers":
+        producers = self._producers
+        if producers is None:
+            known = _unpacker.decode(self._packed) if self._packed else []
+            producers, self._packed = _Producers(known), b""
+            self._producers = producers
+        return producers
+
+    def _follow(self, producers: "_Producers") -> None:
+        going_on = producers.going_on
+        self._producer, self._epoch = (b"", 0) if going_on is None else going_on
+        self._offset = producers.offset
+
+
+class _Producers:
+    """All that is known of the producers of one log.
+
+    Args:
+        known: what their rows hold.
+
+    Attributes:
+        offset: by how much the numbers of the run that goes on are higher than its indexes.
+    """
+
+    __slots__ = ("_automatic", "_named", "_once", "_open", "_turn", "offset")
+
+    def __init__(self, known: list[_Known]) -> None:
+        # In the order of their turns.
+        self._automatic: dict[bytes, _Known] = {}
+        self._named: dict[bytes, _Known] = {}
+        self._once: dict[bytes, _Known] = {}
+        # Whose run the log ends with.
+        self._open: _Known | None = None
+        self.offset = 0
+        known.sort(key=lambda one: one.turn)
+        for one in known:
+            self._kind(one.epoch)[one.producer] = one
+            if one.runs and not one.runs[-1][2]:
+                self._continue(one)
+        self._turn = known[-1].turn if known else 0
+
+    def pack(self) -> bytes:
+        """Everything, as a list of rows; b"": nothing."""
+        everything = self._all()
+        return _encoder.encode(everything) if everything else b""
+
+    @property
+    def runs(self) -> int:
+        """How many runs are remembered."""
+        return sum([max(1, len(one.runs)) for one in self._all()])
+
+    @property
+    def going_on(self) -> tuple[bytes, int] | None:
+        """The producer, and its epoch, whose run the log ends with."""
+        return None if self._open is None else (self._open.producer, self._open.epoch)
+
+    def _all(self) -> list[_Known]:
+        return [*self._automatic.values(), *self._named.values(), *self._once.values()]
+
+    def stored(self, append: Append, index: int) -> int | None:
+        """The index that an append's first entry has, as `Numbers.stored` tells it."""
         known = self._find(append.producer, append.epoch, append.received_at)
         if known is None:
             return None
@@ -162,7 +260,7 @@ class Numbers:
         return first
 
     def add(self, append: Append, index: int, put: Put) -> None:
-        """Note an append that is stored at this index and does not go on with the last run."""
+        """Note an append, as `Numbers.add` does."""
         log, now = append.log, append.received_at
         ended = self._end_run(index, now)
         known: _Known | None = None
@@ -177,16 +275,7 @@ class Numbers:
             put(_name(log, ended), _encoder.encode(ended))
 
     def open(self, opening: OpenProducer, index: int, put: Put) -> None:
-        """Let a name's numbers go on in a new epoch: those before it count no more.
-
-        Args:
-            opening: its results are set.
-            index: the log's next one.
-            put: writes rows.
-
-        Raises:
-            ValueError: its time is none.
-        """
+        """Begin a new epoch, as `Numbers.open` does."""
         now = opening.received_at
         _check_number(now, SEQUENCE_MAX)
         known = self._find(opening.producer, 1, now)
@@ -202,7 +291,7 @@ class Numbers:
 
     def _continue(self, known: _Known) -> None:
         sequence, index, _ = known.runs[-1]
-        self._open, self._offset = known, sequence - index
+        self._open, self.offset = known, sequence - index
 
     def _end_run(self, index: int, now: int) -> _Known | None:
         """The producer whose run ends before this index; its row is to be written."""
@@ -210,7 +299,7 @@ class Numbers:
         if known is not None:
             first, at, _ = known.runs[-1]
             known.runs[-1] = (first, at, index)
-            known.next, known.used_at = self._offset + index, now
+            known.next, known.used_at = self.offset + index, now
         return known
 
     def _note(self, log: int, known: _Known, now: int, put: Put) -> None:
@@ -243,7 +332,7 @@ class Numbers:
 
     def _next(self, known: _Known, index: int) -> int:
         """The number after a producer's last one."""
-        return self._offset + index if known is self._open else known.next
+        return self.offset + index if known is self._open else known.next
 
 
 def numbers_for(append: Append, log: Log) -> Numbers | None:

@@ -182,8 +182,9 @@ def openings_count_from_the_last(patch: pytest.MonkeyPatch) -> None:
     note = Numbers.open
 
     def careless(self: Numbers, opening: Any, index: int, put: Any) -> None:
-        known = self._named.get(opening.producer)
-        if known is not None and known is not self._open:
+        producers = self._opened()
+        known = producers._named.get(opening.producer)
+        if known is not None and known is not producers._open:
             known.next = known.since
         note(self, opening, index, put)
 
