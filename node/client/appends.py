@@ -5,7 +5,6 @@ another node, is not stored again: by the name of a producer, or by an id that t
 A log remembers so many blocks of a producer as it may have under way to it.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -73,7 +72,7 @@ class Partition:
     alone: int = 0
     together: int = 0
     elsewhere: "list[tuple[int, Block]] | None" = None
-    waiting: deque[Callable[[], object]] = field(default_factory=deque[Callable[[], object]])
+    waiting: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     @property
     def room(self) -> int:
@@ -83,7 +82,7 @@ class Partition:
     def settled(self) -> None:
         """A block has its outcome: call who waits, where half of the room is free."""
         if self.waiting and 2 * self.room >= APPENDS_UNDER_WAY_MAX:
-            waiting, self.waiting = self.waiting, deque()
+            waiting, self.waiting = self.waiting, []
             for call in waiting:
                 call()
 

@@ -56,6 +56,11 @@ class Producer:
         partition: None: the one that the session's own id appends to.
     """
 
+    # An application may have as many as streams.
+    __slots__ = (
+        "_appends", "_before", "_futures", "_items", "_keyed", "_loop", "_partition", "_sequence",
+    )  # fmt: skip
+
     def __init__(
         self, session: Session, address: bytes, partition: Partition | None = None
     ) -> None:
@@ -66,8 +71,8 @@ class Producer:
         self._items: list[bytes] = []
         self._keyed: dict[int, NewEntry] = {}  # those of them with a key or headers, by place
         self._futures: list[asyncio.Future[int]] = []
-        # What had no room, or had to be parted from these.
-        self._before: deque[_Waiting] = deque()
+        # What had no room, or had to be parted from these; None: there was no such thing yet.
+        self._before: deque[_Waiting] | None = None
 
     def push(self, data: Data, keyed: NewEntry | None = None) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
@@ -124,12 +129,15 @@ class Producer:
         """Append one block, for which there is room; the future gets the index after its end."""
         return self._append(len(run.entries), *run.pack())
 
-    def _part(self) -> None:
-        """Have what was pushed so far not sent in one block with what comes."""
+    def _part(self) -> deque[_Waiting]:
+        """Have what was pushed so far not sent in one block with what comes; return all of it."""
+        before = self._before
+        if before is None:
+            before = self._before = deque()
         if self._items:
-            one = _Waiting(self._sequence, self._items, self._keyed, self._futures)
-            self._before.append(one)
+            before.append(_Waiting(self._sequence, self._items, self._keyed, self._futures))
             self._items, self._keyed, self._futures = [], {}, []
+        return before
 
     def _gather(self) -> None:
         """Have what waits sent at the end of this turn, or when there is room for it."""
@@ -140,12 +148,12 @@ class Producer:
 
     def _flush(self) -> list[Block]:
         """As much of what waits as there is room for."""
-        room, items, before = self._partition.room, self._items, self._before
-        if room > 0 and not before and not self._keyed and fits_block(items):  # as mostly
+        room, items = self._partition.room, self._items
+        if room > 0 and not self._before and not self._keyed and fits_block(items):  # as mostly
             settle = settle_each(self._futures)
             self._items, self._futures = [], []
             return [self._block(len(items), pack_body(items), settle, 0, self._sequence)]
-        self._part()
+        before = self._part()
         blocks: list[Block] = []
         while before and len(blocks) < room:
             self._cut(before[0], blocks, room)

@@ -124,7 +124,7 @@ class Stream:
         self._addresses = [partition.address for partition in info.partitions]
         self._producers: dict[int, Producer] = {}
         self._consumers: set[Callable[[], Awaitable[None]]] = set()
-        self._queues: WeakSet[WorkQueue] = WeakSet()
+        self._queues: WeakSet[WorkQueue] | None = None  # there was none yet
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}, partitions {self.partitions}>"
@@ -498,12 +498,14 @@ class Stream:
             queue_in_flight=queue_in_flight,
             by_key=by_key,
         )
+        if self._queues is None:
+            self._queues = WeakSet()
         self._queues.add(worker)
         return worker
 
     async def close(self) -> None:
         """Stop workers, save the positions of consumers that are still open, leave their groups."""
-        for queue in tuple(self._queues):
+        for queue in tuple(self._queues or ()):
             await queue.stop()
         for finish in list(self._consumers):
             await finish()
