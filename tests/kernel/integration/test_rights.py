@@ -228,7 +228,10 @@ def test_a_subscription_ends_and_its_client_is_told(tmp_path: Path, way: Way) ->
     in_each_way(tmp_path, way, test)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=pytest.mark.long if n % 3 else ()) for n, way in enumerate(WAYS)],
+)
 def test_a_running_resend_ends_and_its_client_is_told(tmp_path: Path, way: Way) -> None:
     async def test(server: Server, right: Right) -> None:
         stream = await server.node.stream(STREAM)

@@ -70,6 +70,7 @@ def counted(pipeline: Pipeline) -> int:
     return sum(row["messages"] for row in pipeline.gold_rows(CHAINS))
 
 
+@pytest.mark.long
 def test_what_is_made_of_bronze_goes_on_after_a_delete(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

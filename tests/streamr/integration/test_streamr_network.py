@@ -34,6 +34,8 @@ SCRIPTS = Path(__file__).with_name("streamr_network_peers")
 HEADERS = {"streamr-peer-id": "node-1", "streamr-peer-type": "node"}
 ADDRESS = "ws://127.0.0.1:39999"
 EVERYBODY = GrantTable(who="anonymous", streams="s*", may=("push", "subscribe"))
+RELEASED: Final = (13, pytest.param(19, marks=pytest.mark.long), 22)
+"""The releases that are run, or followed; 19 says what 22 says."""
 STATUS: Final[Any] = {"s::0": {"inboundNodes": [], "outboundNodes": [], "counter": 0}}
 
 
@@ -93,7 +95,7 @@ async def linked(node: Node, count: int, stream: str = "s") -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 async def test_two_nodes_share_a_stream_as_released_ones_do(
     stack: AsyncExitStack, release: int, tmp_path: Path
 ) -> None:
@@ -183,8 +185,6 @@ async def test_who_does_not_name_itself_is_closed(
 DUPLICATE: Final = "streamr:endpoint:duplicate-connection"
 DUPLICATE_CODES: Final = {13: 1000, 19: 1002, 22: 1002}
 PATHS: Final = {13: "", 19: "/ws", 22: "/ws"}
-RELEASED: Final = (13, pytest.param(19, marks=pytest.mark.long), 22)
-"""The releases that are run; 19 says what 22 says."""
 GREATER, LESSER = "ws://zz.example:1", "ws://0.example:1"
 """URLs of a node that sort behind those of its peers, or before them."""
 
@@ -312,7 +312,7 @@ async def heard(link: Any, text: str) -> None:
             return
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 def test_a_new_link_is_dropped_beside_a_dialled_one_where_the_own_url_is_greater(
     release: int, tmp_path: Path
 ) -> None:
@@ -333,7 +333,7 @@ def test_a_new_link_is_dropped_beside_a_dialled_one_where_the_own_url_is_greater
     crossing(release, GREATER, tmp_path, test)
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 @pytest.mark.parametrize("kept", ["dialled", "accepted"])
 def test_the_peer_with_the_greater_url_drops_the_link_that_is_new_to_it(
     kept: str, release: int, tmp_path: Path
@@ -361,7 +361,7 @@ def test_the_peer_with_the_greater_url_drops_the_link_that_is_new_to_it(
     crossing(release, LESSER, tmp_path, test)
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 @pytest.mark.parametrize("own_url", [GREATER, LESSER])
 def test_who_has_come_is_not_dialled(own_url: str, release: int, tmp_path: Path) -> None:
     async def test(stack: AsyncExitStack, at: Crossing) -> None:
@@ -379,7 +379,7 @@ def test_who_has_come_is_not_dialled(own_url: str, release: int, tmp_path: Path)
     crossing(release, own_url, tmp_path, test)
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 @pytest.mark.parametrize("own_url", [GREATER, LESSER])
 def test_a_dialled_link_is_dropped_as_well_where_the_peer_came_while_it_opened(
     own_url: str, release: int, tmp_path: Path
@@ -454,7 +454,7 @@ async def test_of_connections_that_one_peer_makes_at_once_one_is_left(
         await asyncio.wait_for(left, 0.3)
 
 
-@pytest.mark.parametrize("release", [13, 19, 22])
+@pytest.mark.parametrize("release", RELEASED)
 def test_a_stranger_does_not_take_the_place_of_a_peer_that_was_dialled(
     release: int, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ def sorted_rows(location: Path) -> list[str]:
     return sorted(map(repr, plain_rows(str(location)).to_pylist()))
 
 
-@each_table("silver", "gold/minutes")
+@each_table("silver")
 def test_a_table_of_an_earlier_version_is_healed_and_keeps_its_rows(old: Path, table: str) -> None:
     location = old / table
     before = DeltaTable(location)
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_upgraded_stops_no_other(
     assert wrong_answers(str(old / "table"), ["delta-rs dataset"]) == []
 
 
-@each_table("table", "gold/minutes")
+@each_table("table")
 def test_tables_that_are_written_now_answer_every_reader(
     old: Path, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def test_an_entry_without_a_time_is_as_old_as_its_receipt(lake: Lake) -> None:
     assert state(lake) == {1: 2 if is_later else 1}
 
 
-@pytest.mark.parametrize("seed", [0, 3, 9])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (3, 9))])
 def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
     tmp_path: Path, seed: int
 ) -> None:
