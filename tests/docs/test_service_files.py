@@ -4,6 +4,7 @@ import configparser
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from rillnode.actors.core.access import GRANT_VERBS
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.cli.run import FAILED_SECONDS_MAX
+from rillnode.node.config.loading import check_config, parse_config
 
 pytestmark = pytest.mark.check
 
 
 UNIT = ROOT / "configs" / "rillnode.service"
 CONTAINER = ROOT / "configs" / "Containerfile"
+CHART = ROOT / "configs" / "chart"
 
 
 class _Unit(configparser.RawConfigParser):
@@ -176,15 +179,65 @@ def test_compose_runs_the_image_as_the_how_to_does() -> None:
     assert int(service["stop_grace_period"].removesuffix("s")) > 40
 
 
+def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("helm")
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Path:
+    """The values that the how-to shows, and a principal in the place of its dots."""
+    text = (ROOT / "docs" / "how-to" / "container.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(image: .*?)```", text, re.DOTALL)
+    file = tmp_path / "values.yaml"
+    file.write_text(block.replace("noise:...", f"noise:{'ab' * 32}"))
+    return file
+
+
+def test_helm_finds_nothing_wrong_with_the_chart(values: Path) -> None:
+    done = helm("lint", "--strict", CHART, "-f", values)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_the_chart_makes_is_a_node_that_can_be_reached(values: Path) -> None:
+    done = helm("template", "edge", CHART, "-f", values)
+    assert done.returncode == 0, done.stderr
+    made = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    assert made.keys() == {"ConfigMap", "Service", "StatefulSet"}
+    config = parse_config(made["ConfigMap"]["data"]["node.toml"], Path("/etc/rillnode/node.toml"))
+    check_config(config)
+    assert (config.name, str(config.data_dir)) == ("edge", last_stage()["VOLUME"])
+    assert [(one.who, one.may) for one in config.grants] == [(f"noise:{'ab' * 32}", ("admin",))]
+    assert [(one.name, one.retain_seconds) for one in config.streams] == [("readings", 604_800)]
+    pod = made["StatefulSet"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "registry.example.org/rillnode:0.1.0"
+    (port,) = made["Service"]["spec"]["ports"]
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports[port["targetPort"]] == port["port"]
+    assert config.noise.listen == f"0.0.0.0:{port['port']}"
+    assert made["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    mounted = {one["mountPath"] for one in container["volumeMounts"]}
+    assert {str(config.data_dir), "/etc/rillnode"} <= mounted
+
+
+def test_the_chart_refuses_wrong_values(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("grants: [{who: 5, streams: s, may: [fly]}]")
+    done = helm("template", "edge", CHART, "-f", values)
+    assert done.returncode == 1
+    assert "grants.0.who" in done.stderr
+    assert "grants.0.may.0" in done.stderr
+
+
 def test_the_chart_is_of_this_version_and_runs_the_image() -> None:
-    chart = ROOT / "configs" / "chart"
-    about = document(chart / "Chart.yaml")
+    about = document(CHART / "Chart.yaml")
     assert about["version"] == about["appVersion"] == __version__
-    values, schema = document(chart / "values.yaml"), document(chart / "values.schema.json")
+    values, schema = document(CHART / "values.yaml"), document(CHART / "values.schema.json")
     assert values.keys() <= schema["properties"].keys()
     verbs = schema["properties"]["grants"]["items"]["properties"]["may"]["items"]["enum"]
     assert set(verbs) == set(GRANT_VERBS)
-    pod = (chart / "templates" / "statefulset.yaml").read_text(encoding="utf-8")
+    pod = (CHART / "templates" / "statefulset.yaml").read_text(encoding="utf-8")
     (command,) = re.findall(r"args: (\[.*\])", pod)
     args = build_parser().parse_args(json.loads(command))
     assert f"mountPath: {args.config.parent}\n" in pod
