@@ -52,6 +52,9 @@ _FORMATS_TEXT: Final = (
     "is not text, and its headers under `headers` and `headers_base64`. --format raw prints the\n"
     "data and a newline, hex its hexadecimal digits."
 )
+_FOLLOWING_TEXT: Final = (
+    f"{_FORMATS_TEXT}\n\nThe exit code is 1 if --timeout ends it before --count entries arrived."
+)
 
 
 _WHERE_TEXT: Final = (
@@ -118,8 +121,7 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
     parser = add_verb(
         verbs, name, tail,
         summary="print entries as they arrive",
-        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FORMATS_TEXT}"
-        + "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
+        text=f"{_TIMES_TEXT}\n\n{_WHERE_TEXT}\n\n{_FOLLOWING_TEXT}",
         examples=examples,
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the stream")
@@ -139,13 +141,8 @@ def add_tail(verbs: Commands, name: str = "tail", examples: Sequence[str] = _TAI
         "--consumer", metavar="NAME",
         help="resume where this consumer stopped; printed entries are acknowledged",
     )  # fmt: skip
-    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after N entries")
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="stop if none arrives for this long"
-    )
     _add_where(parser)
-    _add_format(parser)
-    add_connection_options(parser)
+    _add_following(parser)
 
 
 def _add_follow(verbs: Commands) -> None:
@@ -154,8 +151,7 @@ def _add_follow(verbs: Commands) -> None:
         summary="print entries of all streams of a pattern as they arrive",
         text="In a PATTERN * stands for any characters, ? for one, [abc] for one of these.\n"
         "Streams that are made later are read from their first entry on. The name of an entry's\n"
-        f"stream stands before it, or under `stream`.\n\n{_FORMATS_TEXT}"
-        "\n\nThe exit code is 1 if --timeout ends it before --count entries arrived.",
+        f"stream stands before it, or under `stream`.\n\n{_FOLLOWING_TEXT}",
         examples=[
             "rillnode stream follow 'sensors.*'",
             "rillnode stream follow 'sensors.*' --from start --count 10",
@@ -172,12 +168,7 @@ def _add_follow(verbs: Commands) -> None:
         "--position", type=Path, metavar="FILE",
         help="go on where the position in this file is, and keep it there (default: start)",
     )  # fmt: skip
-    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after N entries")
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="stop if none arrives for this long"
-    )
-    _add_format(parser)
-    add_connection_options(parser)
+    _add_following(parser)
 
 
 async def pull(args: argparse.Namespace, terminal: Terminal) -> None:
@@ -246,10 +237,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
             left = await _consume(args, terminal, stream, line)
         else:
             left = await _follow(args, terminal, stream, line)
-    if left:
-        terminal.error(f"{args.count - left} of {args.count} entries came in time")
-        return Exit.FAILED
-    return Exit.OK
+    return _ended(args, terminal, left)
 
 
 async def _follow(
@@ -322,6 +310,11 @@ async def follow(args: argparse.Namespace, terminal: Terminal) -> int:
             _keep(args.position, following)
             raise
         _keep(args.position, following)
+    return _ended(args, terminal, left)
+
+
+def _ended(args: argparse.Namespace, terminal: Terminal, left: int | None) -> int:
+    """The exit code of what printed entries until enough came, and `left` are missing."""
     if left:
         terminal.error(f"{args.count - left} of {args.count} entries came in time")
         return Exit.FAILED
@@ -360,6 +353,16 @@ async def _open(client: "Client", name: str) -> "Stream":
     """Open a stream that is there; reading never creates one."""
     await client.describe(name)
     return await client.stream(name)
+
+
+def _add_following(parser: Parser) -> None:
+    """The options of what prints entries as they arrive: when it ends, and how they look."""
+    parser.add_argument("--count", type=positive_number, metavar="N", help="stop after N entries")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="stop if none arrives for this long"
+    )
+    _add_format(parser)
+    add_connection_options(parser)
 
 
 def _add_where(parser: Parser) -> None:

@@ -288,13 +288,18 @@ class Session:
     def subscribe(self, subscription_id: int, subscriber: Subscriber) -> None:
         """Start a subscription; it goes on over lost links until `unsubscribe`.
 
-        In a session that has ended it has failed already.
+        In a session that has ended it has failed already. What cannot be asked for is none: it
+        would be asked for again on each link, and what comes behind it would not be.
         """
         if self._error is not None:
             subscriber.failed(self._error)
             return
         self._subscribers[subscription_id] = subscriber
-        self._resume(subscriber)
+        try:
+            self._resume(subscriber)
+        except BaseException:
+            del self._subscribers[subscription_id]
+            raise
 
     def unsubscribe(self, subscription_id: int, route: Route) -> None:
         """End a subscription; `route` is where its blocks came from, or leads to its stream."""

@@ -20,7 +20,7 @@ import msgspec
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
-from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SETTLEMENTS_MAX
+from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SECONDS_MIN, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
@@ -415,7 +415,9 @@ class _Worker:
         if outcome != _EXTEND:
             self._open.remove(job)
         told: asyncio.Future[None] = self._loop.create_future()
-        word = _Word(job, outcome, milliseconds, reason[:_REASON_CHARACTERS_MAX], told)
+        # A file's name in it may be no text; what is said together with it would fail, too.
+        reason = reason[:_REASON_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
+        word = _Word(job, outcome, milliseconds, reason, told)
         self._words.append(word)
         if not self._is_gathering:
             self._send_soon()
@@ -720,6 +722,9 @@ def work_queue(
     by_key: bool,
 ) -> WorkQueue:
     """Make a worker of a queue, as `Stream.work` says."""
+    if not WORK_SECONDS_MIN <= visibility_seconds <= WORK_SECONDS_MAX:
+        text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
+        raise RequestError("queue.limit", text)
     worker = _Worker(
         session,
         address,

@@ -68,7 +68,7 @@ class AheadOfRecord:
     # Writing ---------------------------------------------------------------------------------
 
     def writing(self, state: QueueState) -> Writing:
-        """The state as it is goes to the disk, perhaps behind another."""
+        """The state as it is goes to the disk."""
         sent, self._sent = self._sent, []
         self._known_workers.append(set(state.given))
         return Writing(_next_at(state), sent)

@@ -70,9 +70,6 @@ OTHERS_SECONDS: Final = 2.0
 WAKE_SECONDS_MIN: Final = 0.002
 """Before it is looked what has become due, whatever the clock says."""
 
-WRITES_MAX: Final = 2
-"""Records on their way to the disk: one that is being written, and one that waits behind it."""
-
 TRIES_MAX: Final = 10
 """How often a round is done again whose write was refused or has failed."""
 
@@ -121,7 +118,7 @@ class QueueActor(Worker):
         self._doing: Doing = ()
         self._owed: list[_Owed] = []
         self._writing: list[_Owed] = []
-        self._writes = 0
+        self._is_writing = False
         self._written = Signal()
         self._is_running = False
         self._ended = False
@@ -179,7 +176,7 @@ class QueueActor(Worker):
     def owes(self) -> bool:
         """Whether something that was said is not answered yet."""
         return bool(
-            self._queue.said or self._doing or self._members.early or self._owed or self._writes
+            self._queue.said or self._doing or self._members.early or self._owed or self._is_writing
         )
 
     def described(self, address: bytes) -> Described | None:
@@ -380,20 +377,19 @@ class QueueActor(Worker):
             self._wake(state)
 
     def _write_soon(self) -> None:
-        if self._owed and self._writes < WRITES_MAX and self._record.state is not None:
+        # One at a time: what is done until it is durable goes into the next, all in one record.
+        if self._owed and not self._is_writing and self._record.state is not None:
             self.begin(self._write_owed(self._record.state))
 
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
         owed, self._owed = self._owed, []
-        self._writes += 1
-        self._writing += owed
+        self._is_writing, self._writing = True, owed
         error = await self._record.write_ahead(state)
-        self._writes -= 1
+        self._is_writing, self._writing = False, []
         self._written.set()
         if self._ended:
             return
-        self._writing = [one for one in self._writing if one not in owed]
         doing = [said for one in owed for said in one.doing]
         if error is not None:
             # Also what was done since stands upon this; it is said again, as nothing is told.
@@ -412,9 +408,9 @@ class QueueActor(Worker):
 
     async def _written_out(self) -> None:
         """Wait until no record is on its way to the disk, and none waits for that."""
-        while self._writes or self._owed:
+        while self._is_writing or self._owed:
             self._write_soon()
-            if not self._writes:
+            if not self._is_writing:
                 break  # there is no state that could be written: whoever waits was told
             if self._written.is_set:
                 self._written = Signal()

@@ -7,6 +7,7 @@ same counts as written.
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from rillnode.actors.core.queues.ahead import AheadOfRecord
@@ -57,7 +58,8 @@ class QueueRecord:
         self.state: QueueState | None = None
         self.lasts = True
         self.seen_at = 0.0
-        self._version = 0
+        self._version = 0  # of the record, where others write it too
+        self._stamps = count(1 + int.from_bytes(queue.shared.entropy(7), "big"))
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class QueueRecord:
         letters = await self._letters.choose(state)
         if not (state.changed or letters):
             return None
-        stamp = self._new_stamp()
+        stamp = next(self._stamps)
         for place, _, _ in letters:
             state.bury(place)
         value = state.encode(stamp)
@@ -157,7 +159,8 @@ class QueueRecord:
         if error is not None and error.code != "store.fenced" and await self._is_written(stamp):
             error = None
         if error is None:
-            self._version = version_of(value)
+            if not self.lasts:
+                self._version = version_of(value)
             self.seen_at = self._queue.monotonic()
             self._ahead.all_written(state)
         return error
@@ -165,7 +168,7 @@ class QueueRecord:
     async def write_ahead(self, state: QueueState) -> RillnodeError | None:
         """Write the record while rounds go on, where no other node does; return why it is not."""
         writing = self._ahead.writing(state)
-        stamp = self._new_stamp()
+        stamp = next(self._stamps)
         value = state.encode(stamp)
         error: RillnodeError | None = None
         put = PutRecords(records=[(self._key(), value)])
@@ -179,7 +182,7 @@ class QueueRecord:
         if error is not None:
             self._ahead.not_written(writing)
         elif self.state is state:
-            self._version, self.seen_at = version_of(value), self._queue.monotonic()
+            self.seen_at = self._queue.monotonic()
             self._ahead.written(writing)
         return error
 
@@ -196,9 +199,6 @@ class QueueRecord:
             submit = self._queue.shared.store.submit
             submit(PutRecord(key=state_record(log_id(stream.id, 0), self._queue.name)))
             submit(PutRecord(key=listed_record(self._queue.stream, self._queue.name)))
-
-    def _new_stamp(self) -> int:
-        return int.from_bytes(self._queue.shared.entropy(8), "big")
 
     def _key(self) -> str:
         return state_record(self._partitions.logs[0], self._queue.name)

@@ -319,3 +319,34 @@ async def test_a_queue_is_seen_on_the_pages_while_it_is_worked_on(tmp_path: Path
             assert f"rillnode_queue_held{labels} 0.0" in found
             (shown,) = node.status()["queues"]
             assert shown == row
+
+
+async def test_a_worker_that_cannot_be_asked_for_is_not_asked_for_on_the_next_link(
+    tmp_path: Path,
+) -> None:
+    async with (
+        Node(node_config(tmp_path)) as node,
+        Proxy(node.addresses()["noise"]) as proxy,
+        await connect_to(node, through=proxy.address) as client,
+    ):
+        stream = await filled(client, 2)
+        for seconds in (float("nan"), float("inf"), -1.0):
+            with pytest.raises(QueueError, match=r"0\.01 to"):
+                stream.work("q", visibility_seconds=seconds)
+        with pytest.raises(RillnodeError, match=r"codec\.range"):
+            async with stream.work("q", attempts=2**70):
+                pass
+        proxy.cut()
+        async with stream.work("q") as queue:
+            await (await queue.next(timeout=10.0)).done()
+
+
+async def test_a_reason_that_is_no_text_fails_nothing_that_is_said_with_it(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 2)
+        async with stream.work("q") as queue:
+            jobs = [await queue.next(timeout=5.0) for _ in range(2)]
+            await asyncio.gather(jobs[0].reject("no file \udcff"), jobs[1].done())
+        letters = await client.stream("jobs.dead")
+        (letter,) = await letters.pull()
+        assert DeadLetter.of(letter).reason == "no file \\udcff"

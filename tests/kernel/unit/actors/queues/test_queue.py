@@ -351,7 +351,7 @@ def test_who_has_settled_a_job_has_another_before_that_is_durable() -> None:
         for number in range(6):
             assert await worker.settle(worker.jobs[number]) == []
             assert texts(worker.jobs[number + 4 :]) == [b"%d" % (number + 4)]
-        assert held.end() == 2
+        assert held.end() == 1  # the first; the others go into one when that is durable
         await worker.take()
         assert worker.settled == [native.SettledResponse(101 + n, []) for n in range(6)]
 

@@ -63,6 +63,27 @@ def settle(
     return state.settle(worker, (0, index), attempt, outcome, milliseconds, reason, now)
 
 
+def test_what_becomes_of_an_entry_is_not_so_of_others_that_were_given_with_it() -> None:
+    one_by_one, together = looked(made(), *[None] * 12), made()
+    assert given(one_by_one, 0, deadline=100) == list(range(12))
+    together.give_new(0, 12, 1, 0, 100)
+    for state in (one_by_one, together):
+        assert settle(state, 0)
+        assert settle(state, 1, Outcome.RETRY, milliseconds=10)
+        assert settle(state, 2, Outcome.REJECT, reason="no page")
+        assert settle(state, 3, Outcome.EXTEND, milliseconds=200)
+        assert settle(state, 4, Outcome.RELEASE)
+        state.return_all(1, 0, but=frozenset((0, index, 1) for index in (3, 5, 6, 7, 8)))
+        state.bury((0, 2))
+        state.expire(100)
+        assert settle(state, 3)
+        assert given(state, 100, worker=2, deadline=500) == [4, 9, 10, 11, 1, 5, 6, 7, 8]
+        assert settle(state, 5, attempt=2, worker=2)
+        state.look_at_clock(50)
+        state.lose(2, 60, "its worker has left")
+    assert one_by_one.encode(1) == together.encode(1)
+
+
 def test_done_entries_leave_nothing_behind_in_any_order() -> None:
     state = looked(made(), *[None] * 5_000)
     assert given(state, 0) == list(range(5_000))
