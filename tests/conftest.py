@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -89,6 +90,10 @@ NEEDS: Final[dict[str, tuple[Callable[[], bool], str]]] = {
     "jq": (partial(_finds, "jq"), _SHELLS),
     "groff": (partial(_finds, "groff"), "it is of the package of that name"),
     "fish": (partial(_finds, "fish"), _SHELLS),
+    "helm": (
+        lambda: Path(sysconfig.get_path("scripts"), "helm").exists(),
+        "`make setup` installs it on Linux on x86-64",
+    ),
     "node": (
         partial(_finds, "node", "npm"),
         "tests/streamr/integration/streamr_clients/install-node.sh installs it, and npm",
