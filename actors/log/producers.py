@@ -69,6 +69,8 @@ _decoder = msgspec.msgpack.Decoder(_Known)
 _unpacker = msgspec.msgpack.Decoder(list[_Known])
 _ONE_ROW: Final = b"\x91"
 """Before a row in MessagePack: a list of one."""
+_FEW_BYTES: Final = 256
+"""Rows of so many bytes are of one producer, or of few that have begun little."""
 _HEAD: Final = Struct("<qQH")
 """Before what is packed: offset and epoch of the run that goes on, and its producer's length."""
 
@@ -126,8 +128,10 @@ class Numbers:
 
     @property
     def runs(self) -> int:
-        """How many runs are remembered."""
-        return 1 if self._producers is None else self._producers.runs
+        """How many runs are remembered; of few that are packed it says 1, and leaves them so."""
+        if self._producers is None and len(self._packed) <= _FEW_BYTES:
+            return 1
+        return self._opened().runs
 
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""

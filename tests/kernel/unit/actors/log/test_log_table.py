@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from rillnode.actors.log import Append, OpenProducer, PutStream, StreamRecord, Trim, log_id
+from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.rocks.logs import LogTable
 from rillnode.actors.log.rocks.tables import Tables, Tuning
 from rillnode.codecs.entries import pack_body
@@ -113,3 +114,21 @@ def test_a_forgotten_log_is_nowhere(tables: Tables) -> None:
         table.forget(log)
         assert table.find(log) is None
     assert len(table) == 0
+
+
+def test_what_is_unpacked_counts_as_much_as_it_takes(tables: Tables) -> None:
+    """The memory for runs is bounded, also of logs that were packed with many."""
+    table = LogTable(tables, 10, 1_000_000)
+    for log in (1, 2):
+        state = table.load(log)
+        state.numbers = Numbers()
+        for number in range(200 if log == 2 else 1):
+            append = Append(log=log, producer=b"%d" % number, received_at=1)
+            assert state.numbers.stored(append, number) is None
+            state.numbers.add(append, number, lambda name, value: None)
+    for log in range(3, 100):
+        use(table, log)
+    for log, runs in ((1, 1), (2, 200)):
+        table.noted = 0
+        assert table.find(log) is not None
+        assert table.noted == runs
