@@ -6,7 +6,6 @@ from dataclasses import astuple, replace
 from typing import Any, Final
 
 from rillnode.actors.core.streams.retention import RELIST_SECONDS, SWEEP_SECONDS
-from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.errors import StoreError
@@ -73,22 +72,14 @@ async def _differing(world: World, machine: NodeMachine, servers: SharedServers,
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _numbers(numbers: Numbers | None) -> list[Any]:
-    """What a log knows of its producers, in the order in which it will forget them."""
-    if numbers is None:
-        return []
-    found: list[Any] = [getattr(numbers, name) for name in Numbers.__slots__]
-    # Of tables the order counts, too.
-    return [list(one.items()) if hasattr(one, "items") else one for one in found]
-
-
 def _state(tables: ViewTables) -> dict[str, Any]:
     """All that a view holds."""
     state = {name: value for name, value in vars(tables).items() if name != "applier"}
     logs = {
         number: (
             astuple(replace(log.state, numbers=None)),
-            _numbers(log.state.numbers),
+            # Of producers the order counts, too: it is that in which they are forgotten.
+            log.state.numbers.pack() if log.state.numbers else b"",
             [(one.first_index, one.value) for one in log.blocks],
             sorted(log.keys),
         )
