@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Final, Protocol
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError, TransportError
@@ -25,6 +25,8 @@ TOGETHER_MIN: Final = 4
 
 TOGETHER_BYTES: Final = 1_048_576
 """Bytes from which on such a request takes no further block."""
+
+_PARTITIONS: Final = 1_000
 
 Settle = Callable[[int | RillnodeError], None]
 """Takes the index of an append's first entry, or why nothing of it is stored."""
@@ -43,6 +45,10 @@ class Asks(Protocol):
 
     def gather(self, ask: Callable[[], None], /) -> None:
         """Have `ask` send what one turn of the loop gathers."""
+        ...
+
+    def write(self) -> None:
+        """Let what was asked so far go out, if there is a link."""
         ...
 
 
@@ -72,31 +78,38 @@ class Partition:
     alone: int = 0
     together: int = 0
     elsewhere: "list[tuple[int, Block]] | None" = None
-    waiting: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    waiting: Sequence[Callable[[], object]] = ()
 
     @property
     def room(self) -> int:
         """How many blocks more may be under way."""
         return APPENDS_UNDER_WAY_MAX - self.alone - self.together - len(self.elsewhere or ())
 
+    def when_free(self, call: Callable[[], object]) -> None:
+        """Have something called once when there is room again."""
+        self.waiting = [*self.waiting, call]
+
     def settled(self) -> None:
         """A block has its outcome: call who waits, where half of the room is free."""
         if self.waiting and 2 * self.room >= APPENDS_UNDER_WAY_MAX:
-            waiting, self.waiting = self.waiting, []
+            waiting, self.waiting = self.waiting, ()
             for call in waiting:
                 call()
 
 
 @dataclass(slots=True, eq=False)
-class Block:
-    """A block to be appended to a partition, the number of its first entry, and who is told."""
+class Block(native.AppendItem):
+    """A block to be appended to a partition, as it is sent with others', and who is told."""
 
-    partition: Partition
-    count: int
-    body: bytes
-    settle: Settle
-    sequence: int
-    flags: int = 0
+    partition: Partition = field(kw_only=True)
+    settle: Settle = field(kw_only=True)
+
+    @classmethod
+    def to(
+        cls, to: Partition, count: int, body: bytes, settle: Settle, sequence: int, flags: int = 0
+    ) -> "Block":
+        """One for a partition; `sequence` is the number of its first entry."""
+        return cls(to.address, count, body, flags, sequence, partition=to, settle=settle)
 
 
 class Appends:
@@ -110,17 +123,29 @@ class Appends:
     def __init__(self, session: Asks, producer: bytes) -> None:
         self._session = session
         self._producer = producer
-        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
+        # By address; what is not in use any more is taken out when there are so many.
+        self._partitions: dict[bytes, ref[Partition]] = {}
+        self._partitions_max = _PARTITIONS
         self._appended = 0
         self._gathered: list[Callable[[], Sequence[Block]]] = []
 
     def partition(self, address: bytes) -> Partition:
         """The partition of an address, as all that append to it by the session's id share it."""
-        partition = self._partitions.get(address)
+        known = self._partitions.get(address)
+        partition = None if known is None else known()
         if partition is None:
             # Numbers may leave gaps, and must not come again: none is higher than this one.
-            partition = self._partitions[address] = Partition(address, self._appended)
+            partition = Partition(address, self._appended)
+            self._partitions[address] = ref(partition)
+            if len(self._partitions) > self._partitions_max:
+                used = {of: known for of, known in self._partitions.items() if known() is not None}
+                self._partitions, self._partitions_max = used, max(_PARTITIONS, 2 * len(used))
         return partition
+
+    @property
+    def partitions_known(self) -> int:
+        """Partitions that are in use, and some that were."""
+        return len(self._partitions)
 
     def gather(self, blocks: Callable[[], Sequence[Block]]) -> None:
         """Have what `blocks` gives at the end of this turn of the loop appended with all else."""
@@ -154,8 +179,11 @@ class Appends:
 
     def _flush(self) -> None:
         gathered, self._gathered = self._gathered, []
-        blocks = [block for one in gathered for block in one()]
-        self.send(blocks, partitions=len(gathered))
+        for at in range(0, len(gathered), APPENDS_MAX):
+            some = gathered[at : at + APPENDS_MAX]
+            blocks = [block for one in some for block in one()]
+            self.send(blocks, partitions=len(gathered))
+            self._session.write()  # the node is at work on these while the next are packed
 
     def _send_alone(self, block: Block) -> None:
         to = block.partition
@@ -210,13 +238,7 @@ class Appends:
             for block in blocks:
                 block.settle(error)
 
-        items = [
-            native.AppendItem(
-                block.partition.address, block.count, block.body, block.flags, block.sequence
-            )
-            for block in blocks
-        ]
-        request = native.AppendManyRequest(request_id, items, self._producer)
+        request = native.AppendManyRequest(request_id, [*blocks], self._producer)
         self._ask(APPENDER, request, on_response)
 
     def _send_elsewhere(self, to: Partition) -> None:

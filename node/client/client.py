@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -29,6 +29,7 @@ from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import (
     CLOSE_SECONDS,
+    Closing,
     Connect,
     Follow,
     OnDisconnect,
@@ -144,14 +145,6 @@ class _Checkpoint(msgspec.Struct):
     path: str
 
 
-class Closing(Protocol):
-    """Something that goes over a client, and ends with it."""
-
-    async def close(self) -> None:
-        """End it."""
-        ...
-
-
 class Client(Correspondent):
     """A node's streams, indexes and status; an asynchronous context manager."""
 
@@ -160,13 +153,8 @@ class Client(Correspondent):
         self._session = session
 
     @cached_property
-    def _streams(self) -> WeakSet[Stream]:
-        """Those that were opened and are in use; made when needed, as sets take much memory."""
-        return WeakSet()
-
-    @cached_property
     def _parts(self) -> WeakSet[Closing]:
-        """Likewise what goes over it."""
+        """What goes over it; made when needed, as sets take much memory."""
         return WeakSet()
 
     @cached_property
@@ -202,8 +190,8 @@ class Client(Correspondent):
         """
         for service in tuple(self._services):
             await service.stop()
-        for stream in tuple(self._streams):
-            await stream.close()
+        for part in tuple(self._session.to_close):
+            await part.close()
         await self._session.close(timeout_seconds=timeout_seconds)
         for part in tuple(self._parts):
             await part.close()
@@ -234,7 +222,6 @@ class Client(Correspondent):
         """
         codec = None if schema is None else EntryCodec(schema)
         stream = Stream(self._session, await self._open(name or "", partitions))
-        self._streams.add(stream)
         return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
@@ -263,7 +250,6 @@ class Client(Correspondent):
         for infos in await asyncio.gather(*(self._open_some(one, partitions) for one in some)):
             found |= {info.name: info for info in infos}
         streams = {name: Stream(self._session, found[name]) for name in wanted}
-        self._streams.update(streams.values())
         return [streams[name] for name in names]
 
     async def _open_some(self, names: Sequence[str], partitions: int) -> list[native.StreamInfo]:

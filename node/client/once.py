@@ -6,6 +6,7 @@ anything else under the key is refused.
 """
 
 import asyncio
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -78,7 +79,7 @@ class Once:
             to = Partition(stream_address(stream, partition), 0, self._id, epoch)
             body, flags = run.pack()
             mine = futures[partition] = [loop.create_future() for _ in run.entries]
-            blocks.append(Block(to, len(mine), body, settle_each(mine), 0, flags))
+            blocks.append(Block.to(to, len(mine), body, partial(settle_each, mine), 0, flags))
         self._session.appends.send(blocks)
         left = {partition: iter(mine) for partition, mine in futures.items()}
         return [(partition, next(left[partition])) for partition in self._order]

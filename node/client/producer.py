@@ -39,6 +39,10 @@ class _Waiting:
     keyed: dict[int, NewEntry]
     futures: list["asyncio.Future[int]"]
 
+    def __call__(self, result: int | RillnodeError) -> None:
+        """All were sent in one block, and have this outcome (`Settle`)."""
+        settle_each(self.futures, result)
+
     def drop(self, count: int) -> None:
         """The first ones are sent."""
         del self.items[:count], self.futures[:count]
@@ -56,10 +60,8 @@ class Producer:
         partition: None: the one that the session's own id appends to.
     """
 
-    # An application may have as many as streams.
-    __slots__ = (
-        "_appends", "_before", "_futures", "_items", "_keyed", "_loop", "_partition", "_sequence",
-    )  # fmt: skip
+    # An application may have as many as streams, of which most wait for nothing.
+    __slots__ = ("_appends", "_before", "_loop", "_partition", "_waiting")
 
     def __init__(
         self, session: Session, address: bytes, partition: Partition | None = None
@@ -67,19 +69,20 @@ class Producer:
         self._appends = session.appends
         self._partition = partition or session.appends.partition(address)
         self._loop = asyncio.get_running_loop()
-        self._sequence = UNNUMBERED
-        self._items: list[bytes] = []
-        self._keyed: dict[int, NewEntry] = {}  # those of them with a key or headers, by place
-        self._futures: list[asyncio.Future[int]] = []
-        # What had no room, or had to be parted from these; None: there was no such thing yet.
+        # What was pushed in this turn, or since there was no room.
+        self._waiting: _Waiting | None = None
+        # What had no room, or had to be parted from that; None: there was no such thing yet.
         self._before: deque[_Waiting] | None = None
 
-    def push(self, data: Data, keyed: NewEntry | None = None) -> asyncio.Future[int]:
+    def push(
+        self, data: Data, keyed: NewEntry | None = None, sequence: int = UNNUMBERED
+    ) -> asyncio.Future[int]:
         """Push one entry; the future gets its index once it is durable.
 
         Args:
             data: the entry's.
             keyed: the entry, where it has a key or headers.
+            sequence: its number, the one after that of what waits already.
 
         Raises:
             TypeError: `data` is no bytes.
@@ -88,12 +91,15 @@ class Producer:
         data = _as_bytes(data)
         _check(data)
         future: asyncio.Future[int] = self._loop.create_future()
-        if not self._items and not self._before:
-            self._gather()
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = _Waiting(sequence, [], {}, [])
+            if not self._before:
+                self._gather()
         if keyed is not None:
-            self._keyed[len(self._items)] = keyed
-        self._items.append(data)
-        self._futures.append(future)
+            waiting.keyed[len(waiting.items)] = keyed
+        waiting.items.append(data)
+        waiting.futures.append(future)
         return future
 
     async def push_all(self, items: Iterable[bytes]) -> int:
@@ -122,7 +128,7 @@ class Producer:
         """Wait until a block more may be under way to the partition."""
         while self._partition.room <= 0:
             freed: asyncio.Future[None] = self._loop.create_future()
-            self._partition.waiting.append(partial(_free, freed))
+            self._partition.when_free(partial(_free, freed))
             await freed
 
     def append(self, run: Run) -> asyncio.Future[int]:
@@ -134,9 +140,9 @@ class Producer:
         before = self._before
         if before is None:
             before = self._before = deque()
-        if self._items:
-            before.append(_Waiting(self._sequence, self._items, self._keyed, self._futures))
-            self._items, self._keyed, self._futures = [], {}, []
+        if self._waiting is not None:
+            before.append(self._waiting)
+            self._waiting = None
         return before
 
     def _gather(self) -> None:
@@ -144,15 +150,16 @@ class Producer:
         if self._partition.room > 0:
             self._appends.gather(self._flush)
         else:
-            self._partition.waiting.append(self._gather)
+            self._partition.when_free(self._gather)
 
     def _flush(self) -> list[Block]:
         """As much of what waits as there is room for."""
-        room, items = self._partition.room, self._items
-        if room > 0 and not self._before and not self._keyed and fits_block(items):  # as mostly
-            settle = settle_each(self._futures)
-            self._items, self._futures = [], []
-            return [self._block(len(items), pack_body(items), settle, 0, self._sequence)]
+        room, waiting = self._partition.room, self._waiting
+        if room > 0 and not self._before and waiting is not None and not waiting.keyed:
+            items = waiting.items
+            if fits_block(items):  # as mostly
+                self._waiting = None
+                return [self._block(len(items), pack_body(items), waiting, 0, waiting.sequence)]
         before = self._part()
         blocks: list[Block] = []
         while before and len(blocks) < room:
@@ -160,14 +167,14 @@ class Producer:
             if not before[0].items:
                 before.popleft()
         if before:
-            self._partition.waiting.append(self._gather)
+            self._partition.when_free(self._gather)
         return blocks
 
     def _cut(self, waiting: _Waiting, blocks: list[Block], room: int) -> None:
         """Make blocks of what waits, until they are so many; what is left stays there."""
         done = 0
         for count, body, flags in _packed(waiting):
-            settle = settle_each(waiting.futures[done : done + count])
+            settle = partial(settle_each, waiting.futures[done : done + count])
             sequence = waiting.sequence
             if sequence != UNNUMBERED:
                 sequence += done
@@ -196,7 +203,7 @@ class Producer:
         if sequence == UNNUMBERED:
             sequence = partition.sequence
             partition.sequence = sequence + count
-        return Block(partition, count, body, settle, sequence, flags)
+        return Block.to(partition, count, body, settle, sequence, flags)
 
 
 class NamedProducer:
@@ -334,13 +341,10 @@ class _Numbering(Producer):
         self, data: Data, keyed: NewEntry | None, number: int, *, is_new: bool
     ) -> asyncio.Future[int]:
         """Push one entry; one that comes again is alone in its block, as a refusal is of all."""
-        data = _as_bytes(data)
-        _check(data)
-        if not is_new or number != self._sequence + len(self._items):
+        waiting = self._waiting
+        if waiting is not None and (not is_new or number != waiting.sequence + len(waiting.items)):
             self._part()
-        if not self._items:
-            self._sequence = number
-        future = self.push(data, keyed)
+        future = self.push(data, keyed, number)
         if not is_new:
             self._part()
         return future
@@ -477,17 +481,13 @@ def _checked_number(sequence: object) -> int:
     return sequence
 
 
-def settle_each(futures: Sequence[asyncio.Future[int]]) -> Settle:
+def settle_each(futures: Sequence[asyncio.Future[int]], result: int | RillnodeError) -> None:
     """Give each entry of a block its index, or why it has none."""
-
-    def settle(result: int | RillnodeError) -> None:
-        if isinstance(result, RillnodeError):
-            for future in futures:
-                if not future.done():
-                    future.set_exception(result)
-            return
-        for index, future in enumerate(futures, result):
+    if isinstance(result, RillnodeError):
+        for future in futures:
             if not future.done():
-                future.set_result(index)
-
-    return settle
+                future.set_exception(result)
+        return
+    for index, future in enumerate(futures, result):
+        if not future.done():
+            future.set_result(index)

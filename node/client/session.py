@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
 from random import Random
 from typing import Final, Protocol, TypeVar
+from weakref import WeakSet
 
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
@@ -90,6 +91,14 @@ class Subscriber(Protocol):
 
     def failed(self, error: RillnodeError) -> None:
         """The subscription is over."""
+        ...
+
+
+class Closing(Protocol):
+    """What ends with a session or client, and is closed by it."""
+
+    async def close(self) -> None:
+        """End it."""
         ...
 
 
@@ -182,6 +191,14 @@ class Session:
         """How many subscriptions go on."""
         others = (one.subscriptions_count for one in self._others.values())
         return sum(others, len(self._subscribers))
+
+    @cached_property
+    def to_close(self) -> WeakSet[Closing]:
+        """What asks the node for something when it is closed, and so is closed before the session.
+
+        Made when needed, as sets take much memory.
+        """
+        return WeakSet()
 
     @cached_property
     def _random(self) -> Random:
@@ -538,6 +555,10 @@ class Session:
         """Write all that one turn of the loop has gathered at once."""
         self._ask_gathered()
         self._flush_posted = False
+        self.write()
+
+    def write(self) -> None:
+        """Write what is ready, as far as the link takes it."""
         link = self._link
         if link is None:
             # What matters of it is pending, and is sent by `link_opened`.

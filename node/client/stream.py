@@ -117,14 +117,23 @@ class Stream:
         partitions: number of its partitions, as of when it was opened.
     """
 
+    # An application may have very many, most of which are only pushed to: they are made of as few
+    # objects as possible, all of which the garbage collector looks at again and again.
+    __slots__ = (
+        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers", "_queues",
+        "_session", "name", "partitions",
+    )  # fmt: skip
+
     def __init__(self, session: Session, info: native.StreamInfo) -> None:
         self.name = info.name
         self.partitions = len(info.partitions)
         self._session = session
-        self._addresses = [partition.address for partition in info.partitions]
-        self._producers: dict[int, Producer] = {}
-        self._consumers: set[Callable[[], Awaitable[None]]] = set()
-        self._queues: WeakSet[WorkQueue] | None = None  # there was none yet
+        self._addresses = tuple([partition.address for partition in info.partitions])
+        self._first_producer: Producer | None = None  # of partition 0
+        # Of each there was none yet.
+        self._producers: dict[int, Producer] | None = None  # of the other partitions
+        self._consumers: set[Callable[[], Awaitable[None]]] | None = None
+        self._queues: WeakSet[WorkQueue] | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}, partitions {self.partitions}>"
@@ -237,10 +246,15 @@ class Stream:
         return await open_producer(self._session, self._address(partition), partition, name)
 
     def _producer(self, partition: int) -> Producer:
-        producer = self._producers.get(partition)
+        if not partition:
+            producer = self._first_producer
+            if producer is None:
+                producer = self._first_producer = Producer(self._session, self._address(0))
+            return producer
+        producers = self._producers = self._producers or {}
+        producer = producers.get(partition)
         if producer is None:
-            address = self._address(partition)
-            producer = self._producers[partition] = Producer(self._session, address)
+            producer = producers[partition] = Producer(self._session, self._address(partition))
         return producer
 
     def pusher(self, *, in_flight: int = PUSHES_IN_FLIGHT) -> Pusher:
@@ -436,7 +450,11 @@ class Stream:
         check_seconds(save_seconds)
         ledger: Ledger[Entry] = Ledger()
         described = partial(describe, self._session, self.name)
-        terms = Terms(described, save_seconds, self._consumers)
+        consumers = self._consumers
+        if consumers is None:
+            consumers = self._consumers = set()
+            self._session.to_close.add(self)
+        terms = Terms(described, save_seconds, consumers)
         feed: Feed[Entry]
         lapsed: Callable[[], bool] | None = None
         if group:
@@ -500,6 +518,7 @@ class Stream:
         )
         if self._queues is None:
             self._queues = WeakSet()
+            self._session.to_close.add(self)
         self._queues.add(worker)
         return worker
 
@@ -507,7 +526,7 @@ class Stream:
         """Stop workers, save the positions of consumers that are still open, leave their groups."""
         for queue in tuple(self._queues or ()):
             await queue.stop()
-        for finish in list(self._consumers):
+        for finish in list(self._consumers or ()):
             await finish()
 
     def _following(

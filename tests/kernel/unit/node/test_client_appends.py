@@ -1,7 +1,8 @@
 """Tests that appends of one turn to many partitions go together, each in its order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -12,8 +13,15 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.limits import APPENDS_MAX, LINK_BUFFER_BYTES_MAX
-from rillnode.node.client.appends import TOGETHER_BYTES, TOGETHER_MIN
+from rillnode.node.client.appends import (
+    TOGETHER_BYTES,
+    TOGETHER_MIN,
+    Appends,
+    Block,
+    Partition,
+)
 from rillnode.node.client.producer import Producer
+from rillnode.node.client.repeating import OnResponse
 from rillnode.node.client.session import Session
 
 
@@ -105,6 +113,53 @@ async def test_a_way_is_changed_only_when_nothing_is_under_way_on_it(
     (all_of_them,) = await requests(far)
     assert isinstance(all_of_them, native.AppendManyRequest)
     assert len(all_of_them.items) == TOGETHER_MIN + 1
+
+
+class Recorded:
+    """A session that notes what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.asks: list[Callable[[], None]] = []
+
+    def next_id(self) -> int:
+        return len(self.did)
+
+    def ask(self, address: bytes, request: native.Request, on_response: OnResponse, /) -> None:
+        assert isinstance(request, native.AppendManyRequest)
+        self.did.append(f"ask {len(request.items)}")
+
+    def gather(self, ask: Callable[[], None], /) -> None:
+        self.asks.append(ask)
+
+    def write(self) -> None:
+        self.did.append("write")
+
+
+def test_what_is_packed_goes_out_while_the_rest_is_packed() -> None:
+    recorded = Recorded()
+    appends = Appends(recorded, b"id")
+    partitions = [appends.partition(b"%d" % number) for number in range(APPENDS_MAX + 1)]
+
+    def pack(to: Partition) -> list[Block]:
+        if to is partitions[-1]:
+            recorded.did.append("pack the last")
+        return [Block.to(to, 1, pack_body([b"x"]), lambda _: None, 0)]
+
+    for to in partitions:
+        appends.gather(partial(pack, to))
+    (flush,) = recorded.asks
+    flush()
+    assert recorded.did == [f"ask {APPENDS_MAX}", "write", "pack the last", "ask 1", "write"]
+
+
+def test_partitions_that_are_not_used_any_more_are_forgotten() -> None:
+    appends = Appends(Recorded(), b"id")
+    kept = [appends.partition(b"kept %d" % number) for number in range(3)]
+    for number in range(5_000):
+        appends.partition(b"%d" % number)
+    assert [appends.partition(b"kept %d" % number) for number in range(3)] == kept
+    assert appends.partitions_known < 2_000
 
 
 async def test_requests_are_cut_by_number_and_size(session: Session, far: FarEnd) -> None:
