@@ -1,6 +1,5 @@
 """Defines the records of a LogStore, and the names of logs and secondary keys."""
 
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -116,8 +115,7 @@ class SavedIndexKey(msgspec.Struct, frozen=True, order=True):
     client_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogExtent:
+class LogExtent(msgspec.Struct, frozen=True, gc=False):
     """The committed extent of a log.
 
     Attributes:

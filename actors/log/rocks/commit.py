@@ -87,7 +87,7 @@ class GroupCommit:
         self._written = False
         # What the group has planned and the database does not show yet.
         self._streams: dict[str, StreamRecord] = {}
-        self._blocks: list[tuple[int, Block]] = []
+        self._blocks: dict[int, list[Block]] = {}
         self._touched: dict[int, LogState] = {}
         self._removed: list[int] = []
 
@@ -115,7 +115,7 @@ class GroupCommit:
         for log in self._removed:
             self._tail.forget(log)
         self._removed = []
-        self._blocks = []
+        self._blocks = {}
         self._touched = {}
         self._streams = {}
         self._logs.age()
@@ -184,7 +184,11 @@ class GroupCommit:
         state.received_at = operation.received_at
         operation.kept_bytes = state.next_position - state.first_position
         self._touched[log] = state
-        self._blocks.append((log, Block(first_index, value)))
+        blocks = self._blocks.get(log)
+        if blocks is None:
+            self._blocks[log] = [Block(first_index, value)]
+        else:
+            blocks.append(Block(first_index, value))
         self._slice_bytes += len(value)
 
     def _put_keys(self, log: int, indexed: Sequence[bytes], first_index: int, count: int) -> None:

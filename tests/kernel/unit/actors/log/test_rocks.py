@@ -169,6 +169,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tail_answers_at_once_and_as_the_disk_does(rocks: RocksDriver) -> None:
+    rocks.read(Read(log=LOG))
     rocks.write_all([append(*[b"%d" % n] * (1 + n % 5)) for n in range(200)])
     rocks.write(Trim(log=LOG, before=33))
     asked = [
@@ -192,6 +193,7 @@ def test_the_tail_answers_at_once_and_as_the_disk_does(rocks: RocksDriver) -> No
 
 def test_the_tail_is_bounded_and_what_fell_out_is_read_from_disk(rocks: RocksDriver) -> None:
     body = b"." * 50_000
+    rocks.read(Read(log=LOG))
     rocks.write_all([append(b"%d" % n, body) for n in range(100)])
     tail = rocks.store._tail  # pyright: ignore[reportPrivateUsage]
     assert 0 < tail.size <= SMALL.tail_bytes_max

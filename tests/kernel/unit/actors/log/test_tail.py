@@ -1,5 +1,7 @@
 """The tail cache alone: its bounds, and which logs go first."""
 
+import pytest
+
 from rillnode.actors.log import LogExtent, Read
 from rillnode.actors.log.rocks.layout import LogState
 from rillnode.actors.log.rocks.tail import TailCache
@@ -15,12 +17,36 @@ def block(first_index: int, size: int) -> Block:
 
 
 def commit(tail: TailCache, log: int, first_index: int, size: int = 1_000) -> None:
+    has(tail, log)  # it is read, and so kept from now on
     state = LogState(0, first_index + 1, 0, (first_index + 1) * size)
-    tail.commit([(log, block(first_index, size))], {log: state})
+    tail.commit({log: [block(first_index, size)]}, {log: state})
 
 
 def has(tail: TailCache, log: int) -> bool:
     return tail.read(Read(log=log))
+
+
+def test_nothing_is_kept_of_a_log_before_it_is_read() -> None:
+    tail = TailCache(10_000)
+    state = LogState(0, 1, 0, 1_000)
+    tail.commit({1: [block(0, 1_000)]}, {1: state})
+    assert (tail.size, has(tail, 1)) == (0, False)
+    tail.commit({1: [block(1, 1_000)]}, {1: LogState(0, 2, 0, 2_000)})
+    assert not tail.read(Read(log=1, index=0))
+    read = Read(log=1, index=1)
+    assert tail.read(read)
+    assert [one.first_index for one in read.blocks] == [1]
+    assert read.extent == LogExtent(0, 2, 2_000)
+
+
+def test_logs_that_were_read_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rillnode.actors.log.rocks.tail.READ_LOGS_MAX", 10)
+    tail = TailCache(100_000)
+    for log in range(1, 35):
+        has(tail, log)
+    for log in range(1, 35):
+        tail.commit({log: [block(0, 1)]}, {log: LogState(0, 1, 0, 1)})
+    assert [log for log in range(1, 35) if has(tail, log)] == [*range(21, 35)]
 
 
 def test_logs_appended_to_longest_ago_go_first() -> None:
@@ -88,7 +114,7 @@ def test_trimmed_blocks_leave_at_once() -> None:
     for index in range(5):
         commit(tail, 1, index)
     before = tail.size
-    tail.commit([], {1: LogState(3, 5, 3_000, 5_000)})
+    tail.commit({}, {1: LogState(3, 5, 3_000, 5_000)})
     read = Read(log=1)
     assert tail.read(read)
     assert [one.first_index for one in read.blocks] == [3, 4]
