@@ -82,22 +82,21 @@ class Log(Protocol):
     numbers: "Numbers | None"
 
 
-class Numbers:
+class Numbers(msgspec.Struct, eq=False, gc=False):
     """What the producers of one log have numbered.
 
     It stays packed until more than the run that goes on is asked for: most of many logs have had
     one producer, whose first run goes on.
     """
 
-    __slots__ = ("_epoch", "_offset", "_packed", "_producer", "_producers")
-
-    def __init__(self) -> None:
-        # Whose run the log ends with, and by how much its numbers are higher than its indexes.
-        self._producer = b""
-        self._epoch = 0
-        self._offset = 0
-        self._packed = b""  # rows, while `_producers` is None
-        self._producers: _Producers | None = None
+    # By how much the numbers of the run that the log ends with are higher than its indexes; whose
+    # run that is.
+    _offset: int = 0
+    _epoch: int = 0
+    _producer: bytes = b""
+    _packed: bytes = b""  # rows, while `_producers` is None
+    _producers: "_Producers | None" = None
+    _whole: bytes = b""  # what it was unpacked from, while nothing else was looked at: all of it
 
     @classmethod
     def load(cls, rows: Iterable[bytes]) -> "Numbers | None":
@@ -113,28 +112,39 @@ class Numbers:
     @classmethod
     def unpack(cls, packed: bytes) -> "Numbers":
         """What `pack` has packed, if that was anything."""
-        numbers = cls()
-        numbers._offset, numbers._epoch, size = _HEAD.unpack_from(packed)
-        end = _HEAD.size + size
-        numbers._producer, numbers._packed = packed[_HEAD.size : end], packed[end:]
-        return numbers
+        return cls(_whole=packed)
 
     def pack(self) -> bytes:
         """Everything, as `unpack` takes it; b"": nothing."""
+        if self._whole:
+            return self._whole
         packed = self._packed if self._producers is None else self._producers.pack()
         if not packed:
             return b""
         return _HEAD.pack(self._offset, self._epoch, len(self._producer)) + self._producer + packed
 
     @property
+    def is_small(self) -> bool:
+        """Whether it takes next to no time to pack it, as it is packed already and has few rows."""
+        return self._producers is None and len(self._whole or self._packed) <= _FEW_BYTES
+
+    @property
     def runs(self) -> int:
-        """How many runs are remembered; of few that are packed it says 1, and leaves them so."""
-        if self._producers is None and len(self._packed) <= _FEW_BYTES:
-            return 1
+        """How many runs are remembered."""
         return self._opened().runs
 
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""
+        producer = append.producer
+        if self._whole:
+            if (
+                producer
+                and 0 <= append.sequence <= SEQUENCE_MAX
+                and 0 <= append.epoch <= SEQUENCE_MAX
+            ):
+                head = _HEAD.pack(append.sequence - index, append.epoch, len(producer))
+                return self._whole.startswith(head + producer)
+            self._open_whole()
         return append.producer == self._producer and (
             not append.producer
             or (append.sequence - index == self._offset and append.epoch == self._epoch)
@@ -151,12 +161,14 @@ class Numbers:
             return None
         _check_number(append.sequence, SEQUENCE_MAX - append.count)
         _check_number(append.epoch, SEQUENCE_MAX)
+        self._open_whole()
         if self._producers is None and not self._packed:
             return None
         return self._opened().stored(append, index)
 
     def add(self, append: Append, index: int, put: Put) -> None:
         """Note an append that is stored at this index and does not go on with the last run."""
+        self._open_whole()
         if self._producers is None and not self._packed:
             self._begin(append, index, put)
             return
@@ -188,7 +200,15 @@ class Numbers:
         self._packed = _ONE_ROW + row
         put(_row_name(append.log, producer, epoch), row)
 
+    def _open_whole(self) -> None:
+        if self._whole:
+            packed, self._whole = self._whole, b""
+            self._offset, self._epoch, size = _HEAD.unpack_from(packed)
+            end = _HEAD.size + size
+            self._producer, self._packed = packed[_HEAD.size : end], packed[end:]
+
     def _opened(self) -> "_Producers":
+        self._open_whole()
         producers = self._producers
         if producers is None:
             known = _unpacker.decode(self._packed) if self._packed else []

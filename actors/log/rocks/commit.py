@@ -132,7 +132,7 @@ class GroupCommit:
             self._trim(operation)
         elif isinstance(operation, OpenProducer):
             open_producer(operation, self._state(operation.log), self._put_record)
-            self._logs.noted += 1
+            self._logs.note(operation.log)
         elif isinstance(operation, PutStream):
             self._put_stream(operation)
         elif isinstance(operation, RemoveStream):
@@ -177,7 +177,7 @@ class GroupCommit:
             self._put_keys(log, indexed, first_index, operation.count)
         if numbers is not None:
             numbers.add(operation, first_index, self._put_record)
-            self._logs.noted += 1
+            self._logs.note(log)
         operation.first_index = first_index
         state.next_index = first_index + operation.count
         state.next_position += size

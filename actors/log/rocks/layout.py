@@ -23,7 +23,6 @@ the stream's name is written 00 01: the order of keys is then the order of Saved
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -71,8 +70,8 @@ _keys_encoder = msgspec.msgpack.Encoder()
 _keys_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
-@dataclass(slots=True, eq=False)
-class LogState:
+# A Struct, as one is made for each log of a group: it is made in a third of a dataclass's time.
+class LogState(msgspec.Struct, eq=False, gc=False):
     """The bounds of a log, in entries and in data bytes since its creation.
 
     Attributes:

@@ -26,21 +26,26 @@ _PACKED_OVERHEAD_BYTES: Final = 160
 class LogTable:
     """States of the logs in use, as they are once everything planned is written.
 
-    There are two generations: when the young one is full it becomes the old one, and what is not
-    used any more is packed, a few at a time, into a fifth of the memory. To unpack one takes a
-    tenth of the time that it takes to read it from the database, which is what becomes of those
-    that are not known. Packed ones have two generations too, of which the older is forgotten. So
-    idle logs cost nothing beyond a bounded number of bytes, and no use is recorded one by one.
+    Most have had one producer at most, whose first run goes on: what is known of them fits into
+    some hundred bytes, and is unpacked only for the groups that it is used in. So an append takes
+    as long with many logs as with few, and the garbage collector sees none of them.
+
+    The others stay unpacked while they are used. There are two generations of them: when the young
+    one is full it becomes the old one, and what is not used any more is packed, a few at a time.
     Where producers have begun too many runs all that is not packed is forgotten, as those in use
     may have them.
 
+    Packed ones have two generations too, of which the older is forgotten; it is read from the
+    database when it is used again, which takes ten times as long as to unpack it. So idle logs cost
+    nothing beyond a bounded number of bytes, and no use is recorded one by one.
+
     Args:
         tables: what is not known is read from.
-        logs_max: logs of a generation.
+        logs_max: logs of a generation of those that stay unpacked.
         packed_bytes_max: of all packed ones together.
 
     Attributes:
-        noted: so many runs were begun, or loaded, since the generation began.
+        noted: so many runs were begun, or unpacked, since the generation began.
         has_forgotten: whether logs that were known are known no more, since it was set to False.
     """
 
@@ -51,6 +56,7 @@ class LogTable:
         self.noted = 0
         self.has_forgotten = False
         self._noted_before = 0
+        self._used: dict[int, LogState] = {}  # in the group under way, and not among the young
         self._young: dict[int, LogState] = {}
         self._old: dict[int, LogState] = {}
         self._come = 0  # to the young ones since it was looked at last
@@ -60,17 +66,19 @@ class LogTable:
 
     def __len__(self) -> int:
         """Logs whose state is known."""
-        used, packed = len(self._young) + len(self._old), len(self._packed)
-        return used + packed + len(self._packed_before)
+        unpacked = {**self._old, **self._young, **self._used}
+        return len({**unpacked, **self._packed_before, **self._packed})
 
     def find(self, log: int) -> LogState | None:
         """The state of a log in use; the caller changes it in place as it plans."""
-        state = self._young.get(log)
+        state = self._used.get(log) or self._young.get(log)
         if state is None:
-            state = self._old.pop(log, None) or self._unpack(log)
+            state = self._old.pop(log, None)
             if state is not None:
                 self._young[log] = state
                 self._come += 1
+            else:
+                state = self._unpack(log)
         return state
 
     def load(self, log: int) -> LogState:
@@ -79,24 +87,36 @@ class LogTable:
         state = load_state(self._tables.blocks_cursor(), log)
         rows = _values(self._tables.records_cursor(), record_key(rows_prefix(log)))
         state.numbers = Numbers.load(rows)
-        self._note(state)
-        self._young[log] = state
-        self._come += 1
+        self._used[log] = state
         return state
 
     def begin(self, log: int) -> LogState:
         """The state of a log to which nothing was written yet."""
-        state = self._young[log] = LogState()
-        self._come += 1
+        state = self._used[log] = LogState()
         return state
+
+    def note(self, log: int) -> None:
+        """Count a run that was begun in a log in use."""
+        self.noted += log in self._young
 
     def forget(self, log: int) -> None:
         """The log is no more."""
-        for known in (self._young, self._old, self._packed, self._packed_before):
+        for known in (self._used, self._young, self._old):
             known.pop(log, None)
+        self._drop(log)
 
     def age(self) -> None:
         """Pack or forget idle logs; only between groups, when all is written."""
+        for log, state in self._used.items():
+            numbers = state.numbers
+            if numbers is None or numbers.is_small:
+                self._keep(log, state)
+            else:
+                self._drop(log)
+                self._young[log] = state
+                self._come += 1
+                self.noted += numbers.runs
+        self._used = {}
         # Two for each that has come: when the young generation is full, the old one is empty.
         self._pack(2 * self._come)
         self._come = 0
@@ -108,42 +128,48 @@ class LogTable:
             self._old, self._young = self._young, {}
             self._noted_before, self.noted = self.noted, 0
 
-    def _note(self, state: LogState) -> None:
-        if state.numbers is not None:
-            self.noted += state.numbers.runs
-
     def _pack(self, count: int) -> None:
         """Pack so many of the old generation, if there are as many."""
         old = self._old
         for _ in range(min(count, len(old))):
-            log, state = old.popitem()
-            packed = _PACKED.pack(
-                state.first_index,
-                state.next_index,
-                state.first_position,
-                state.next_position,
-                state.received_at,
-            )
-            if state.numbers is not None:
-                packed += state.numbers.pack()
-            self._packed[log] = packed
+            self._keep(*old.popitem())
+
+    def _keep(self, log: int, state: LogState) -> None:
+        """Keep what is known of a log, packed."""
+        packed = _PACKED.pack(
+            state.first_index,
+            state.next_index,
+            state.first_position,
+            state.next_position,
+            state.received_at,
+        )
+        if state.numbers is not None:
+            packed += state.numbers.pack()
+        before = self._packed.get(log)
+        self._packed[log] = packed
+        if before is not None:
+            self._packed_bytes += len(packed) - len(before)
+        else:
             self._packed_bytes += len(packed) + _PACKED_OVERHEAD_BYTES
             if self._packed_bytes > self._packed_bytes_max:
                 self.has_forgotten |= bool(self._packed_before)
                 self._packed_before, self._packed, self._packed_bytes = self._packed, {}, 0
 
-    def _unpack(self, log: int) -> LogState | None:
+    def _drop(self, log: int) -> None:
+        """Know a log no more as it was packed before."""
         packed = self._packed.pop(log, None)
         if packed is not None:
             self._packed_bytes -= len(packed) + _PACKED_OVERHEAD_BYTES
-        else:
-            packed = self._packed_before.pop(log, None)
-            if packed is None:
-                return None
-        state = LogState(*_PACKED.unpack_from(packed))
+        self._packed_before.pop(log, None)
+
+    def _unpack(self, log: int) -> LogState | None:
+        # It stays where it is, and is replaced when the group is over.
+        packed = self._packed.get(log) or self._packed_before.pop(log, None)
+        if packed is None:
+            return None
+        state = self._used[log] = LogState(*_PACKED.unpack_from(packed))
         if len(packed) > _PACKED.size:
             state.numbers = Numbers.unpack(packed[_PACKED.size :])
-            self._note(state)
         return state
 
 

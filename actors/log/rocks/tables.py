@@ -57,8 +57,8 @@ class Tuning:
         wal_bytes_max: log that is replayed at a start after a crash.
         cache_bytes: RocksDB's own cache; larger reads rely on the operating system's.
         tail_bytes_max: recently appended blocks kept for readers.
-        logs_max: logs whose ends are kept in memory as they are used (twice as many at most, 250
-            bytes each, 200 for a producer whose first run goes on, 700 for any other).
+        logs_max: logs whose ends are kept in memory as they are used, where several producers have
+            appended (twice as many at most, 200 bytes each, and 700 for a producer).
         packed_bytes_max: ends of further logs, packed: 200 bytes each, and 70 for a producer.
         readers: reader threads. Two, so that a look-up does not wait for a long range read.
         reads_max: reads that may wait for them.

@@ -126,9 +126,18 @@ def test_what_is_unpacked_counts_as_much_as_it_takes(tables: Tables) -> None:
             append = Append(log=log, producer=b"%d" % number, received_at=1)
             assert state.numbers.stored(append, number) is None
             state.numbers.add(append, number, lambda name, value: None)
-    for log in range(3, 100):
-        use(table, log)
+    table.age()
+    for log in range(3, 95):
+        state = table.load(log)
+        state.numbers = Numbers()
+        state.numbers.open(OpenProducer(log=log, producer=b"n"), 0, lambda name, value: None)
+        table.age()
     for log, runs in ((1, 1), (2, 200)):
         table.noted = 0
-        assert table.find(log) is not None
+        state = table.find(log)
+        assert state is not None
+        assert state.numbers is not None
+        again = Append(log=log, producer=b"other", received_at=1)
+        assert state.numbers.stored(again, state.next_index) is None  # looks at all of them
+        table.age()
         assert table.noted == runs
