@@ -55,6 +55,9 @@ from rillnode.actors.log.rocks.view import DurableView
 from rillnode.codecs.entries import Block, data_bytes, encode_block
 from rillnode.codecs.errors import StoreError
 
+_GONE_MAX: Final = 65_536
+"""Streams that were made and removed since one was forgotten. Own choice: 6 MB."""
+
 _CHANGE_BYTES: Final = 100
 """What a small change counts for beside its value."""
 
@@ -79,8 +82,10 @@ class GroupCommit:
         self._next_stream_id: int = NUMBER.unpack(stored)[0] if stored else self._first_id
         # Streams with lower ids stand in the database, unless they were removed.
         self._written_stream_id = self._next_stream_id
-        # Of streams from here on, made since this was, all logs are known that have anything.
+        # Of streams from here on, made since this was, all logs are known that have anything; and
+        # which of them were removed.
         self._known_from = self._next_stream_id
+        self._gone: set[int] = set()
         self._changes = Changes()
         self._slice_bytes = 0
         self._trimmed_bytes = 0
@@ -119,8 +124,9 @@ class GroupCommit:
         self._touched = {}
         self._streams = {}
         self._logs.age()
-        if self._logs.has_forgotten:
+        if self._logs.has_forgotten or len(self._gone) > _GONE_MAX:
             self._logs.has_forgotten, self._known_from = False, self._next_stream_id
+            self._gone.clear()
 
     def _plan(self, operation: Operation) -> None:
         if isinstance(operation, Append):
@@ -290,6 +296,8 @@ class GroupCommit:
         self._put(stream_key(record.name), None)
         self._put(stream_id_key(record.id), None)
         self._streams.pop(record.name, None)
+        if record.id >= self._known_from:
+            self._gone.add(record.id)
         operation.record = record
 
     def _stream(self, name: str) -> StreamRecord | None:
@@ -310,11 +318,13 @@ class GroupCommit:
         if state is not None:
             return state
         stream_id = log >> 32
+        if self._known_from <= stream_id < self._next_stream_id:
+            if stream_id in self._gone:
+                raise removed_error(stream_id)
+            return self._logs.begin(log)
         written = 0 < stream_id < self._written_stream_id
         if written and self._tables.record(stream_id_key(stream_id)) is None:
             raise removed_error(stream_id)
-        if self._known_from <= stream_id < self._next_stream_id:
-            return self._logs.begin(log)
         return self._logs.load(log)
 
     def _put_records(self, records: Sequence[tuple[str, bytes | None]]) -> None:

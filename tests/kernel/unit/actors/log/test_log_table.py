@@ -6,7 +6,15 @@ from random import Random
 
 import pytest
 
-from rillnode.actors.log import Append, OpenProducer, PutStream, StreamRecord, Trim, log_id
+from rillnode.actors.log import (
+    Append,
+    OpenProducer,
+    PutStream,
+    RemoveStream,
+    StreamRecord,
+    Trim,
+    log_id,
+)
 from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.rocks.logs import LogTable
 from rillnode.actors.log.rocks.tables import Tables, Tuning
@@ -141,3 +149,22 @@ def test_what_is_unpacked_counts_as_much_as_it_takes(tables: Tables) -> None:
         assert state.numbers.stored(again, state.next_index) is None  # looks at all of them
         table.age()
         assert table.noted == runs
+
+
+def test_a_removed_stream_stays_so_however_many_were_removed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rillnode.actors.log.rocks.commit._GONE_MAX", 3)
+    driver = RocksDriver(tmp_path, Tuning())
+    ids: list[int] = []
+    for number in range(10):
+        ids.append(driver.write(PutStream(record=StreamRecord(name=f"{number}"))).record.id)
+        driver.write(RemoveStream(name=f"{number}"))
+        for stream in ids:
+            one = driver.write(Append(log=log_id(stream, 0), count=1, body=pack_body([b"."])))
+            assert one.error is not None
+            assert one.error.code == "stream.removed"
+    kept = driver.write(PutStream(record=StreamRecord(name="kept"))).record.id
+    one = driver.write(Append(log=log_id(kept, 0), count=1, body=pack_body([b"."])))
+    assert (one.error, one.first_index) == (None, 0)
+    driver.store.close()
