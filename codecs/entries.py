@@ -221,9 +221,11 @@ def pack_body(
         keys: where given, the key of each entry, or None.
         headers: where given, each entry's headers as `encode_headers` makes them.
     """
-    lengths = _words(map(len, items))
     if metas is None and keys is None and headers is None:
-        return b"".join((lengths, *items))
+        if len(items) == 1:
+            return len(items[0]).to_bytes(4, "little") + items[0]
+        return b"".join((_words(map(len, items)), *items))
+    lengths = _words(map(len, items))
     words, columns = [lengths], [*items]
     if metas is not None:
         words.append(_words(map(len, metas)))
@@ -259,6 +261,10 @@ def check_body(count: int, body: bytes | memoryview, flags: int = 0) -> None:
         raise CodecError(
             "entries.count", f"a block holds 1 to {BLOCK_ENTRIES_MAX} entries, not {count}"
         )
+    if count == 1 and not flags:
+        size = len(body) - 4
+        if 0 <= size <= ENTRY_BYTES_MAX and int.from_bytes(body[:4], "little") == size:
+            return
     columns = 1
     if flags:
         _check_flags(flags)

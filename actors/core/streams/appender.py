@@ -189,9 +189,10 @@ class AppenderActor(Worker):
             request = self._decode(message.origin, wire)
             if request is None:
                 continue
-            if self._missing(request):
+            partitions = [self._partitions.find(item.address) for item in request.items]
+            if None in partitions and self._missing(request):
                 return self._look_and_append(message)
-            self._append(message.origin, wire, request, {})
+            self._append(message.origin, wire, request, partitions, {})
         return None
 
     def owes(self) -> bool:
@@ -205,7 +206,8 @@ class AppenderActor(Worker):
             request = self._decode(message.origin, wire)
             if request is not None:
                 failures = await self._look_for(self._missing(request))
-                self._append(message.origin, wire, request, failures)
+                partitions = [self._partitions.find(item.address) for item in request.items]
+                self._append(message.origin, wire, request, partitions, failures)
 
     def _decode(self, origin: Origin, wire: WireMessage) -> native.AppendManyRequest | None:
         """A request; None where there is none, which is answered."""
@@ -270,13 +272,13 @@ class AppenderActor(Worker):
         origin: Origin,
         wire: WireMessage,
         request: native.AppendManyRequest,
+        partitions: Sequence[Partition | None],
         failures: Mapping[bytes, RillnodeError],
     ) -> None:
         gathered = Gathered(self._context, ADDRESS, origin, wire.return_route, request)
         appends: list[Append] = []
         refused: list[Refused] = []
-        for number, item in enumerate(request.items):
-            known = self._partitions.find(item.address)
+        for number, (item, known) in enumerate(zip(request.items, partitions, strict=True)):
             if known is None or not self._may_push(known.name):
                 # To the client what is not there and what is not its own look the same.
                 self._context.router.undelivered["refused"] += 1

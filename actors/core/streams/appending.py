@@ -344,7 +344,8 @@ class Appends:
         timed = 0
         if kind is EntryKind.BYTES:
             pushed = self._context.pushed_keys(received_at)
-            keys, timed = (*keys, *((key, EVERY_ENTRY) for key in pushed)), len(pushed)
+            if pushed:
+                keys, timed = (*keys, *((key, EVERY_ENTRY) for key in pushed)), len(pushed)
         return Append(
             token=token,
             log=self.log,

@@ -160,6 +160,8 @@ def parse_stream_address(address: bytes) -> tuple[str, int] | None:
     number, separator, quoted = address[len(ADDRESS_PREFIX) :].partition(b"_")
     if not (separator and number.isdigit() and len(number) <= 10 and quoted.isascii()):
         return None
+    if not quoted.strip(_UNQUOTED):  # as mostly
+        return (quoted.decode(), int(number)) if number == b"%d" % int(number) else None
     try:
         name, partition = unquote(quoted.decode(), errors="strict"), int(number)
     except UnicodeDecodeError:
