@@ -103,6 +103,7 @@ class Partitions:
             parsed = parse_stream_address(address)
             assert parsed is not None, "it was made of a name"
             known = Partition(self._context, address, known.log, parsed[0], known.owner)
+            del self._young[address]  # the key that there was: one address is enough
             self._young[address] = known
         return known
 

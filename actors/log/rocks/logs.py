@@ -1,6 +1,7 @@
 """The writer's knowledge of where each log ends, and how to find a log's blocks."""
 
 from collections.abc import Iterator
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -19,6 +20,7 @@ NOTED_MAX: Final = 131_072
 """Runs of producers that are kept in memory, some 50 MB. Own choice."""
 
 _PACKED: Final = Struct("<5Q")
+_FORGOTTEN_SHARE: Final = 16
 _PACKED_OVERHEAD_BYTES: Final = 160
 """Of a packed state, beside what it is packed into: the table's part, its key, the object."""
 
@@ -35,9 +37,9 @@ class LogTable:
     Where producers have begun too many runs all that is not packed is forgotten, as those in use
     may have them.
 
-    Packed ones have two generations too, of which the older is forgotten; it is read from the
-    database when it is used again, which takes ten times as long as to unpack it. So idle logs cost
-    nothing beyond a bounded number of bytes, and no use is recorded one by one.
+    Where there are too many packed ones, those that came first are forgotten, and are read from the
+    database when they are used again, which takes ten times as long as to unpack them. So idle logs
+    cost nothing beyond a bounded number of bytes, and no use is recorded one by one.
 
     Args:
         tables: what is not known is read from.
@@ -52,7 +54,7 @@ class LogTable:
     def __init__(self, tables: Tables, logs_max: int, packed_bytes_max: int) -> None:
         self._tables = tables
         self._logs_max = logs_max
-        self._packed_bytes_max = packed_bytes_max // 2
+        self._packed_bytes_max = packed_bytes_max
         self.noted = 0
         self.has_forgotten = False
         self._noted_before = 0
@@ -61,13 +63,11 @@ class LogTable:
         self._old: dict[int, LogState] = {}
         self._come = 0  # to the young ones since it was looked at last
         self._packed: dict[int, bytes] = {}
-        self._packed_before: dict[int, bytes] = {}
         self._packed_bytes = 0
 
     def __len__(self) -> int:
         """Logs whose state is known."""
-        unpacked = {**self._old, **self._young, **self._used}
-        return len({**unpacked, **self._packed_before, **self._packed})
+        return len({**self._old, **self._young, **self._used, **self._packed})
 
     def find(self, log: int) -> LogState | None:
         """The state of a log in use; the caller changes it in place as it plans."""
@@ -127,6 +127,8 @@ class LogTable:
             self._pack(len(self._old))
             self._old, self._young = self._young, {}
             self._noted_before, self.noted = self.noted, 0
+        if self._packed_bytes > self._packed_bytes_max:
+            self._forget_some()
 
     def _pack(self, count: int) -> None:
         """Pack so many of the old generation, if there are as many."""
@@ -151,20 +153,25 @@ class LogTable:
             self._packed_bytes += len(packed) - len(before)
         else:
             self._packed_bytes += len(packed) + _PACKED_OVERHEAD_BYTES
-            if self._packed_bytes > self._packed_bytes_max:
-                self.has_forgotten |= bool(self._packed_before)
-                self._packed_before, self._packed, self._packed_bytes = self._packed, {}, 0
+
+    def _forget_some(self) -> None:
+        """Forget the packed ones that came first, down to what there may be."""
+        self.has_forgotten = True
+        # Many at once, as a dictionary passes over all places whose keys have gone before.
+        share = len(self._packed) // _FORGOTTEN_SHARE + 1
+        while self._packed_bytes > self._packed_bytes_max:
+            for log in list(islice(self._packed, share)):
+                self._drop(log)
 
     def _drop(self, log: int) -> None:
         """Know a log no more as it was packed before."""
         packed = self._packed.pop(log, None)
         if packed is not None:
             self._packed_bytes -= len(packed) + _PACKED_OVERHEAD_BYTES
-        self._packed_before.pop(log, None)
 
     def _unpack(self, log: int) -> LogState | None:
         # It stays where it is, and is replaced when the group is over.
-        packed = self._packed.get(log) or self._packed_before.pop(log, None)
+        packed = self._packed.get(log)
         if packed is None:
             return None
         state = self._used[log] = LogState(*_PACKED.unpack_from(packed))
