@@ -1,6 +1,7 @@
 """`rillnode run`: a node in the foreground."""
 
 import argparse
+import ctypes
 import gc
 import json
 import logging
@@ -39,6 +40,15 @@ _SWITCH_SECONDS: Final = 0.0005
 
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Entries under way are many and short-lived; what lives long is frozen once, after the start."""
+
+_MALLOC: Final = {-1: 8_388_608, -3: 1_000_000}
+"""Options of glibc's `mallopt`. What has a million bytes (M_MMAP_THRESHOLD) is the system's again
+as soon as it is freed, such as each part of what RocksDB keeps of what comes: glibc else learns
+from the first to keep all later ones. The end of its heap (M_TRIM_THRESHOLD) would then be given
+back a few pages at a time, again and again."""
+
+_REST_SECONDS: Final = 50.0
+"""A node that has stored nothing for so long lets memory go."""
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
@@ -158,6 +168,10 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> N
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
     sys.setswitchinterval(_SWITCH_SECONDS)
+    with suppress(AttributeError, OSError, TypeError):  # not every C library has it
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in _MALLOC.items():
+            mallopt(option, value)
     _allow_open_files()
     ended = threading.Event()
     try:
@@ -293,6 +307,9 @@ async def _serve(
         asked = asyncio.Event()
         again = reload_when(asked, node, args, terminal) if tried is None else asked.wait()
         reloading = loop.create_task(again)
+        resting = loop.create_task(
+            rest_when_idle(lambda: node.observed.totals().entries, node.rest)
+        )
         loop.add_signal_handler(signal.SIGHUP, asked.set)
         try:
             await stopping.wait()
@@ -305,12 +322,28 @@ async def _serve(
             raise
         finally:
             reloading.cancel()
+            resting.cancel()
             if found:
                 remove_dev_node(terminal.environ)
         if terminal.err.isatty():  # elsewhere, stderr has log lines only
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:
             _remove(args.ports_file)
+
+
+async def rest_when_idle(
+    stored: Callable[[], int], rest: Callable[[], None], seconds: float = _REST_SECONDS
+) -> None:
+    """Let memory go whenever nothing was stored for so long; `stored` counts what was."""
+    import asyncio
+
+    before = -1
+    while True:
+        now = stored()
+        if now == before:
+            rest()
+        before = now
+        await asyncio.sleep(seconds)
 
 
 def _end_late(ended: threading.Event) -> None:

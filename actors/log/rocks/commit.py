@@ -47,6 +47,7 @@ from rillnode.actors.log.rocks.layout import (
     utf8,
 )
 from rillnode.actors.log.rocks.logs import LogTable, block_at, block_position, seek, step
+from rillnode.actors.log.rocks.resting import REST_BYTES_MIN, Rest
 from rillnode.actors.log.rocks.retention import BlockAt, cut_index, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
@@ -89,6 +90,7 @@ class GroupCommit:
         self._changes = Changes()
         self._slice_bytes = 0
         self._trimmed_bytes = 0
+        self._written_bytes = 0  # since the store has rested
         self._written = False
         # What the group has planned and the database does not show yet.
         self._streams: dict[str, StreamRecord] = {}
@@ -151,6 +153,8 @@ class GroupCommit:
             make_checkpoint(self._tables, operation.path)
         elif isinstance(operation, PutRecords):
             self._put_records(operation.records)
+        elif isinstance(operation, Rest):
+            self._rest()
 
     def _append(self, operation: Append) -> None:
         log, body = operation.log, operation.body
@@ -258,6 +262,12 @@ class GroupCommit:
             self._tables.flush_blocks()
             self._trimmed_bytes = 0
 
+    def _rest(self) -> None:
+        self._write_slice()
+        if self._written_bytes >= REST_BYTES_MIN:
+            self._tables.flush_all()
+            self._written_bytes = 0
+
     def _put_stream(self, operation: PutStream) -> None:
         key = stream_key(operation.record.name)
         known = self._stream(operation.record.name)
@@ -351,6 +361,7 @@ class GroupCommit:
             self._written = True
         self._tables.write(changes)
         self._written_stream_id = self._next_stream_id
+        self._written_bytes += self._slice_bytes
         self._changes = Changes()
         self._slice_bytes = 0
 

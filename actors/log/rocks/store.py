@@ -31,6 +31,7 @@ from rillnode.actors.log.rocks.format import (
 )
 from rillnode.actors.log.rocks.layout import COPY_KEY
 from rillnode.actors.log.rocks.readers import ReaderPool
+from rillnode.actors.log.rocks.resting import Rest
 from rillnode.actors.log.rocks.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
@@ -136,6 +137,10 @@ class RocksLogStore:
     def checkpoint(self, operation: Checkpoint) -> None:
         """Queue a consistent copy of the store; completed, as a write is, through `complete`."""
         self._writer.submit(operation)
+
+    def rest(self) -> None:
+        """Let memory go that only speeds up what is under way."""
+        self._writer.submit(Rest())
 
     def _prepare(self) -> None:
         """Make the directory; once, as one that is gone later must not be replaced by an empty one.

@@ -152,6 +152,11 @@ class Tables:
         """Return once everything written would survive a power cut."""
         self._records.flush_wal(sync=True)
 
+    def flush_all(self) -> None:
+        """Begin to write all that is in memory as tables, which frees it; does not wait."""
+        for family in (self._blocks, self._keys, self._records):
+            family.flush(wait=False)
+
     def flush_blocks(self) -> None:
         """Begin to write the blocks in memory, and what was deleted, as a table; does not wait."""
         self._blocks.flush(wait=False)

@@ -142,11 +142,11 @@ def test_what_is_unpacked_counts_as_much_as_it_takes(tables: Tables) -> None:
         table.age()
     for log, runs in ((1, 1), (2, 200)):
         table.noted = 0
-        state = table.find(log)
-        assert state is not None
-        assert state.numbers is not None
+        found = table.find(log)
+        assert found is not None
+        assert found.numbers is not None
         again = Append(log=log, producer=b"other", received_at=1)
-        assert state.numbers.stored(again, state.next_index) is None  # looks at all of them
+        assert found.numbers.stored(again, found.next_index) is None  # looks at all of them
         table.age()
         assert table.noted == runs
 

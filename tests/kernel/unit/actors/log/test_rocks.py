@@ -27,10 +27,11 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.rocks.format import settle_format
 from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
+from rillnode.actors.log.rocks.resting import REST_BYTES_MIN
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables, Tuning
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append
+from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
 
 
 def ignore(_: object) -> None:
@@ -203,6 +204,34 @@ def test_the_tail_is_bounded_and_what_fell_out_is_read_from_disk(rocks: RocksDri
     assert [entry.data for entry in rocks.entries() if entry.index % 2 == 0] == [
         b"%d" % n for n in range(100)
     ]
+
+
+def in_memory(driver: RocksDriver) -> int:
+    """Bytes of blocks that RocksDB has in memory and not yet in tables."""
+    commit = driver.store._writer._commit  # pyright: ignore[reportPrivateUsage]
+    assert commit is not None
+    blocks = commit._tables._blocks  # pyright: ignore[reportPrivateUsage]
+    size = blocks.property_int_value("rocksdb.size-all-mem-tables")
+    assert size is not None
+    return size
+
+
+def test_a_store_that_rests_lets_memory_go(tmp_path: Path) -> None:
+    driver = RocksDriver(tmp_path, Tuning())
+    data = [b"%d" % number * 10_000 for number in range(100)]
+    driver.write_all([append(one) for one in data])
+    assert in_memory(driver) > REST_BYTES_MIN
+    driver.store.rest()
+    driver.settle(1)
+    wait_until(lambda: in_memory(driver) < REST_BYTES_MIN)
+    tables = set(tmp_path.glob("*.sst"))
+    assert tables
+    driver.write(append(b"a little more"))
+    driver.store.rest()
+    driver.settle(1)
+    assert set(tmp_path.glob("*.sst")) == tables
+    assert [entry.data for entry in driver.entries()] == [*data, b"a little more"]
+    driver.store.close()
 
 
 def test_more_logs_than_fit_the_table_of_logs(rocks: RocksDriver) -> None:
