@@ -10,7 +10,7 @@ What is decided follows from the operations and from those before them alone.
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from struct import Struct
+from struct import Struct, error
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -136,17 +136,16 @@ class Numbers(msgspec.Struct, eq=False, gc=False):
     def goes_on(self, append: Append, index: int) -> bool:
         """Whether an append at this index has nothing to be looked up, nor noted."""
         producer = append.producer
-        if self._whole:
-            if (
-                producer
-                and 0 <= append.sequence <= SEQUENCE_MAX
-                and 0 <= append.epoch <= SEQUENCE_MAX
-            ):
+        if self._whole and producer:
+            try:
                 head = _HEAD.pack(append.sequence - index, append.epoch, len(producer))
+            except error:
+                pass  # there are no such numbers
+            else:
                 return self._whole.startswith(head + producer)
-            self._open_whole()
-        return append.producer == self._producer and (
-            not append.producer
+        self._open_whole()
+        return producer == self._producer and (
+            not producer
             or (append.sequence - index == self._offset and append.epoch == self._epoch)
         )
 

@@ -329,7 +329,7 @@ class GroupCommit:
             return state
         stream_id = log >> 32
         if self._known_from <= stream_id < self._next_stream_id:
-            if stream_id in self._gone:
+            if stream_id in self._gone or (self._next_stream_id - stream_id) % self._id_step:
                 raise removed_error(stream_id)
             return self._logs.begin(log)
         written = 0 < stream_id < self._written_stream_id

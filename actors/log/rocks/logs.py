@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from struct import Struct
+from struct import Struct, error
 from typing import Final
 
 from rocksdict import RdictIter
@@ -19,7 +19,7 @@ _BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
 NOTED_MAX: Final = 131_072
 """Runs of producers that are kept in memory, some 50 MB. Own choice."""
 
-_PACKED: Final = Struct("<5Q")
+_PACKED: Final = Struct("<4Qq")
 _FORGOTTEN_SHARE: Final = 16
 _PACKED_OVERHEAD_BYTES: Final = 160
 """Of a packed state, beside what it is packed into: the table's part, its key, the object."""
@@ -138,15 +138,21 @@ class LogTable:
 
     def _keep(self, log: int, state: LogState) -> None:
         """Keep what is known of a log, packed."""
-        packed = _PACKED.pack(
-            state.first_index,
-            state.next_index,
-            state.first_position,
-            state.next_position,
-            state.received_at,
-        )
-        if state.numbers is not None:
-            packed += state.numbers.pack()
+        try:
+            packed = _PACKED.pack(
+                state.first_index,
+                state.next_index,
+                state.first_position,
+                state.next_position,
+                state.received_at,
+            )
+            if state.numbers is not None:
+                packed += state.numbers.pack()
+        except error:
+            # Who may write to a shared log may write anything: it is read again.
+            self.has_forgotten = True
+            self._drop(log)
+            return
         before = self._packed.get(log)
         self._packed[log] = packed
         if before is not None:

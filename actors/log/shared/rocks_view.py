@@ -24,6 +24,7 @@ from rillnode.actors.log.rocks.commit import GroupCommit
 from rillnode.actors.log.rocks.layout import (
     INDEX,
     LOG_KEY,
+    LogState,
     decode_record,
     encode_record,
     record_key,
@@ -178,10 +179,11 @@ class ViewCommit(GroupCommit):
     def _begin_log(self, operation: BeginLog) -> None:
         state = self._state(operation.log)
         check_empty(operation, state)
-        state.first_index = state.next_index = operation.index
-        state.first_position = state.next_position = operation.position
-        row = LOG_KEY.pack(operation.log)
-        self._changes.puts.append((row, state.encode(), self._tables.blocks))
+        index, position = operation.index, operation.position
+        row = LogState(index, index, position, position).encode()  # first: it may be none
+        state.first_index = state.next_index = index
+        state.first_position = state.next_position = position
+        self._changes.puts.append((LOG_KEY.pack(operation.log), row, self._tables.blocks))
         self._touched[operation.log] = state
 
 
