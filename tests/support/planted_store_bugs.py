@@ -50,7 +50,7 @@ def tail_before_sync(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: GroupCommit) -> None:
         write(self)
-        blocks, self._blocks = self._blocks, []
+        blocks, self._blocks = self._blocks, {}
         self._tail.commit(blocks, self._touched)
 
     patch.setattr(GroupCommit, "_write_slice", hasty)
