@@ -343,8 +343,19 @@ def encode_block(
     flags: int = 0,
 ) -> bytes:
     """Put a header before a checked body: the block as it is stored."""
-    header = _HEADER.pack(count, kind, flags, 0, received_at, position)
-    return b"".join((header, body))
+    return join_block((body,), count, kind, flags, received_at, position)
+
+
+def join_block(
+    parts: Iterable[bytes | memoryview],
+    count: int,
+    kind: EntryKind,
+    flags: int,
+    received_at: int,
+    position: int,
+) -> bytes:
+    """As `encode_block`, of the parts of a body, each of which is copied once."""
+    return b"".join((_HEADER.pack(count, kind, flags, 0, received_at, position), *parts))
 
 
 def decode_header(value: bytes) -> BlockHeader:

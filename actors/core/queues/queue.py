@@ -26,8 +26,8 @@ from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.queues.ahead import AheadOfRecord
-from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
-from rillnode.actors.core.queues.giving import Giving, Jobs, Runs, job_messages
+from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext, Runs
+from rillnode.actors.core.queues.giving import Giving, Jobs, job_messages
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.partitions import Partitions
