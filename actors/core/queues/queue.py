@@ -271,13 +271,17 @@ class QueueActor(Worker):
             self._is_running = False
 
     def _fail(self, doing: Doing, error: RillnodeError) -> None:
-        """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
+        """Nothing comes of rounds; jobs of workers that are gone are found in the record again.
+
+        Nor of those that wait to be written: the state that they stand upon is given up.
+        """
         self._record.state, self._queue.more = None, False
+        owed, self._owed = self._owed, []
         logger.warning(
             "queue_not_served",
             extra={"stream": self._queue.stream, "queue": self._queue.name, "code": error.code},
         )
-        for said in doing:
+        for said in (*(said for one in owed for said in one.doing), *doing):
             if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
                 self._members.forget(said.request)
@@ -392,9 +396,7 @@ class QueueActor(Worker):
             return
         doing = [said for one in owed for said in one.doing]
         if error is not None:
-            # Also what was done since stands upon this; it is said again, as nothing is told.
-            late, self._owed = self._owed, []
-            self._fail([*doing, *(said for one in late for said in one.doing)], error)
+            self._fail(doing, error)
             return
         self._write_soon()
         jobs: Jobs = {}
