@@ -19,6 +19,7 @@ said (`said`) and by whom (`members`), what is read of the stream (`partitions`)
 (`letters`), and how it all stands (`status`).
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -387,8 +388,16 @@ class QueueActor(Worker):
 
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
+        self._is_writing = True
+        # What other workers have said by then goes into the same record: with a few jobs at a time
+        # a record takes more time than a round.
+        await asyncio.sleep(0)
         owed, self._owed = self._owed, []
-        self._is_writing, self._writing = True, owed
+        if not owed:  # a round has failed meanwhile, and they were told
+            self._is_writing = False
+            self._written.set()
+            return
+        self._writing = owed
         error = await self._record.write_ahead(state)
         self._is_writing, self._writing = False, []
         self._written.set()
