@@ -389,9 +389,10 @@ class QueueActor(Worker):
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
         self._is_writing = True
-        # What other workers have said by then goes into the same record: with a few jobs at a time
-        # a record takes more time than a round.
-        await asyncio.sleep(0)
+        if state.given_count > len(self._members.by_token):
+            # More is being worked on, and what is said of it in this turn of the loop goes into the
+            # same record: with a few jobs at a time a record takes more time than a round.
+            await asyncio.sleep(0)
         owed, self._owed = self._owed, []
         if not owed:  # a round has failed meanwhile, and they were told
             self._is_writing = False
