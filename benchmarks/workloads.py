@@ -155,6 +155,14 @@ def replay(settings: Settings, sink: Sink) -> None:
                         sink.add("w2", workload, reader.system, result)
 
 
+_ANSWERED: Final = {
+    "nats": ("nats", False),
+    "nats, acks answered": ("nats", True),
+    "nats, sync always, acks answered": ("nats, sync always", True),
+}
+"""Servers that answer an acknowledgement only where that is asked for: who is run beside others."""
+
+
 def work(settings: Settings, sink: Sink) -> None:
     """Work queues: every server is filled first, then each round works all of it off."""
     count = 5_000 if settings.quick else 100_000
@@ -169,25 +177,26 @@ def work(settings: Settings, sink: Sink) -> None:
                 )
                 run(job)
                 servers[name] = server
+        systems = {name: (name, False) for name in names[:3]} | _ANSWERED
         for turn in range(settings.rounds):
             for workers, in_flight in ((1, 1_000), (4, 250), (4, 16)):
-                for name, server in servers.items():
-                    if sink.has_failed(name):
+                for system, (name, confirmed) in systems.items():
+                    if name not in servers or sink.has_failed(system):
                         continue
-                    with sink.trying(name):
+                    with sink.trying(system):
                         result = run(
                             WorkJob(
-                                endpoint=server.endpoint,
+                                endpoint=servers[name].endpoint,
                                 stream="work",
                                 count=count,
                                 workers=workers,
                                 in_flight=in_flight,
-                                queue=f"q-{workers}-{in_flight}-{turn}",
-                                confirmed=name == "nats, sync always",
+                                queue=f"q-{workers}-{in_flight}-{turn}-{confirmed:d}",
+                                confirmed=confirmed,
                             )
                         )
                         workload = f"{workers} workers, {in_flight} in flight"
-                        sink.add("work", workload, name, result)
+                        sink.add("work", workload, system, result)
 
 
 _IDLE_SECONDS: Final = 125.0

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.keyed import (
     check_headers,
     check_headers_size,
@@ -314,11 +314,19 @@ def fits_block(items: Sequence[bytes]) -> bool:
 
 
 def split_items(items: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Cut entries into runs that each make one block within the limits, reading none ahead."""
+    """Cut entries into runs that each make one block within the limits, reading none ahead.
+
+    Raises:
+        ArgumentError: one has no length, so that it is no bytes.
+    """
     run: list[bytes] = []
     size = 0
     for item in items:
-        size += len(item)
+        try:
+            size += len(item)
+        except TypeError:
+            text = f"an entry is bytes, not {type(item).__name__}: encode it"
+            raise RequestError("client.argument", text) from None
         if run and (size > BLOCK_BYTES_MAX or len(run) == BLOCK_ENTRIES_MAX):
             yield run
             run, size = [], len(item)
@@ -349,8 +357,19 @@ def encode_block(
     flags: int = 0,
 ) -> bytes:
     """Put a header before a checked body: the block as it is stored."""
-    header = _HEADER.pack(count, kind, flags, 0, received_at, position)
-    return b"".join((header, body))
+    return join_block((body,), count, kind, flags, received_at, position)
+
+
+def join_block(
+    parts: Iterable[bytes | memoryview],
+    count: int,
+    kind: EntryKind,
+    flags: int,
+    received_at: int,
+    position: int,
+) -> bytes:
+    """As `encode_block`, of the parts of a body, each of which is copied once."""
+    return b"".join((_HEADER.pack(count, kind, flags, 0, received_at, position), *parts))
 
 
 def decode_header(value: bytes) -> BlockHeader:

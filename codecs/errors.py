@@ -27,6 +27,7 @@
     |  +- AddressError        `address.*`
     |  |  +- AddressUnknown   `address.unknown`
     |  +- PeerError           `peer.*`
+    |  +- ArgumentError       `client.argument`; a TypeError and a ValueError, too
     +- NodeFailed             a node cannot go on: an actor that all need was given up; exit code 4
     +- ConfigError            the operator must act: file, key path, allowed values; exit code 2
 
@@ -233,6 +234,13 @@ class AddressUnknown(AddressError, code="address.unknown"):
 
 class PeerError(RequestError, code="peer"):
     """A peer of the node cannot be reached, or not now: `peer.*`."""
+
+
+class ArgumentError(RequestError, TypeError, ValueError, code="client.argument"):
+    """A call was given what cannot be one of its arguments; the text says which, and what can.
+
+    Python's own errors for that are bases of it.
+    """
 
 
 class NodeFailed(RillnodeError):

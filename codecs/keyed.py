@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from rillnode.codecs.errors import CodecError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import (
     HEADER_NAME_CHARS_MAX,
     HEADERS_BYTES_MAX,
@@ -43,7 +43,7 @@ def encode_key(key: Key) -> bytes:
     """A key as it is stored.
 
     Raises:
-        TypeError: it is neither bytes nor text.
+        ArgumentError: it is neither bytes nor text.
         CodecError: `entries.key`, it is too large, or a text without a UTF-8 form.
     """
     encoded = _encode(key, "a key", "entries.key")
@@ -65,7 +65,7 @@ def encode_headers(headers: Headers) -> bytes:
     """Headers as they are stored; none are no bytes.
 
     Raises:
-        TypeError: a value is neither bytes nor text, or they are no mapping.
+        ArgumentError: a value is neither bytes nor text, or they are no mapping.
         CodecError: `entries.header_name`, a name is no text of 1 to `HEADER_NAME_CHARS_MAX`
             characters; `entries.headers`, there are too many, or more than `HEADERS_BYTES_MAX`
             bytes of them, or a value is a text without a UTF-8 form.
@@ -146,7 +146,7 @@ def _encode(value: object, what: str, code: str) -> bytes:
         return value
     if not isinstance(value, str):
         text = f"{what} is bytes or text, not {type(value).__name__}"
-        raise TypeError(text)
+        raise RequestError("client.argument", text)
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -156,7 +156,7 @@ def _encode(value: object, what: str, code: str) -> bytes:
 def _check_mapping(headers: object) -> None:
     if not isinstance(headers, Mapping):
         text = f"headers are a mapping of names to values, not {type(headers).__name__}"
-        raise TypeError(text)
+        raise RequestError("client.argument", text)
 
 
 def _check_count(count: int) -> None:

@@ -52,7 +52,7 @@ def milliseconds_of(time: Time) -> tuple[int, bool]:
     """Milliseconds since 1970 and False, or how many ago and True, as `rillnode_locate` has them.
 
     Raises:
-        TypeError: it is neither a datetime nor a timedelta.
+        ArgumentError: it is neither a datetime nor a timedelta.
         RequestError: `client.time`, a datetime without a zone, or a timedelta below zero.
     """
     if isinstance(time, timedelta):
@@ -61,7 +61,8 @@ def milliseconds_of(time: Time) -> tuple[int, bool]:
             raise RequestError("client.time", text)
         return time // _MILLISECOND, True
     if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a time is a datetime or a timedelta, not {type(time).__name__}")
+        text = f"a time is a datetime or a timedelta, not {type(time).__name__}"
+        raise RequestError("client.argument", text)
     if time.utcoffset() is None:
         text = f"{time!r} has no zone: say which, as in datetime.now(UTC)"
         raise RequestError("client.time", text)

@@ -78,6 +78,7 @@ _MEANINGS: Final = {
     "codec.truncated": "the bytes end inside a value, or a length says more than there is",
     "codec.varint": "a number that is too long, too large, or not in its shortest form",
     "commit.header": "a commit's header is missing, cannot be read, or is another one",
+    "client.argument": "a call was given what cannot be one of its arguments",
     "client.key": "a client was given no key, or not in its environment",
     "client.time": "a time to read from has no zone, or has not come yet",
     "client.url": "the address is not of the form that the client takes",

@@ -38,6 +38,7 @@ NEXT_STEPS: Final = {
     "config.unwritable": _WRITE,
     "config.node": "the node's banner shows both: --node noise://HOST:PORT --node-identity HEX",
     "config.none": "`rillnode init` makes a node.toml, `rillnode run -c FILE` takes one",
+    "client.argument": "give the argument that is named a value such as is asked for",
     "client.time": "say it as `2026-01-31T12:00:00Z`, or how long ago, as `90s`",
     "client.nowhere": "`rillnode run --dev` starts one for a try, `rillnode context add` names one",
     "console": "`rillnode console` makes a link to a new session",

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import wraps
+from math import inf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -20,6 +21,7 @@ from rillnode.codecs.errors import ConsumerStopped
 from rillnode.codecs.keyed import Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
+from rillnode.node.client import arguments
 from rillnode.node.client.client import (
     Client,
     connect,
@@ -370,6 +372,9 @@ class BlockingConsumer(Generic[E]):
             self._taking.cancel()
 
     def _take(self, n: int, timeout: float | None) -> list[E]:
+        arguments.whole("n", n)
+        if arguments.timeout("timeout", timeout) == inf:
+            timeout = None
         until = None if timeout is None else monotonic() + timeout
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise timed_out(self._consumer, timeout)
@@ -601,6 +606,7 @@ class BlockingClient(_Face[Client]):
         The handler may block. It is called in threads, for several calls at once unless `calls_max`
         is 1.
         """
+        arguments.called("handler", handler)
 
         def in_thread(message: Message) -> Awaitable[bytes | None]:
             return asyncio.to_thread(handler, message)

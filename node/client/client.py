@@ -20,7 +20,7 @@ from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local, utf8
-from rillnode.node.client import lookup
+from rillnode.node.client import arguments, lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
@@ -221,11 +221,12 @@ class Client(Correspondent):
             ConfigError: `stream.schema`, the class cannot be a schema.
         """
         codec = None if schema is None else EntryCodec(schema)
-        stream = Stream(self._session, await self._open(name or "", partitions))
+        name = "" if name is None else arguments.text("name", name)
+        stream = Stream(self._session, await self._open(name, partitions))
         return stream if codec is None else TypedStream(stream, codec)
 
     async def _open(self, name: str, partitions: int) -> native.StreamInfo:
-        if not 1 <= partitions <= PARTITIONS_MAX:
+        if not 1 <= arguments.whole("partitions", partitions) <= PARTITIONS_MAX:
             text = f"a stream has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
             raise StreamError("stream.invalid", text)
         request = native.OpenRequest(self._session.next_id(), name, partitions)
@@ -244,7 +245,9 @@ class Client(Correspondent):
         Raises:
             RequestError: one could not be opened, as `stream` says; others may be.
         """
-        wanted = list(dict.fromkeys(names))
+        wanted = [arguments.text("names", name) for name in arguments.several("names", names)]
+        wanted = list(dict.fromkeys(wanted))
+        arguments.whole("partitions", partitions)
         some = (wanted[at : at + OPENS_MAX] for at in range(0, len(wanted), OPENS_MAX))
         found: dict[str, native.StreamInfo] = {}
         for infos in await asyncio.gather(*(self._open_some(one, partitions) for one in some)):
@@ -359,7 +362,7 @@ class Client(Correspondent):
             RequestError: `queue.unknown`, nobody has worked on it; `stream.unknown`.
         """
         request = native.DescribeQueueRequest(self._session.next_id())
-        return await self._document(queue_address(stream, queue), request, QueueInfo)
+        return await self._document(_queue_address(stream, queue), request, QueueInfo)
 
     async def take_back(
         self, stream: str, queue: str, *, entries_max: int = TAKE_BACK_ENTRIES
@@ -378,11 +381,11 @@ class Client(Correspondent):
             RequestError: as of `queue`.
         """
         taken = gone = 0
-        left = entries_max
+        left = arguments.whole("entries_max", entries_max)
         while left > 0:
             request = native.TakeBackRequest(self._session.next_id(), min(left, TAKE_BACK_ENTRIES))
             response = await self._session.request(
-                queue_address(stream, queue), request, native.TakenBackResponse
+                _queue_address(stream, queue), request, native.TakenBackResponse
             )
             taken, gone = taken + response.taken, gone + response.gone
             left -= response.taken + response.gone
@@ -496,6 +499,7 @@ class Client(Correspondent):
         Raises:
             RequestError: `sink.unknown`, there is none, or this client may not administer it.
         """
+        arguments.text("name", name)
         request = native.SinkControlRequest(self._session.next_id(), run)
         try:
             await self._session.request(utf8(f"spark_sink/{name}"), request, native.DoneResponse)
@@ -540,11 +544,14 @@ class Client(Correspondent):
                 it; `serve.limit`, too many addresses or calls.
             TransportError: the client is closed.
         """
+        arguments.called("handler", handler)
+        arguments.whole("calls_max", calls_max)
+        arguments.number("lease_seconds", lease_seconds)
         service = Service(
             self.messages,
-            address,
+            arguments.text("address", address, as_utf8=False),
             handler,
-            at=as_route(at),
+            at=as_route(at, "at"),
             group=group,
             calls_max=calls_max,
             lease_seconds=lease_seconds,
@@ -570,6 +577,7 @@ class Client(Correspondent):
                 of; `peer.unreachable`, `route.busy`.
             ActorError, TransportError: as `ask`.
         """
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
         return await lookup.about(self.messages, as_route(route), timeout_seconds)
 
     def routes(
@@ -591,7 +599,10 @@ class Client(Correspondent):
         Raises:
             CodecError: `at` is no route.
         """
-        found = lookup.pages(self.messages, as_route(at), pattern, kind, timeout_seconds)
+        arguments.text("pattern", pattern)
+        arguments.text("kind", kind)
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        found = lookup.pages(self.messages, as_route(at, "at"), pattern, kind, timeout_seconds)
         return iterate(found)
 
     async def watch(self, route: Route | str) -> About:
@@ -613,6 +624,7 @@ class Client(Correspondent):
                 `route.refused`, not by this client; else as `about`.
             ActorError, TransportError: as `about`.
         """
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
         await lookup.stop(self.messages, as_route(route), timeout_seconds)
 
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
@@ -621,6 +633,7 @@ class Client(Correspondent):
         Raises:
             RequestError, ActorError, TransportError: as `ask`.
         """
+        arguments.text("peer", peer)
         return await round_trip(self.ask, (local(f"peer/{peer}"),), timeout_seconds)
 
     async def _saved_index(
@@ -628,6 +641,10 @@ class Client(Correspondent):
     ) -> int | None:
         response = await self._session.request(b"stream_index", request, native.SavedIndexResponse)
         return response.index
+
+
+def _queue_address(stream: str, queue: str) -> bytes:
+    return queue_address(arguments.text("stream", stream), arguments.text("queue", queue))
 
 
 async def move_index(client: Client, stream: str, name: str, partition: int, index: int) -> None:

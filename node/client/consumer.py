@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError
+from rillnode.node.client import arguments
 from rillnode.node.iteration import Iteration, Source
 
 logger = logging.getLogger("rillnode.node.client")
@@ -180,6 +181,8 @@ class Ledger(Generic[E]):
         Raises:
             ConsumerError: `consumer.foreign`, it was not handed out here.
         """
+        if not isinstance(getattr(entry, "partition", None), int):
+            raise arguments.refused("entry", "is one that the consumer has handed out", entry)
         self._track()
         partition, index = entry.partition, entry.index
         tracked = self._tracked.get(partition)
@@ -309,7 +312,7 @@ def check_seconds(save_seconds: float) -> None:
     Raises:
         ConsumerError: `consumer.invalid`.
     """
-    if not save_seconds > 0:
+    if not arguments.number("save_seconds", save_seconds) > 0:
         text = f"save_seconds is more than 0, not {save_seconds:g}"
         raise ConsumerError("consumer.invalid", text)
 
@@ -346,9 +349,9 @@ class Consumer(Iteration[E]):
         lapsed: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(feed)
-        if not name:
+        if not arguments.text("name", name):
             raise ConsumerError("consumer.invalid", "a consumer has a name: positions go by it")
-        if in_flight < 1:
+        if arguments.whole("max_in_flight", in_flight) < 1:
             text = f"max_in_flight is at least 1, not {in_flight}"
             raise ConsumerError("consumer.invalid", text)
         if ack not in ("next", "explicit"):
@@ -406,7 +409,7 @@ class Consumer(Iteration[E]):
             ConsumerStopped: it was stopped or closed.
             RillnodeError: as the iteration.
         """
-        return (await self._take(1, timeout))[0]
+        return (await self._take(1, arguments.timeout("timeout", timeout)))[0]
 
     async def batch(self, n: int, *, timeout: float | None = None) -> list[E]:
         """Wait for the next entries: as many as are there by then, at most `n`.
@@ -421,7 +424,8 @@ class Consumer(Iteration[E]):
             ConsumerStopped: it was stopped or closed.
             RillnodeError: as the iteration.
         """
-        if n < 1:
+        arguments.timeout("timeout", timeout)
+        if arguments.whole("n", n) < 1:
             raise ConsumerError("consumer.invalid", f"a batch has at least 1 entry, not {n}")
         try:
             return await self._take(n, timeout)

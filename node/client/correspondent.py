@@ -1,6 +1,7 @@
 """Exchanges messages with workers, for a client and for a secure channel alike."""
 
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client import arguments
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, Messages, as_route
 
@@ -27,10 +28,13 @@ class Correspondent:
             return_address: where answers are to come to: that of a `mailbox`; None: nowhere.
 
         Raises:
+            ArgumentError: something is of another type.
             CodecError: the text is no route.
             RequestError: the message is too large.
             TransportError: there is no link now, or the client or channel is closed.
         """
+        if return_address is not None:
+            arguments.octets("return_address", return_address)
         back = () if return_address is None else (local(return_address),)
         self.messages.send(as_route(route), payload, back)
 
@@ -49,6 +53,7 @@ class Correspondent:
             ActorError: `message.timeout`, nothing has come back.
             TransportError: the client or channel is closed, or closes meanwhile.
         """
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
         wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
 
@@ -61,4 +66,6 @@ class Correspondent:
         Raises:
             TransportError: by the iterator, after what has come: the client or channel is closed.
         """
+        if arguments.whole("messages_max", messages_max) < 1:
+            raise arguments.refused("messages_max", "is at least 1", messages_max)
         return Mailbox(self.messages, messages_max)

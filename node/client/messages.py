@@ -13,6 +13,7 @@ from rillnode.codecs.errors import ActorError, CodecError, RequestError, Rillnod
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.native import failure_of as failure_of
 from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local, parse_route
+from rillnode.node.client import arguments
 
 ANSWER_SECONDS: Final = 10.0
 
@@ -181,13 +182,21 @@ class Messages:
             keeper.ended(error)
 
 
-def as_route(route: Route | str) -> Route:
+def as_route(route: Route | str, name: str = "route") -> Route:
     """A route, or what its text says.
 
+    Args:
+        route: either.
+        name: of the argument.
+
     Raises:
+        ArgumentError: it is neither.
         CodecError: the text is no route.
     """
-    return parse_route(route) if isinstance(route, str) else route
+    if isinstance(route, str):
+        return parse_route(arguments.text(name, route))
+    arguments.addresses(name, route)
+    return route
 
 
 def fresh_address(entropy: Entropy = os.urandom) -> bytes:
@@ -196,9 +205,7 @@ def fresh_address(entropy: Entropy = os.urandom) -> bytes:
 
 
 def _frame(route: Route, return_route: Route, payload: bytes) -> bytes:
-    given: object = payload
-    if isinstance(given, str):
-        raise TypeError("a payload is bytes, not str: encode it")
+    arguments.octets("payload", payload)
     try:
         frame = encode_message(route, return_route, payload)
     except CodecError as error:

@@ -54,7 +54,7 @@ class Once:
         """Take one entry.
 
         Raises:
-            TypeError: something is of another type.
+            ArgumentError: something is of another type.
             RequestError: something of it is too large, or `once.size`, there is more than one
                 block for its partition.
         """

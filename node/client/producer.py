@@ -12,6 +12,7 @@ from rillnode.codecs.entries import NewEntry, Run, fits_block, pack_body, split_
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
+from rillnode.node.client import arguments
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
 
@@ -85,7 +86,7 @@ class Producer:
             sequence: its number, the one after that of what waits already.
 
         Raises:
-            TypeError: `data` is no bytes.
+            ArgumentError: `data` is no bytes.
             RequestError: the entry is too large.
         """
         data = _as_bytes(data)
@@ -112,7 +113,7 @@ class Producer:
                 stored.
         """
         window = _Window()
-        for block in split_items(items):
+        for block in split_items(arguments.several("items", items)):
             _check(max(block, key=len))
             await self.has_room()
             size = sum(map(len, block))
@@ -255,7 +256,7 @@ class NamedProducer:
             headers: likewise.
 
         Raises:
-            TypeError: `sequence` is no int, or something else of another type.
+            ArgumentError: something is of another type.
             ProducerStale: the number was used before the producer was opened, or lies in a gap;
                 `index` is the one that it has, where that is known.
             ProducerFenced: the name was opened once more since.
@@ -297,7 +298,10 @@ class NamedProducer:
         waiting: deque[asyncio.Future[int]] = deque()
         size = 0
         try:
+            arguments.several("entries", entries)
             for number, entry in enumerate(entries, _checked_number(sequence)):
+                if not isinstance(entry, NewEntry):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise arguments.refused("entries", "are NewEntry", entry)
                 if number <= stored:
                     continue
                 keyed = entry if entry.key is not None or entry.headers else None
@@ -423,7 +427,7 @@ def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
     """An entry as its parts say.
 
     Raises:
-        TypeError: one of them is of another type.
+        ArgumentError: one of them is of another type.
         RequestError: one of them is over its limit, or a header's name is no text.
     """
     item = _as_bytes(data)
@@ -461,7 +465,7 @@ def _as_bytes(data: object) -> bytes:
     if isinstance(data, memoryview):
         return data.tobytes()
     text = f"an entry is bytes, not {type(data).__name__}: encode it"
-    raise TypeError(text)
+    raise RequestError("client.argument", text)
 
 
 def _check(data: bytes) -> None:
@@ -472,9 +476,8 @@ def _check(data: bytes) -> None:
 
 
 def _checked_number(sequence: object) -> int:
-    if not isinstance(sequence, int):
-        text = f"a producer's number is an int, not {type(sequence).__name__}"
-        raise TypeError(text)
+    if not isinstance(sequence, int) or isinstance(sequence, bool):
+        raise arguments.refused("sequence", "is a whole number", sequence)
     if not 0 <= sequence < SEQUENCE_MAX:
         text = f"a producer's number is from 0 to {SEQUENCE_MAX - 1}, not {sequence}"
         raise RequestError("producer.sequence", text)

@@ -6,6 +6,7 @@ from typing import Final, Protocol, Self
 
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import Headers, Key
+from rillnode.node.client import arguments
 from rillnode.node.client.producer import WINDOW_BYTES, Data
 
 IN_FLIGHT: Final = 1_000
@@ -37,7 +38,7 @@ class Pusher:
     """
 
     def __init__(self, push: PushNowait, in_flight: int) -> None:
-        if in_flight < 1:
+        if arguments.whole("in_flight", in_flight) < 1:
             raise RequestError("pusher.invalid", f"in_flight is at least 1, not {in_flight}")
         self._push = push
         self._in_flight_max = in_flight
@@ -70,7 +71,7 @@ class Pusher:
         of `Stream.push`.
 
         Raises:
-            TypeError: something is of another type.
+            ArgumentError: something is of another type.
             RillnodeError: this entry, or an earlier one, was refused or is not confirmed; the first
                 such error of all. Later entries may be stored.
         """

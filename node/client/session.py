@@ -25,6 +25,7 @@ from rillnode.codecs.routing.routes import (
     encode_with_header,
     local,
 )
+from rillnode.node.client import arguments
 from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
@@ -533,7 +534,11 @@ class Session:
             if len(self._headers) > 10_000:
                 self._headers.clear()
             header = self._headers[route] = encode_header(route, self._own_route)
-        return encode_with_header(header, native.encode(request))
+        try:
+            payload = native.encode(request)
+        except (CodecError, TypeError, AttributeError) as error:
+            raise arguments.unsendable(request, error) from None
+        return encode_with_header(header, payload)
 
     def _send_message(self, frame: bytes, needs_link: bool) -> None:
         if self._error is not None:

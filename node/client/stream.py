@@ -17,6 +17,7 @@ from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
+from rillnode.node.client import arguments
 from rillnode.node.client.consumer import (
     IN_FLIGHT,
     SAVE_SECONDS,
@@ -159,7 +160,7 @@ class Stream:
                 modulo the number of partitions), or to partition 0 if it has none.
 
         Raises:
-            TypeError: something is of another type.
+            ArgumentError: something is of another type.
             RequestError: the node refused it, or a limit does: `entries.size`, `entries.key`,
                 `entries.headers`, `entries.header_name`; `stream.partition`, there is none of the
                 number.
@@ -181,7 +182,8 @@ class Stream:
         Arguments and errors as of `push`.
         """
         if key is None and headers is None:
-            return self._producer(partition or 0).push(data)
+            number = 0 if partition is None else self._numbered(partition)
+            return self._producer(number).push(data)
         entry = new_entry(data, key, headers)
         return self._producer(self._place(entry, partition)).push(entry.data, entry)
 
@@ -205,11 +207,12 @@ class Stream:
             partition: where all go, as for `push`.
 
         Raises:
-            ValueError: there are fewer keys or headers than items.
+            ArgumentError: there are fewer keys or headers than items, or something is of another
+                type.
             RequestError: as of `push`; earlier entries may be stored.
         """
         if keys is None and headers is None:
-            return await self._producer(partition or 0).push_all(items)
+            return await self._producer(self._numbered(partition)).push_all(items)
         entries = (new_entry(*parts) for parts in _beside(items, keys, headers))
         return await push_keyed(
             self._producer, ((self._place(entry, partition), entry) for entry in entries)
@@ -219,15 +222,18 @@ class Stream:
         """The partition that entries with a key are pushed to; 0 for those without.
 
         Raises:
-            TypeError: the key is neither bytes nor text.
+            ArgumentError: the key is neither bytes nor text.
             RequestError: `entries.key`, it is too large.
         """
         return self._place(new_entry(b"", key, None), None)
 
     def _place(self, entry: NewEntry, partition: int | None) -> int:
         if partition is not None:
-            return partition
+            return self._numbered(partition)
         return 0 if entry.key is None else partition_of(entry.key, self.partitions)
+
+    def _numbered(self, partition: int | None) -> int:
+        return 0 if partition is None else arguments.whole("partition", partition)
 
     async def producer(self, name: str, *, partition: int = 0) -> NamedProducer:
         """Open a named producer, which continues its numbers; others with its name are fenced.
@@ -297,15 +303,18 @@ class Stream:
                 condition.
         """
         address = self._address(partition)
-        if where:
+        arguments.whole("limit", limit)
+        if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
-        if index < 0:
+        if arguments.whole("index", index) < 0:
             index = _before_end((await self._extents())[partition], index)
         if start is not None:
             index = max(index, await self.index_at(start, partition=partition))
         if until is not None:
             until = (
-                until if isinstance(until, int) else await self.index_at(until, partition=partition)
+                arguments.whole("until", until)
+                if isinstance(until, int)
+                else await self.index_at(until, partition=partition)
             )
             limit = min(limit, until - index)
         if where:
@@ -448,6 +457,10 @@ class Stream:
             StreamRemoved: `stream.removed`, later: the stream was removed with its positions.
         """
         check_seconds(save_seconds)
+        for argument, told in (("on_assigned", on_assigned), ("on_revoked", on_revoked)):
+            if told is not None:
+                arguments.called(argument, told)
+        arguments.text("name", name)
         ledger: Ledger[Entry] = Ledger()
         described = partial(describe, self._session, self.name)
         consumers = self._consumers
@@ -504,10 +517,13 @@ class Stream:
                 one before is done or a dead letter. Entries without a key have no order.
 
         The queue uses the `attempts`, `queue_in_flight` and `by_key` of the latest worker.
+
+        Raises:
+            QueueError: `queue.limit`, a number that cannot be; others as it is entered.
         """
         worker = work_queue(
             self._session,
-            queue_address(self.name, queue),
+            queue_address(self.name, arguments.text("queue", queue)),
             name=queue,
             stream=self.name,
             attempts=attempts,
@@ -533,7 +549,7 @@ class Stream:
         self, start: Start, partitions: Sequence[int] | None, where: str
     ) -> "_Following":
         chosen = self._chosen(partitions)
-        if where:
+        if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
         starts = partial(self._starts(start), chosen)
         return _Following(self._session, self._address, starts, where)
@@ -542,8 +558,12 @@ class Stream:
         """What finds out where partitions begin."""
         if isinstance(start, datetime | timedelta):
             milliseconds_of(start)  # refuses at once what is no time
-        elif not isinstance(start, int) and start not in ("start", "end"):
-            raise ValueError(f'"start", "end", an index or a time, not {start!r}')
+        elif (
+            start is True
+            or start is False
+            or not (isinstance(start, int) or start in ("start", "end"))
+        ):
+            raise arguments.refused("start", 'is "start", "end", an index or a time', start)
 
         async def starts(chosen: Sequence[int]) -> dict[int, int]:
             if start == "end":
@@ -565,12 +585,12 @@ class Stream:
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
         if partitions is None:
             return range(self.partitions)
-        for partition in partitions:
+        for partition in arguments.several("partitions", partitions):
             self._address(partition)
         return tuple(dict.fromkeys(partitions))
 
     def _address(self, partition: int) -> bytes:
-        if not 0 <= partition < self.partitions:
+        if not 0 <= arguments.whole("partition", partition) < self.partitions:
             raise RequestError(
                 "stream.partition",
                 f"stream {self.name} has partitions 0 to {self.partitions - 1}, not {partition}",
@@ -593,14 +613,14 @@ def _beside(
     headers: Iterable[Headers | None] | None,
 ) -> Iterator[tuple[Data, Key | None, Headers | None]]:
     """Items with what belongs to each; what follows them is not looked at."""
-    their_keys = repeat(None) if keys is None else iter(keys)
-    their_headers = repeat(None) if headers is None else iter(headers)
-    for item in items:
+    their_keys = repeat(None) if keys is None else iter(arguments.several("keys", keys))
+    their_headers = repeat(None) if headers is None else iter(arguments.several("headers", headers))
+    for item in arguments.several("items", items):
         try:
             yield item, next(their_keys), next(their_headers)
         except StopIteration:
             text = "there are fewer keys or headers than items"
-            raise ValueError(text) from None
+            raise RequestError("client.argument", text) from None
 
 
 async def open_producer(
@@ -611,6 +631,7 @@ async def open_producer(
     Raises:
         RequestError: as `Stream.producer`.
     """
+    arguments.text("name", name)
     request = native.OpenProducerRequest(session.next_id(), name)
     response = await session.request(address, request, native.ProducerResponse)
     return NamedProducer(session, address, partition, name, response)

@@ -22,6 +22,7 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
 from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SECONDS_MIN, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.node.client import arguments
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
 from rillnode.node.iteration import kept
@@ -235,7 +236,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
 
     async def extend(self, seconds: float) -> None:
         """Have so many seconds for it, from now on; errors as of `retry`."""
-        await self._worker.say(self._given, _EXTEND, seconds)
+        await self._worker.say(self._given, _EXTEND, arguments.number("seconds", seconds))
 
     async def __aenter__(self) -> Self:
         """It is there already."""
@@ -406,6 +407,9 @@ class _Worker:
         self, job: _Given, outcome: int, seconds: float | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
         """Say something else about a job, as its calls do."""
+        if seconds is not None:
+            arguments.number("after", seconds)
+        arguments.text("reason", reason, as_utf8=False)
         if job not in self._open:
             raise late_error(_place_of(job))
         if seconds is not None and not 0 <= seconds <= WORK_SECONDS_MAX:
@@ -685,7 +689,7 @@ class WorkQueue:
             QueueError: `queue.revoked`, the right to pull the stream has ended.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(arguments.timeout("timeout", timeout)):
                 return await anext(self)
         except StopAsyncIteration:
             raise RequestError(
@@ -722,6 +726,12 @@ def work_queue(
     by_key: bool,
 ) -> WorkQueue:
     """Make a worker of a queue, as `Stream.work` says."""
+    arguments.whole("attempts", attempts)
+    arguments.whole("in_flight", in_flight)
+    arguments.number("visibility_seconds", visibility_seconds)
+    if queue_in_flight is not None and arguments.whole("queue_in_flight", queue_in_flight) < 1:
+        text = f"queue_in_flight is at least 1, or None for no limit, not {queue_in_flight}"
+        raise RequestError("queue.limit", text)
     if not WORK_SECONDS_MIN <= visibility_seconds <= WORK_SECONDS_MAX:
         text = f"A job is a worker's for {WORK_SECONDS_MIN:g} to {WORK_SECONDS_MAX:,.0f} s"
         raise RequestError("queue.limit", text)

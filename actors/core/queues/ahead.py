@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rillnode.actors.core.queues.context import Runs
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.state import QueueState
 from rillnode.codecs import native
-from rillnode.codecs.entries import Entry
 
 AHEAD_OF_RECORD_MAX: Final = 4_096
 """Entries of a partition, behind those that the record on the disk has, that workers may have."""
@@ -59,11 +59,10 @@ class AheadOfRecord:
             and last < self._next_at[partition] + AHEAD_OF_RECORD_MAX
         )
 
-    def sent(self, member: Member, runs: Sequence[tuple[int, list[Entry]]]) -> None:
+    def sent(self, member: Member, runs: Runs) -> None:
         """A worker is sent entries; the next record has them."""
-        for _, run in runs:
-            first = run[0]
-            self._sent.append(_SentAhead(member, first.partition, first.index, len(run)))
+        for run in runs:
+            self._sent.append(_SentAhead(member, run.partition, run.first_index, run.count))
 
     # Writing ---------------------------------------------------------------------------------
 

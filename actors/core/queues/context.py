@@ -1,7 +1,10 @@
 """Holds what the parts of a work queue share: names, the node's services, what is to do."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.queues.said import Gone, Said
@@ -10,6 +13,7 @@ from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
+from rillnode.codecs.cutting import Cut
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.routing.routes import Route
 
@@ -22,6 +26,28 @@ STOPPED: Final = RequestError(
 @dataclass(frozen=True, slots=True)
 class Due:
     """Time to look what has become due."""
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Entries of one kind that follow each other in a partition, given to a worker together."""
+
+    partition: int
+    attempt: int
+    cuts: Sequence[Cut]
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first of them."""
+        return self.cuts[0].first_index
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return sum(cut.count for cut in self.cuts)
+
+
+Runs = list[Run]
+"""What a worker is given."""
 
 
 class QueueContext:

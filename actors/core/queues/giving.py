@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rillnode.actors.core.queues.ahead import AheadOfRecord
-from rillnode.actors.core.queues.context import QueueContext
+from rillnode.actors.core.queues.context import QueueContext, Run, Runs
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.partitions import Partitions
 from rillnode.actors.core.queues.state import OPEN_MAX, Place, QueueState
 from rillnode.codecs import native
-from rillnode.codecs.entries import Entry, block_of
+from rillnode.codecs.cutting import Cut, arrivals_of, join_cuts
 from rillnode.codecs.routing.routes import Route
 
 GIVEN_MAX: Final = 1_024
@@ -32,9 +32,6 @@ RUN_BYTES: Final = 64
 
 CONGESTED_SECONDS: Final = 0.02
 """How often it is looked whether a worker's link takes more."""
-
-Runs = list[tuple[int, list[Entry]]]
-"""What a worker is given: attempts, and entries of one kind that follow each other."""
 
 Jobs = dict[Member, Runs]
 """What each worker is given."""
@@ -71,7 +68,7 @@ class Giving:
         state.ripen(now)
         if capacity <= 0 or self._members.awaited:
             return jobs, ahead
-        data: dict[Place, Entry] = {}
+        data: dict[Place, Cut] = {}
         if state.settings.by_key:
             await self._partitions.look_at(state, capacity - state.ready_count, data)
             state.ripen(now)
@@ -84,8 +81,8 @@ class Giving:
         left_bytes = dict.fromkeys(room, GIVEN_BYTES)
         turns = deque(room)
         for number, place in enumerate(chosen):
-            entry = data.get(place)
-            if entry is None:
+            cut = data.get(place)
+            if cut is None:
                 continue  # it was trimmed
             if not turns:
                 for one in reversed(chosen[number:]):
@@ -95,9 +92,9 @@ class Giving:
                 break
             member = turns[0]
             attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append((attempt, [entry]))
+            jobs.setdefault(member, []).append(Run(place[0], attempt, (cut,)))
             room[member] -= 1
-            left_bytes[member] -= len(entry.data)
+            left_bytes[member] -= cut.size
             turns.popleft()
             if room[member] and left_bytes[member] > 0:
                 turns.append(member)
@@ -138,29 +135,21 @@ class Giving:
             while left and turns:
                 member = turns.popleft()
                 share = min(-(-left // (len(turns) + 1)), room[member])
-                run = [ahead.popleft()]
-                size = len(run[0].data)
-                while (
-                    len(run) < share
-                    and size + len(ahead[0].data) <= left_bytes[member]
-                    and ahead[0].kind is run[0].kind
-                ):
-                    entry = ahead.popleft()
-                    size += len(entry.data)
-                    run.append(entry)
-                state.give_new(partition, len(run), member.id, now, member.visibility_ms)
+                cuts = ahead.take(share, left_bytes[member])
+                first, count = cuts[0].first_index, sum(cut.count for cut in cuts)
+                state.give_new(partition, count, member.id, now, member.visibility_ms)
                 goes = jobs
                 if (
                     ahead_of_record is not None
                     and not is_doubtful
-                    and self._ahead.may_send(member, partition, run[-1].index)
+                    and self._ahead.may_send(member, partition, first + count - 1)
                 ):
                     goes = ahead_of_record
-                goes.setdefault(member, []).append((1, run))
-                given += len(run)
-                left -= len(run)
-                room[member] -= len(run)
-                left_bytes[member] -= size
+                goes.setdefault(member, []).append(Run(partition, 1, cuts))
+                given += count
+                left -= count
+                room[member] -= count
+                left_bytes[member] -= sum(cut.size for cut in cuts)
                 if room[member] and left_bytes[member] > 0:
                     turns.append(member)
         self._queue.more |= given < wanted and not turns
@@ -202,21 +191,24 @@ def job_messages(member: Member, runs: Runs) -> list[tuple[Route, bytes]]:
 
 def _pieces(runs: Runs, room: int) -> Iterator[native.JobRun]:
     """What is given, in pieces of which each fits into a message."""
-    for attempt, entries in runs:
-        begin = size = 0
-        for at, entry in enumerate(entries):
-            more = len(entry.data) + len(entry.pushed_key or b"") + len(entry.encoded_headers)
-            more += ENTRY_BYTES
-            if at > begin and size + more > room:
-                yield _run(attempt, entries[begin:at])
-                begin, size = at, 0
-            size += more
-        yield _run(attempt, entries[begin:])
+    for run in runs:
+        piece: list[Cut] = []
+        size = 0
+        for cut in run.cuts:
+            rest = cut
+            while rest.count:
+                part = rest.within(room - size, ENTRY_BYTES)
+                taken = part.size + ENTRY_BYTES * part.count
+                if piece and size + taken > room:
+                    yield _job_run(run, piece)
+                    piece, size = [], 0
+                    continue
+                piece.append(part)
+                size += taken
+                rest = rest.after(part)
+        yield _job_run(run, piece)
 
 
-def _run(attempt: int, entries: Sequence[Entry]) -> native.JobRun:
-    first, last = entries[0], entries[-1]
-    later: list[int] = []
-    if last.received_at != first.received_at:
-        later = [entry.received_at - first.received_at for entry in entries]
-    return native.JobRun(first.partition, first.index, attempt, block_of(entries), later)
+def _job_run(run: Run, cuts: Sequence[Cut]) -> native.JobRun:
+    first, value = cuts[0].first_index, join_cuts(cuts)
+    return native.JobRun(run.partition, first, run.attempt, value, arrivals_of(cuts))

@@ -21,6 +21,7 @@ from rillnode.actors.engine.waiting import Signal, Then
 from rillnode.actors.log import DEAD_SUFFIX, FindStream, Read, StreamRecord, log_id
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
+from rillnode.codecs.cutting import Cut
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -82,12 +83,13 @@ class DeadLetters:
         if not self.are_due(state):
             return []
         places = list(state.dying)[:LETTERS_MAX]
-        data: dict[Place, Entry] = {}
+        data: dict[Place, Cut] = {}
         await self._partitions.fetch(state, places, data)
         assert self._partitions.record is not None
         letters: list[Letter] = []
         size = 0
-        for place, entry in data.items():
+        for place, cut in data.items():
+            (entry,) = cut.entries()
             known = state.of(place)
             assert known is not None
             size += len(entry.data) + len(entry.key or b"") + len(entry.encoded_headers)

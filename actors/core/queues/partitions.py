@@ -12,11 +12,73 @@ from rillnode.actors.core.queues.context import QueueContext
 from rillnode.actors.core.queues.state import Place, QueueState, key_number
 from rillnode.actors.log import Read, StreamRecord, logs_of
 from rillnode.actors.log.waiting import read
-from rillnode.codecs.entries import Entry, decode_header, entries_of
+from rillnode.codecs.cutting import Cut, CutBlock
+from rillnode.codecs.entries import Entry, decode_header
 
 READ_BYTES: Final = 262_144
 AHEAD_MAX: Final = 16
 """Of so many partitions so much is read before it is looked at."""
+
+
+class Ahead:
+    """What was read of a partition and not looked at yet: whole blocks, and where they go on."""
+
+    __slots__ = ("_blocks", "_entries", "index")
+
+    def __init__(self) -> None:
+        self._blocks: deque[CutBlock] = deque()
+        self._entries: list[Entry] = []  # of the first block, once one of them is read
+        self.index = 0
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return self._blocks[-1].block.next_index - self.index if self._blocks else 0
+
+    def clear(self) -> None:
+        """Forget what was read."""
+        self._blocks.clear()
+        self._entries = []
+
+    def add(self, blocks: Sequence[CutBlock]) -> None:
+        """Take blocks that were read."""
+        self._blocks += blocks
+
+    def pass_to(self, index: int) -> None:
+        """Go on with an entry, or with the first that is there behind it."""
+        while self._blocks and self._blocks[0].block.next_index <= index:
+            self._blocks.popleft()
+            self._entries = []
+        self.index = index
+
+    def take(self, count: int, size: int) -> list[Cut]:
+        """The next entries, so many and so many bytes at most, but at least one; all of a kind."""
+        taken: list[Cut] = []
+        kind = self._blocks[0].header.kind
+        while count and self._blocks and self._blocks[0].header.kind is kind:
+            block = self._blocks[0]
+            start = self.index - block.block.first_index
+            whole = Cut(block, start, min(block.header.count, start + count))
+            cut = whole.within(size)
+            if taken and cut.size > size:
+                break
+            taken.append(cut)
+            count -= cut.count
+            size -= cut.size
+            self.pass_to(self.index + cut.count)
+            if cut.stop < whole.stop:
+                break
+        return taken
+
+    def take_entry(self) -> tuple[Cut, Entry]:
+        """The next entry, which is read."""
+        block = self._blocks[0]
+        first = block.block.first_index
+        if not self._entries:
+            self._entries = Cut(block, 0, block.header.count).entries()
+        number = self.index - first
+        entry = self._entries[number]
+        self.pass_to(self.index + 1)
+        return Cut(block, number, number + 1), entry
 
 
 class Partitions:
@@ -33,7 +95,7 @@ class Partitions:
         self.record: StreamRecord | None = None
         self.logs: list[int] = []
         self.ends: list[int] = []
-        self._ahead: list[deque[Entry]] = []
+        self._ahead: list[Ahead] = []
         self._turn = 0
         self._is_following = False
 
@@ -46,7 +108,7 @@ class Partitions:
                 self.follow(False)
             self.logs = logs_of(record.id, record.partitions)
             self.ends = [0] * record.partitions
-        self._ahead = [deque() for _ in self.logs]
+        self._ahead = [Ahead() for _ in self.logs]
 
     def follow(self, on: bool) -> None:
         """Hear of growth, or not, where nobody works: an idle queue's actor is to end."""
@@ -68,28 +130,27 @@ class Partitions:
         self._turn += 1
         return partition
 
-    async def next_entries(self, state: QueueState, partition: int) -> deque[Entry]:
+    async def next_entries(self, state: QueueState, partition: int) -> Ahead:
         """The entries of a partition that were not looked at, as far as they are read."""
         ahead, index = self._ahead[partition], state.next_index(partition)
-        while ahead and ahead[0].index < index:
-            ahead.popleft()
-        if ahead and ahead[0].index == index:
-            return ahead
+        if ahead.index <= index:
+            ahead.pass_to(index)
+            if ahead:
+                return ahead
         ahead.clear()
         operation = Read(log=self.logs[partition], index=index, bytes_max=READ_BYTES)
         await read(self._queue.shared.store, operation)
         self.ends[partition] = operation.extent.next_index
         state.pass_over(partition, operation.extent.first_index)
-        index = state.next_index(partition)
-        for block in operation.blocks:
-            ahead += entries_of(block, partition=partition, first=index)
+        ahead.add([CutBlock(block) for block in operation.blocks])
+        ahead.pass_to(state.next_index(partition))
         if sum(map(bool, self._ahead)) > AHEAD_MAX:
             for other, kept in enumerate(self._ahead):
                 if other != partition:
                     kept.clear()
         return ahead
 
-    async def look_at(self, state: QueueState, wanted: int, data: dict[Place, Entry]) -> None:
+    async def look_at(self, state: QueueState, wanted: int, data: dict[Place, Cut]) -> None:
         """Take so many further entries among the open ones, of all partitions in turn."""
         idle = 0
         while wanted > 0 and idle < len(self.logs) and not state.is_full:
@@ -97,18 +158,18 @@ class Partitions:
             found = await self.next_entries(state, partition)
             idle = 0 if found else idle + 1
             while found and wanted > 0 and not state.is_full:
-                entry = found.popleft()
-                place = partition, entry.index
+                cut, entry = found.take_entry()
+                place = partition, cut.first_index
                 ready = state.ready_count
-                state.look_at(partition, entry.index, key_number(entry.key))
+                state.look_at(*place, key_number(entry.key))
                 state.ripen(0)
                 if state.ready_count > ready:
-                    data[place] = entry
+                    data[place] = cut
                     wanted -= 1
 
     # Entries that are open -------------------------------------------------------------------
 
-    async def entries_at(self, places: Sequence[Place]) -> list[Entry | None]:
+    async def entries_at(self, places: Sequence[Place]) -> list[Cut | None]:
         """Read entries by their places; None: the stream does not keep it."""
         reads = {
             place: Read(log=self.logs[place[0]], index=place[1], entries_max=1, bytes_max=1)
@@ -117,17 +178,17 @@ class Partitions:
         }
         if reads:
             await read(self._queue.shared.store, *reads.values())
-        return [_entry_at(reads.get(place), place) for place in places]
+        return [_cut_at(reads.get(place), place) for place in places]
 
     async def fetch(
-        self, state: QueueState, places: Sequence[Place], data: dict[Place, Entry]
+        self, state: QueueState, places: Sequence[Place], data: dict[Place, Cut]
     ) -> None:
         """Read entries that were looked at before; those that are no more are passed over."""
-        for place, entry in zip(places, await self.entries_at(places), strict=True):
-            if entry is None:
+        for place, cut in zip(places, await self.entries_at(places), strict=True):
+            if cut is None:
                 state.pass_one_over(place)
             else:
-                data[place] = entry
+                data[place] = cut
 
     # Ends ------------------------------------------------------------------------------------
 
@@ -159,9 +220,8 @@ class Partitions:
         return state.open_count + sum(ahead)
 
 
-def _entry_at(operation: Read | None, place: Place) -> Entry | None:
+def _cut_at(operation: Read | None, place: Place) -> Cut | None:
     """The entry that was read, where it is there."""
     if operation is None or not operation.blocks or operation.extent.first_index > place[1]:
         return None
-    found = entries_of(operation.blocks[0], partition=place[0], first=place[1], until=place[1] + 1)
-    return found[0] if found else None
+    return Cut.at(operation.blocks[0], place[1])

@@ -19,6 +19,7 @@ said (`said`) and by whom (`members`), what is read of the stream (`partitions`)
 (`letters`), and how it all stands (`status`).
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from typing import ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, LinkLost, Origin
 from rillnode.actors.core.queues.ahead import AheadOfRecord
-from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext
-from rillnode.actors.core.queues.giving import Giving, Jobs, Runs, job_messages
+from rillnode.actors.core.queues.context import STOPPED, Due, QueueContext, Runs
+from rillnode.actors.core.queues.giving import Giving, Jobs, job_messages
 from rillnode.actors.core.queues.letters import DeadLetters, Found, take_back
 from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.partitions import Partitions
@@ -271,13 +272,17 @@ class QueueActor(Worker):
             self._is_running = False
 
     def _fail(self, doing: Doing, error: RillnodeError) -> None:
-        """Nothing comes of rounds; jobs of workers that are gone are found in the record again."""
+        """Nothing comes of rounds; jobs of workers that are gone are found in the record again.
+
+        Nor of those that wait to be written: the state that they stand upon is given up.
+        """
         self._record.state, self._queue.more = None, False
+        owed, self._owed = self._owed, []
         logger.warning(
             "queue_not_served",
             extra={"stream": self._queue.stream, "queue": self._queue.name, "code": error.code},
         )
-        for said in doing:
+        for said in (*(said for one in owed for said in one.doing), *doing):
             if isinstance(said, Said) and not said.is_told:
                 self._reply(said, error)
                 self._members.forget(said.request)
@@ -383,8 +388,17 @@ class QueueActor(Worker):
 
     async def _write_owed(self, state: QueueState) -> None:
         """Write what rounds have done, and tell then."""
+        self._is_writing = True
+        if state.given_count > len(self._members.by_token):
+            # More is being worked on, and what is said of it in this turn of the loop goes into the
+            # same record: with a few jobs at a time a record takes more time than a round.
+            await asyncio.sleep(0)
         owed, self._owed = self._owed, []
-        self._is_writing, self._writing = True, owed
+        if not owed:  # a round has failed meanwhile, and they were told
+            self._is_writing = False
+            self._written.set()
+            return
+        self._writing = owed
         error = await self._record.write_ahead(state)
         self._is_writing, self._writing = False, []
         self._written.set()
@@ -392,9 +406,7 @@ class QueueActor(Worker):
             return
         doing = [said for one in owed for said in one.doing]
         if error is not None:
-            # Also what was done since stands upon this; it is said again, as nothing is told.
-            late, self._owed = self._owed, []
-            self._fail([*doing, *(said for one in late for said in one.doing)], error)
+            self._fail(doing, error)
             return
         self._write_soon()
         jobs: Jobs = {}

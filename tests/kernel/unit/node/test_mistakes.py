@@ -199,5 +199,5 @@ async def test_a_stream_says_what_it_takes(directory: Path) -> None:
         for number in (0, -1, 1_025):
             with pytest.raises(rillnode.StreamError, match="has 1 to 1024 partitions, not"):
                 await node.stream("t", partitions=number)
-        with pytest.raises(TypeError, match="a payload is bytes, not str: encode it"):
+        with pytest.raises(TypeError, match=r"^payload is bytes, not str: encode it"):
             await node.client.ask("echo", wrong)

@@ -26,7 +26,7 @@ from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
-from rillnode.actors.log import PutRecords, SavedIndexKey, SaveIndex, WriteOperation
+from rillnode.actors.log import Operation, PutRecords, SavedIndexKey, SaveIndex, WriteOperation
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
@@ -463,6 +463,38 @@ def test_what_was_sent_before_a_write_failed_stays_its_workers() -> None:
         assert (await shown(peer))["done"] == 3
 
     with_core(test)
+
+
+def test_nothing_is_told_of_what_a_round_that_failed_has_left_unwritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"0", b"1", b"2")
+        worker = Worker(core)
+        await worker.work(in_flight=3)
+        held = Held(core)
+        for job in worker.jobs[:2]:  # the first is being written, the second waits for that
+            assert await worker.settle(job) == []
+        with monkeypatch.context() as broken:
+            broken.setattr(core.store, "read", _fail_read)
+            failed = await worker.settle(worker.jobs[2])
+        assert [failure.code for failure in failed] == ["store.failed"] * 2
+        assert {failure.request_id for failure in failed} == {102, 103}
+        assert held.end() == 1
+        await worker.take()
+        assert worker.settled == [native.SettledResponse(101, [])]
+        assert (await shown(peer))["done"] == 1
+        assert await worker.settle(worker.jobs[2], again=True) == native.SettledResponse(103, [])
+        worker.number = 2
+        assert await worker.settle(worker.jobs[1], again=True) == native.SettledResponse(102, [])
+        assert (await shown(peer))["done"] == 3
+
+    with_core(test)
+
+
+def _fail_read(operation: Operation) -> bool:
+    operation.error = StoreError("store.failed", "no disk")
+    return True
 
 
 def test_leaving_gives_jobs_back_at_once() -> None:
