@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.jobs import Result
-from benchmarks.servers import RILLNODE
+from benchmarks.servers import FLOOR, RILLNODE
 
 LOAD: Final = "client_cpu_us"
 """What the load generator itself takes: no merit of a server."""
@@ -123,8 +123,8 @@ class Figures:
         """One document for each row of rillnode's, against the best peer's."""
         best: dict[tuple[str, str, str], dict[str, Any]] = {}
         for document in self.documents():
-            if document["system"].startswith(RILLNODE):
-                continue  # itself in another place is no peer
+            if document["system"].startswith(RILLNODE) or document["system"] == FLOOR:
+                continue  # itself in another place is no peer, nor is the floor
             if document["rillnode_is_better_by"] is not None and document["metric"] != LOAD:
                 row = (document["case"], document["workload"], document["metric"])
                 if (

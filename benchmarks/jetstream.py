@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.figures import Sink
 from benchmarks.generator import LoadGenerator, run
-from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob
+from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, Result, SpreadJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
@@ -31,10 +31,18 @@ NATS_PY: Final = "nats-py"
 RELAYED: Final = "nats-py-relayed"
 """Through a process that only passes bytes on: as many processes on the way as with a node."""
 
+BARE: Final = "bare frames"
+"""No peer, but the floor: the servers alone, given a window's entries as one, two or four messages.
+
+A node's frames are such messages. Who sends these does nothing else: what is stored are not entries
+of streams, and nobody reads them.
+"""
+
 EMBEDDED: Final = "rillnode-embedded"
 """A node with a store of its own, on the same disk."""
 
 _KIB: Final = 1_024
+_MESSAGE_BYTES_MAX: Final = 1_000_000
 _NODES: Final = 3
 _PARTITIONS: Final = 12
 
@@ -86,6 +94,30 @@ def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
                         if not sink.has_failed(system):
                             with sink.trying(system):
                                 sink.add(CASE, workload, system, run(job))
+                        if system == NATS_PY:
+                            sink.add(CASE, workload, BARE, _bare_frames(job))
+
+
+def _bare_frames(job: PushJob) -> Result:
+    """The best of several sizes of a message, counted in entries."""
+    found: list[Result] = []
+    for messages in (1, 2, 4):
+        entries = job.window // messages
+        if entries and entries * job.message_bytes < _MESSAGE_BYTES_MAX:
+            frames = msgspec.structs.replace(
+                job,
+                endpoint=msgspec.structs.replace(job.endpoint, kind="nats"),
+                stream=f"bare-{messages}-{job.stream}",
+                message_bytes=entries * job.message_bytes,
+                window=messages,
+            )
+            result = run(frames)
+            for metric in ("server_cpu_us", "client_cpu_us"):
+                result[metric] /= entries
+            found.append(
+                result | {"confirmed_per_second": result["confirmed_per_second"] * entries}
+            )
+    return max(found, key=lambda result: result["confirmed_per_second"])
 
 
 def _replay(settings: Settings, sink: Sink, replicas: int) -> None:

@@ -13,7 +13,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         ca_file: certificate authority to check it against; "": no TLS.
         key_file: rillnode: the client's key.
         node_identity: rillnode: whom to expect.
-        replicas: natspy: servers that keep each stream.
+        replicas: nats and natspy: servers that keep each stream.
     """
 
     kind: str

@@ -19,6 +19,9 @@ from benchmarks.processes import Process, free_port
 
 RILLNODE: Final = "rillnode"
 
+FLOOR: Final = "bare Python, synced, encrypted"
+"""No peer: what any program in Python would need, see `floor_server`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -135,8 +138,19 @@ def start_nats(directory: Path, *, sync: str = "", tls: bool = False) -> Generat
         yield Server(process, data, endpoint)
 
 
+@contextmanager
+def start_floor(directory: Path) -> Generator[Server]:
+    """Run the floor under W1."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.floor_server", str(port), str(directory / "data")]
+    with Process(command, directory / "floor.log") as process:
+        process.wait_for_port(port)
+        yield Server(process, directory, Endpoint(kind="floor", port=port, pid=process.pid))
+
+
 SERVERS: Final[dict[str, Start]] = {
     RILLNODE: start_rillnode,
+    FLOOR: start_floor,
     "redis, AOF always": partial(start_redis, sync="always", tls=False),
     "redis, AOF everysec": partial(start_redis, sync="everysec", tls=False),
     "redis, AOF everysec, TLS": partial(start_redis, sync="everysec", tls=True),
@@ -149,7 +163,7 @@ SERVERS: Final[dict[str, Start]] = {
 
 def missing(name: str) -> str:
     """Why a server cannot be started here; "" where it can."""
-    if name == RILLNODE:
+    if name in (RILLNODE, FLOOR):
         return ""
     program = "redis-server" if name.startswith("redis") else "nats-server"
     found = version(program)

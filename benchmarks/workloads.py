@@ -23,7 +23,7 @@ from benchmarks.jobs import (
     WorkJob,
 )
 from benchmarks.processes import disk_bytes
-from benchmarks.servers import RILLNODE, SERVERS, Server, missing
+from benchmarks.servers import FLOOR, RILLNODE, SERVERS, Server, missing
 
 _KIB: Final = 1_024
 
@@ -51,7 +51,7 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
     """W1: each round starts every server anew, so that noise of the machine meets all alike."""
     names = (
         RILLNODE, "redis, AOF always", "redis, AOF everysec, TLS",
-        "nats", "nats, TLS", "nats, sync always",
+        "nats", "nats, TLS", "nats, sync always", FLOOR,
     )  # fmt: skip
     systems = _available(names, settings, sink)
     for turn in range(settings.rounds):

@@ -1,7 +1,9 @@
 """The connection actor: one client's WebSocket, from its opening to its end.
 
 A client's requests are carried out one after the other, each answered before the next is looked at,
-and nothing is read from it meanwhile. What others publish is forwarded to it in between.
+and nothing is read from it meanwhile; only events that it publishes one after the other need not
+wait for each other: they reach their topics in this order, in which they are answered, too. What
+others publish is forwarded to it in between.
 """
 
 import logging
@@ -56,6 +58,7 @@ from rillnode.codecs.nextgraph.broker_dialogue import (
     FromClient,
 )
 from rillnode.codecs.nextgraph.client import ClientEvent, ClientMessage
+from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.external import ExtRequest, WalletGetExport
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
@@ -85,6 +88,11 @@ logger = logging.getLogger("rillnode.actors.nextgraph.connection")
 
 HOLD_SECONDS: Final = 0.005
 """How often a connection that waits looks whether it may go on."""
+
+EVENTS_MAX: Final = 16
+EVENTS_BYTES_MAX: Final = 262_144
+"""So many events that a client publishes are under way at a time, and of so many bytes: they share
+a sync. The last one may go beyond."""
 
 GOING_AWAY: Final = 1_001
 """WebSocket close code of a broker that stops."""
@@ -127,7 +135,8 @@ class BrokerEvents(LinkActorEvents[ClosingLink]):
 class ConnectionActor(BrokerActor):
     """The connection of a NextGraph client."""
 
-    # A client has one question at a time, and what answers in many parts waits for CatchUp.
+    # A client has one question at a time, or a few events, and what answers in many parts waits
+    # for CatchUp.
     spare: ClassVar = {Received: HELD_READS_MAX, Answer: ANSWERS_MAX, Drain: 1, Closed: 1}
     on_failure = "stop"
     has_parts = True
@@ -149,7 +158,13 @@ class ConnectionActor(BrokerActor):
         self._session: Session | None = None
         self._checks: RequestChecks
         self._last_id = 0
+        # Whether something is under way that all else waits for; else there may be events, of which
+        # these are the sizes, by their requests' ids, and the answers that others are sent before.
         self._asked = False
+        self._events: dict[int, int] = {}
+        self._answers: dict[int, Answer] = {}
+        # What was read, or what is wrong with it, and its size; it waits for the events before it.
+        self._next: tuple[FromClient | CodecError, int] | None = None
         self._ended = False
         self._draining = False
         self._patient = False
@@ -265,23 +280,34 @@ class ConnectionActor(BrokerActor):
 
     def owes(self) -> bool:
         """Whether something that was read has no outcome yet."""
-        return not self._ended and (self._asked or bool(self._frames))
+        under_way = self._asked or self._next is not None or bool(self._events or self._frames)
+        return under_way and not self._ended
 
     # Frames ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Take frames until one must be waited for."""
-        while self._frames and not (self._asked or self._ended):
-            if self._must_wait():
-                self._hold()
-                return
-            self._receive(self._frames.popleft())
-        if self._asked:
+        while not (self._asked or self._ended):
+            if self._next is None:
+                if not self._frames or self._is_full():
+                    break
+                if self._must_wait():
+                    self._hold()
+                    return
+                self._next = self._receive(self._frames.popleft())
+            elif not self._take(*self._next):
+                break
+        if self._asked or self._next is not None or self._is_full():
             self._link.pause_reading()
-        elif self._draining:
-            self._end("the node is stopping", GOING_AWAY)
-        else:
+        elif not self._draining:
             self._link.resume_reading()
+        elif not self._events:
+            self._end("the node is stopping", GOING_AWAY)
+
+    def _is_full(self) -> bool:
+        """Whether so many events are under way that no more are looked at."""
+        events = self._events
+        return len(events) >= EVENTS_MAX or sum(events.values()) >= EVENTS_BYTES_MAX
 
     def _must_wait(self) -> bool:
         """Whether the client has much to take still, or the store much to write."""
@@ -295,19 +321,52 @@ class ConnectionActor(BrokerActor):
         if self._held is None:
             self._held = self.wake_after(HOLD_SECONDS, _Continue())
 
-    def _receive(self, frame: bytes) -> None:
+    def _receive(self, frame: bytes) -> tuple[FromClient | CodecError, int] | None:
+        """What a frame says, if that is not for the dialogue alone."""
+        said: FromClient | CodecError | None
         try:
             said = self._dialogue.receive(frame)
-            self._flush()
-            if said is not None:
-                self._act(said)
-        except NextGraphError as error:
-            self._flush()
-            self._context.counters[error.code] += 1
+        except CodecError as error:
+            said = error
+        self._flush()
+        return None if said is None else (said, len(frame))
+
+    def _take(self, said: FromClient | CodecError, size: int) -> bool:
+        """Act on what is next, if it need not wait for the events before it; else False."""
+        event = self._event_in(said)
+        if self._events and event is None:
+            return False
+        self._next = None
+        try:
+            if isinstance(said, CodecError):
+                raise said
+            if event is not None:
+                self._events[event.id] = size
+            self._act(said)
+        except CodecError as error:
+            if event is not None:
+                del self._events[event.id]
+            if self._events:
+                self._next = error, size
+                return False
+            self._broken(error)
+        return True
+
+    def _event_in(self, said: FromClient | CodecError) -> ClientRequest | None:
+        """The request, if it publishes an event and its number is a new one."""
+        if isinstance(said, ClientMessage) and isinstance(said.content, ClientRequest):
+            request = said.content
+            if isinstance(request.content, Event) and request.id > self._last_id:
+                return request
+        return None
+
+    def _broken(self, error: CodecError) -> None:
+        """Close, as what the client has sent is none of the protocol."""
+        self._context.counters[error.code] += 1
+        if isinstance(error, NextGraphError):
             logger.info("client_broke_protocol", extra={"code": error.code, "reason": error.text})
             self._close(error.closing)
-        except CodecError as error:
-            self._context.counters[error.code] += 1
+        else:
             self._close(NetCode.SERIALIZATION_ERROR)
 
     def _flush(self) -> None:
@@ -321,6 +380,7 @@ class ConnectionActor(BrokerActor):
     def _end(self, reason: str, code: int) -> None:
         self._ended = True
         self._frames.clear()
+        self._next = None
         self._link.close(reason, code)
 
     # What clients say ------------------------------------------------------------------------
@@ -353,7 +413,7 @@ class ConnectionActor(BrokerActor):
         session, content = self._session, request.content
         assert session is not None
         asked = Asked(session, request.id, overlay, content)
-        self._asked = True
+        self._asked = request.id not in self._events
         if request.id <= self._last_id:
             asked.refuse(ResultCode.INVALID_REQUEST)
             return
@@ -380,12 +440,23 @@ class ConnectionActor(BrokerActor):
     def _answer(self, answer: Answer) -> None:
         if self._ended:
             return
+        if answer.id not in self._events:
+            self._send(answer)
+            if answer.result is not ResultCode.PARTIAL_CONTENT:
+                self._asked = False
+                self._go_on()
+            return
+        answers = self._answers
+        answers[answer.id] = answer
+        while self._events and (first := next(iter(self._events))) in answers:
+            del self._events[first]
+            self._send(answers.pop(first))
+        self._go_on()
+
+    def _send(self, answer: Answer) -> None:
         response = ClientResponse(answer.id, answer.result, answer.content)
         plaintext = encode_message(ClientMessage(NIL_OVERLAY, response, answer.padding))
         self._link.send([self._dialogue.seal(plaintext)])
-        if answer.result is not ResultCode.PARTIAL_CONTENT:
-            self._asked = False
-            self._go_on()
 
     # Coming in -------------------------------------------------------------------------------
 

@@ -108,10 +108,10 @@ async def settle(core: Core, consumers: Sequence[Consumer]) -> None:
         one.look()
 
 
-async def pass_time(core: Core, seconds: float, *well: Consumer) -> None:
-    """Let time pass, in which these members say that they are well."""
-    for _ in range(round(seconds / 0.25)):
-        core.clock.advance(0.25)
+async def pass_time(core: Core, seconds: float, *well: Consumer, step: float = 0.25) -> None:
+    """Let time pass in steps, in which these members say that they are well."""
+    for _ in range(round(seconds / step)):
+        core.clock.advance(step)
         await core.settle()
         for one in well:
             if one.held:

@@ -1,5 +1,8 @@
 """Connections: opening, what ends them and how, and that every request is answered."""
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from nextgraph_broker import (
@@ -19,7 +22,8 @@ from nextgraph_support import APP_LOGIN
 from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.nextgraph.connection import BrokerEvents
+from rillnode.actors.log import Append
+from rillnode.actors.nextgraph.connection import EVENTS_MAX, BrokerEvents
 from rillnode.actors.nextgraph.context import Table
 from rillnode.actors.nextgraph.session import Asked
 from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, STORE_PENDING_HIGH_BYTES
@@ -102,6 +106,115 @@ async def test_requests_that_come_at_once_are_answered_in_their_order(broker: Br
         client.post(overlay, RepoPinStatusReq(ID))
     await client.settle()
     assert [message.content.id for message in client.said] == list(range(1, 41))
+
+
+class HeldAppends(list[Append]):
+    """What is to be appended, and the store is not told before `let_go`."""
+
+    def __init__(self, broker: Broker, patch: pytest.MonkeyPatch) -> None:
+        store: Any = broker.core.store
+        self._submit = store.submit
+        patch.setattr(store, "submit", self._hold)
+
+    def _hold(self, operation: object) -> None:
+        if isinstance(operation, Append):
+            self.append(operation)
+        else:
+            self._submit(operation)
+
+    async def let_go(self, client: Client) -> None:
+        """Have all appended, and what is to be after that."""
+        while self:
+            some = self.copy()
+            self.clear()
+            for append in some:
+                self._submit(append)
+            await client.settle()
+
+
+async def test_events_go_on_while_others_are_stored_and_all_else_waits_for_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.client()
+    appends = HeldAppends(broker, monkeypatch)
+    await client.pin(TOPIC_A, TOPIC_B)
+    made = [client.event(b"%d" % n, topic=(TOPIC_A, TOPIC_B)[n % 2]) for n in range(4)]
+    numbers = [client.post(INNER, event) for event, _ in made]
+    sync = client.post(INNER, TopicSyncReq(TOPIC_A.public_key, [], [], None))
+    last = client.post(INNER, client.event(b"last")[0])
+    await client.settle()
+    assert len(appends) == 4
+    assert client.said == []
+    assert not client.wire.reading
+    await appends.let_go(client)
+    assert [message.content.id for message in client.said[:4]] == numbers
+    assert client.said[-1].content.id == last
+    synced = [content for result, content in client.answers(sync) if result == 1]
+    assert [one.item for one in synced] == [event for event, _ in made[::2]]
+    assert client.wire.reading
+
+
+@pytest.mark.parametrize(("body_bytes", "most"), [(4, EVENTS_MAX), (100_000, 3)])
+async def test_so_many_events_are_under_way_and_of_so_many_bytes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, body_bytes: int, most: int
+) -> None:
+    client = await broker.client()
+    appends = HeldAppends(broker, monkeypatch)
+    await client.pin(TOPIC_A)
+    made = [client.event(Random(n).randbytes(body_bytes))[0] for n in range(EVENTS_MAX + 5)]
+    numbers = [client.post(INNER, event) for event in made]
+    await client.settle()
+    assert len(appends) == most
+    assert not client.wire.reading
+    await appends.let_go(client)
+    assert [message.content.id for message in client.said] == numbers
+    assert {message.content.result for message in client.said} == {ResultCode.OK}
+
+
+@pytest.mark.parametrize("mistake", ["a signature", "bytes", "a number"])
+async def test_what_is_wrong_behind_events_is_told_when_they_are_answered(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    client = await broker.client()
+    appends = HeldAppends(broker, monkeypatch)
+    await client.pin(TOPIC_A)
+    numbers = [client.post(INNER, client.event(b"%d" % n)[0]) for n in range(2)]
+    forged, _ = client.event(b"forged")
+    if mistake == "bytes":
+        client.events.messages_received([b"no message"])
+    elif mistake == "a number":
+        client.post(INNER, forged, number=numbers[0])
+    else:
+        client.post(INNER, sign_event(forged.content, TOPIC_B, client.key))
+    await client.settle()
+    assert client.said == []
+    assert client.wire.closed is None
+    await appends.let_go(client)
+    told = [(message.content.id, message.content.result) for message in client.said]
+    assert told[:2] == [(number, ResultCode.OK) for number in numbers]
+    if mistake == "a number":
+        assert told[2:] == [(numbers[0], ResultCode.INVALID_REQUEST)]
+        assert client.wire.closed is None
+    else:
+        assert told[2:] == []
+        assert client.wire.closed is not None
+
+
+async def test_a_node_that_stops_answers_the_events_that_are_under_way(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.client()
+    appends = HeldAppends(broker, monkeypatch)
+    await client.pin(TOPIC_A)
+    numbers = [client.post(INNER, client.event(b"%d" % n)[0]) for n in range(2)]
+    await client.settle()
+    for cell in tuple(broker.context.connections):
+        broker.core.system.post(cell, Drain())
+    await client.settle()
+    assert client.wire.closed is None
+    await appends.let_go(client)
+    assert [message.content.id for message in client.said] == numbers
+    assert client.wire.closed == (1_001, "the node is stopping")
 
 
 @pytest.mark.parametrize("number", [1, 5])

@@ -1,10 +1,12 @@
 """Nodes that share a store tell each other that they are well, and put out who is silent."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import pytest
 
+import group_support
 from core_support import Core, with_core
 from coroutines import handed_by
 from group_support import ADDRESS, Consumer, members, settle, state_of
@@ -123,16 +125,8 @@ core = handed_by(with_shared)
 shared = handed_by(with_shared, 1)
 
 
-async def pass_time(core: Core, seconds: float, *well: Consumer) -> None:
-    """Let time pass, in which these members say that they are well."""
-    for _ in range(round(seconds / 0.1)):
-        core.clock.advance(0.1)
-        await core.settle()
-        for one in well:
-            if one.held:
-                await one.beat()
-    for one in well:
-        one.look()
+pass_time: Final = partial(group_support.pass_time, step=0.1)
+"""In steps shorter than a node's beat."""
 
 
 async def with_other(core: Core, shared: Shared) -> Consumer:
