@@ -1,9 +1,10 @@
 """A node on NATS JetStream beside nats-py alone: same servers, replicas, settings, same run.
 
 W1 and W2 as in `workloads`, with one server and with three (`jetstream`), W1 also by nats-py
-through a relay, since a node is one more process between a client and the servers, and W2 also by a
-node with a store of its own; what several nodes on the same three servers confirm together, and for
-how long pushes at one pause when another comes, goes or crashes (`jetstream_nodes`).
+through a relay, since a node is one more process between a client and the servers, and by the same
+bytes in bare frames, which are the servers' own limit; W2 also by a node with a store of its own;
+what several nodes on the same three servers confirm together, and for how long pushes at one pause
+when another comes, goes or crashes (`jetstream_nodes`).
 """
 
 import json
@@ -19,7 +20,7 @@ import msgspec
 
 from benchmarks.figures import Sink
 from benchmarks.generator import LoadGenerator, run
-from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, Result, SpreadJob
+from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
@@ -31,20 +32,18 @@ NATS_PY: Final = "nats-py"
 RELAYED: Final = "nats-py-relayed"
 """Through a process that only passes bytes on: as many processes on the way as with a node."""
 
-BARE: Final = "bare frames"
-"""No peer, but the floor: the servers alone, given a window's entries as one, two or four messages.
-
-A node's frames are such messages. Who sends these does nothing else: what is stored are not entries
-of streams, and nobody reads them.
-"""
+FRAMES: Final = "frames"
+"""The same bytes in so many frames, as bare as can be: the floor of whoever uses the servers."""
 
 EMBEDDED: Final = "rillnode-embedded"
 """A node with a store of its own, on the same disk."""
 
 _KIB: Final = 1_024
-_MESSAGE_BYTES_MAX: Final = 1_000_000
 _NODES: Final = 3
 _PARTITIONS: Final = 12
+
+_FRAMES: Final = (1, 2, 4)
+"""In how many a window goes to the servers at one time; a node has up to four under way."""
 
 
 def jetstream(settings: Settings, sink: Sink) -> None:
@@ -76,17 +75,28 @@ def can_run(sink: Sink) -> bool:
 def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
     for turn in range(settings.rounds):
         with (
-            beside(settings, replicas) as (_, endpoints),
+            beside(settings, replicas) as (servers, endpoints),
             _relayed(settings, dict(endpoints)[NATS_PY]) as relayed,
         ):
             endpoints.append(relayed)
+            bare = msgspec.structs.replace(dict(endpoints)[NATS_PY], kind="frames")
+            endpoints += [
+                (f"{FRAMES}, {count}", msgspec.structs.replace(bare, frames=count))
+                for count in _FRAMES
+            ]
+            endpoints = [
+                (system, msgspec.structs.replace(endpoint, keepers=servers.pids))
+                for system, endpoint in endpoints
+            ]
             for message_bytes in (_KIB, 100):
                 for window in (1_024, 64, 1):
                     workload = f"W1, {kept(replicas)}, {message_bytes} B, window {window}"
                     for system, endpoint in _in_turn(endpoints, turn):
+                        if endpoint.frames > window:
+                            continue
                         job = PushJob(
                             endpoint=endpoint,
-                            stream=f"{system}-{message_bytes}-{window}",
+                            stream=f"{system}-{message_bytes}-{window}".replace(", ", "-"),
                             message_bytes=message_bytes,
                             window=window,
                             seconds=1.0 if settings.quick else 2.5,
@@ -94,30 +104,6 @@ def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
                         if not sink.has_failed(system):
                             with sink.trying(system):
                                 sink.add(CASE, workload, system, run(job))
-                        if system == NATS_PY:
-                            sink.add(CASE, workload, BARE, _bare_frames(job))
-
-
-def _bare_frames(job: PushJob) -> Result:
-    """The best of several sizes of a message, counted in entries."""
-    found: list[Result] = []
-    for messages in (1, 2, 4):
-        entries = job.window // messages
-        if entries and entries * job.message_bytes < _MESSAGE_BYTES_MAX:
-            frames = msgspec.structs.replace(
-                job,
-                endpoint=msgspec.structs.replace(job.endpoint, kind="nats"),
-                stream=f"bare-{messages}-{job.stream}",
-                message_bytes=entries * job.message_bytes,
-                window=messages,
-            )
-            result = run(frames)
-            for metric in ("server_cpu_us", "client_cpu_us"):
-                result[metric] /= entries
-            found.append(
-                result | {"confirmed_per_second": result["confirmed_per_second"] * entries}
-            )
-    return max(found, key=lambda result: result["confirmed_per_second"])
 
 
 def _replay(settings: Settings, sink: Sink, replicas: int) -> None:

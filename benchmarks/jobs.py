@@ -7,13 +7,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A running server, as a load generator sees it.
 
     Attributes:
-        kind: whose protocol it speaks: rillnode, redis, nats, natspy for NATS by its own client, or
-            fanout for WebSockets.
+        kind: whose protocol it speaks: rillnode, redis, nats, natspy for NATS by its own client,
+            frames for NATS as bare as can be, or fanout for WebSockets.
         pid: the server's process, for its processor time.
         ca_file: certificate authority to check it against; "": no TLS.
         key_file: rillnode: the client's key.
         node_identity: rillnode: whom to expect.
-        replicas: nats and natspy: servers that keep each stream.
+        replicas: natspy, frames: servers that keep each stream.
+        frames: frames: so many carry a window.
+        keepers: processes that keep what is pushed, for the processor time of all.
     """
 
     kind: str
@@ -23,6 +25,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str = ""
     node_identity: str = ""
     replicas: int = 1
+    frames: int = 1
+    keepers: tuple[int, ...] = ()
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True, tag="push"):

@@ -43,11 +43,13 @@ class Meter:
 
     def __init__(self, job: PushJob) -> None:
         self._pid = job.endpoint.pid
+        self._keepers = job.endpoint.keepers
         self._begin = time.perf_counter() + job.seconds * _WARM_UP
         self._seconds = job.seconds
         self._end = self._begin + job.seconds
         self._begun = 0.0
         self._cpu = (0.0, 0.0)
+        self._keepers_cpu = 0.0
         self._latencies: list[float] = []
         self._counts: list[int] = []
 
@@ -60,6 +62,7 @@ class Meter:
             self._latencies.clear()
             self._counts.clear()
             self._cpu = (cpu_seconds(self._pid), time.process_time())
+            self._keepers_cpu = sum(map(cpu_seconds, self._keepers))
         return now < self._end
 
     def confirmed(self, latency: float, count: int = 1) -> None:
@@ -73,13 +76,17 @@ class Meter:
         confirmed = sum(self._counts)
         server = cpu_seconds(self._pid) - self._cpu[0]
         client = time.process_time() - self._cpu[1]
-        return {
+        result = {
             "confirmed_per_second": confirmed / seconds,
             "p50_ms": self._percentile(0.50) * 1e3,
             "p99_ms": self._percentile(0.99) * 1e3,
             "server_cpu_us": server / confirmed * 1e6,
             "client_cpu_us": client / confirmed * 1e6,
         }
+        if self._keepers:
+            keepers = sum(map(cpu_seconds, self._keepers)) - self._keepers_cpu
+            result["keepers_cpu_us"] = keepers / confirmed * 1e6
+        return result
 
     def _percentile(self, share: float) -> float:
         """The latency that this share of all messages did not exceed."""

@@ -78,12 +78,9 @@ class Nats:
         self.send(publication(f"$JS.API.{subject}", json.dumps(document).encode()))
         await self.answers()
 
-    async def create_stream(self, name: str, subjects: str, replicas: int = 1) -> None:
-        """Make a stream that is kept in files, by so many servers."""
-        stream = {
-            "name": name, "subjects": [subjects], "storage": "file", "retention": "limits",
-            "num_replicas": replicas,
-        }  # fmt: skip
+    async def create_stream(self, name: str, subjects: str) -> None:
+        """Make a stream that is kept in files."""
+        stream = {"name": name, "subjects": [subjects], "storage": "file", "retention": "limits"}
         await self.request(f"STREAM.CREATE.{name}", stream)
 
     async def push_all(self, publications: list[bytes]) -> None:

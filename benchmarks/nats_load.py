@@ -26,7 +26,7 @@ _STREAMS_MAX: Final = 2_000
 async def push(job: PushJob) -> AsyncGenerator[Result]:
     """W1."""
     connection = await Nats.connect(job.endpoint)
-    await connection.create_stream(job.stream, job.stream, job.endpoint.replicas)
+    await connection.create_stream(job.stream, job.stream)
     messages = cycle([publication(job.stream, data) for data in payloads(job.message_bytes)])
     meter = Meter(job)
     yield await push_window(meter, connection, messages, job.window)

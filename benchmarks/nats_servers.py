@@ -51,6 +51,11 @@ class NatsServers:
         """The process of the first one."""
         return self._processes[0].pid
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of all."""
+        return tuple(process.pid for process in self._processes)
+
     def wait(self) -> None:
         """Wait until all listen."""
         for process, port in zip(self._processes, self.ports, strict=True):
