@@ -2,8 +2,9 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import astuple, replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from rillnode.actors.core.streams.retention import RELIST_SECONDS, SWEEP_SECONDS
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
@@ -77,7 +78,7 @@ def _state(tables: ViewTables) -> dict[str, Any]:
     state = {name: value for name, value in vars(tables).items() if name != "applier"}
     logs = {
         number: (
-            astuple(replace(log.state, numbers=None)),
+            structs.astuple(structs.replace(log.state, numbers=None)),
             # Of producers the order counts, too: it is that in which they are forgotten.
             log.state.numbers.pack() if log.state.numbers else b"",
             [(one.first_index, one.value) for one in log.blocks],
