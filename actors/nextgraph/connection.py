@@ -297,12 +297,12 @@ class ConnectionActor(BrokerActor):
                 self._next = self._receive(self._frames.popleft())
             elif not self._take(*self._next):
                 break
-        if self._asked or self._next is not None or self._is_full():
-            self._link.pause_reading()
-        elif not self._draining:
-            self._link.resume_reading()
-        elif not self._events:
+        if self._draining and not (self._asked or self._next is not None or self._events):
             self._end("the node is stopping", GOING_AWAY)
+        elif self._draining or self._asked or self._next is not None or self._is_full():
+            self._link.pause_reading()
+        else:
+            self._link.resume_reading()
 
     def _is_full(self) -> bool:
         """Whether so many events are under way that no more are looked at."""
