@@ -1,9 +1,10 @@
 """Models what may be on a disk when the power goes, from a recorded trace.
 
-A file's data is certain as far as it was written before a sync of the file that has ended; of
-later writes any sectors may be there. What a failed sync should have made certain never becomes
-so: an operating system may drop it and let the next sync succeed. A name is certain once its
-directory was synced after the change; of later changes of names any may be there, each whole.
+A file's data is certain as far as it was written before a sync of the file that has ended; each
+sector may be there as it was after any later write. What a failed sync should have made certain
+never becomes so: an operating system may drop it and let the next sync succeed. A name is certain
+once its directory was synced after the change; of later changes of names any may be there, each
+whole.
 """
 
 import os
@@ -237,9 +238,17 @@ def _tear(writes: list[Write], mode: Mode, chance: random.Random) -> Iterator[Wr
         return
     size = chance.choice((512, 4_096))
     sectors = [sector for write in writes for sector in _sectors(write, size)]
-    stop = chance.randint(0, len(sectors))
-    for number, sector in enumerate(sectors):
-        if number < stop if mode == "prefix" else chance.random() < 0.5:
+    if mode == "prefix":
+        yield from sectors[: chance.randint(0, len(sectors))]
+        return
+    # A sector is written as it is in memory then, with all that was written to it before.
+    places = [
+        -1 - number if sector.data is None else sector.offset // size
+        for number, sector in enumerate(sectors)
+    ]
+    reached = {place: number for number, place in enumerate(places) if chance.random() < 0.5}
+    for number, (place, sector) in enumerate(zip(places, sectors, strict=True)):
+        if number <= reached.get(place, -1):
             yield sector
 
 

@@ -163,6 +163,18 @@ def at_names(trace: list[Record]) -> set[int]:
     return {after for number in changes for after in range(number, min(number + 4, len(trace)))}
 
 
+def at_manifests(trace: list[Record]) -> set[int]:
+    """Numbers of the writes to the list of tables and logs that a database is opened by."""
+    names: dict[int, bytes] = {}
+    found: set[int] = set()
+    for number, one in enumerate(trace):
+        if one.kind == "o":
+            names[one.file] = one.data
+        elif one.kind == "w" and b"/MANIFEST-" in names[one.file]:
+            found.add(number)
+    return found
+
+
 def cut_and_check(
     trace: list[Record],
     store: Path,
@@ -248,6 +260,28 @@ def test_names_may_reach_the_disk_in_any_order(
         trace, store, fast_directory, at_records, random.Random(failing_syncs), repeats=10
     )
     assert len(found) == 10 * len(at_records) > 500
+
+
+@pytest.mark.needs("cc")
+@pytest.mark.long
+def test_writes_to_the_manifest_may_be_torn(recorder: Path, fast_directory: Path) -> None:
+    trace, store = record(recorder, fast_directory, 1_500, 1)
+    at_records = at_manifests(trace)
+    found = cut_and_check(trace, store, fast_directory, at_records, random.Random(1), repeats=40)
+    assert len(found) == 40 * len(at_records) > 500
+
+
+def test_a_sector_has_all_that_was_written_to_it_before(tmp_path: Path) -> None:
+    disk = Disk("/store")
+    disk.apply(Record("o", 1, os.O_CREAT, b"/store/file"))
+    for number in (1, 2, 3):
+        disk.apply(Record("w", 1, 300 * (number - 1), bytes([number]) * 300))
+    firsts: set[bytes] = set()
+    for seed in range(100):
+        image = tmp_path / str(seed)
+        disk.image(image, tmp_path, "all", "some", random.Random(seed))
+        firsts.add((image / "file").read_bytes()[:512].rstrip(b"\0"))
+    assert firsts == {b"", b"\1" * 300, b"\1" * 300 + b"\2" * 212}
 
 
 KILLED = """
