@@ -20,6 +20,9 @@ from rillnode.codecs.errors import RequestError
 PRINCIPALS_MAX: Final = 10_000
 """Principals known at one time, beside those that own streams; above it the oldest is forgotten."""
 
+REMOVED_MAX: Final = 65_536
+"""Removed streams that are remembered: more than go while one reading of the store is under way."""
+
 BURST_SECONDS: Final = 1.0
 """How long a principal must have been silent to push at once what a second allows."""
 
@@ -78,6 +81,8 @@ class Quotas:
     def __init__(self, quotas: Sequence[Quota], clock: Clock) -> None:
         self._clock = clock
         self._usages: OrderedDict[str, Usage | None] = OrderedDict()
+        # By id, which is never given again: what was read or written before still tells of them.
+        self._removed: dict[int, None] = {}
         self.set(quotas)
 
     def set(self, quotas: Sequence[Quota]) -> None:
@@ -128,13 +133,15 @@ class Quotas:
     ) -> None:
         """Count a stream that was there before the node's start, or that others have made.
 
+        One that was removed meanwhile does not count.
+
         Args:
             record: the stream.
             extents: of its logs; none: they are not known.
             by_others: whether they may append, too: then it counts, whatever was known.
         """
         usage = self.usage(record.owner)
-        if usage is None:
+        if usage is None or record.id in self._removed:
             return
         usage.streams.add(record.name)
         for partition, extent in enumerate(extents):
@@ -148,6 +155,9 @@ class Quotas:
         usage = self.usage(record.owner)
         if usage is None:
             return
+        self._removed[record.id] = None
+        if len(self._removed) > REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
         usage.streams.discard(record.name)
         for partition in range(record.partitions):
             log = log_id(record.id, partition)
@@ -158,7 +168,7 @@ class Quotas:
         """A log keeps another number of bytes than was known."""
         usage = self.usage(owner)
         if usage is not None:
-            usage.keep(log, extent.data_bytes)
+            self._keep(usage, log, extent.data_bytes)
 
     # Pushes ----------------------------------------------------------------------------------
 
@@ -191,7 +201,11 @@ class Quotas:
         if usage is not None:
             usage.pending_bytes = max(0, usage.pending_bytes - size)
             if kept_bytes is not None:
-                usage.keep(log, kept_bytes)
+                self._keep(usage, log, kept_bytes)
+
+    def _keep(self, usage: Usage, log: int, data_bytes: int) -> None:
+        if log >> 32 not in self._removed:
+            usage.keep(log, data_bytes)
 
     def _spend(self, usage: Usage, size: int) -> bool:
         rate = usage.quota.push_bytes_per_second

@@ -21,6 +21,7 @@ from rillnode.actors.log import (
     StreamRecord,
     Trim,
     WriteOperation,
+    log_id,
 )
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body
@@ -215,6 +216,33 @@ def test_what_an_append_told_is_not_overwritten_by_an_older_listing() -> None:
     assert (usage.kept_bytes, usage.pending_bytes) == (90, 0)
     quotas.removed(record)
     assert (usage.kept_bytes, usage.kept, usage.streams) == (0, {}, set())
+
+
+def test_what_was_read_or_written_before_a_stream_was_removed_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quotas = Quotas([Quota(who=A, streams_max=1, bytes_max=100)], ManualClock())
+    record = StreamRecord(name="s", id=1, owner=A)
+    log, kept = log_id(1, 0), LogExtent(0, 1, 90)
+    assert quotas.admit_push(A, A, 20) is None
+    quotas.found(record, [kept])
+    quotas.removed(record)
+    for by_others in (False, True):
+        quotas.found(record, [kept], by_others=by_others)
+    quotas.keeps(A, log, kept)
+    quotas.appended(A, log, 20, 90)
+    usage = quotas.usage(A)
+    assert usage is not None
+    assert (usage.streams, usage.kept, usage.pending_bytes) == (set(), {}, 0)
+    # One of the same name, made later, has another id.
+    quotas.found(StreamRecord(name="s", id=2, owner=A), [kept])
+    assert (usage.streams, usage.kept_bytes) == ({"s"}, 90)
+    # They are not remembered for ever.
+    monkeypatch.setattr("rillnode.actors.core.quotas.REMOVED_MAX", 2)
+    for number in (2, 3, 4):
+        quotas.removed(StreamRecord(name="s", id=number, owner=A))
+    quotas.found(record, [kept])
+    assert usage.streams == {"s"}
 
 
 @pytest.mark.parametrize("principal", [A, B])
