@@ -92,9 +92,12 @@ class Catalogue:
                     self._shards.begin(self._list_later(listing))
 
     def _listed(self, listing: PutListing) -> None:
-        """Another node has done something to a stream, of which a view of its own shard tells."""
+        """Another node has done something to a stream; a view that saw it in its shard has told."""
         shards, record = self._shards, listing.record or listing.was
-        if record is None or shards.is_ready(shards.place.of_stream_id(record.id)):
+        if record is None:
+            return
+        number = shards.place.of_stream_id(record.id)
+        if shards.is_ready(number) and listing.generation > shards[number].news_after:
             return
         if listing.record is None:
             self._watching.removed(record)

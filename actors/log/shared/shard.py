@@ -36,12 +36,13 @@ class Shard:
         follows: its view, and how far that is.
         writes: what this node writes there.
         history: the last sequence that was in the log when the view was first opened.
+        news_after: since it is open, the view has told of what came behind this sequence.
         last_used: when it was asked for something.
     """
 
     def __init__(self, number: int, owner: Owner) -> None:
         self.number = number
-        self.history = -1
+        self.history = self.news_after = -1
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
@@ -164,6 +165,7 @@ class Shard:
         if self.history < 0:
             self.history = follows.known
         before = follows.handed
+        self.news_after = max(self.history, before)
         # An empty frame: when it is carried out, all that was confirmed before is here.
         frame = self.writes.begin_session(max(span.last, before))
         sequence = await self._patiently(lambda: log.append(self.number, frame.data))

@@ -32,8 +32,9 @@ class Watching:
         self._complete = complete
         self._logs: dict[int, Watch] = {}
         self._records: WatchRecords | None = None
-        self._changed: dict[str, StreamRecord] = {}
-        self._removed: dict[str, StreamRecord] = {}
+        # By id: a name may be of several streams, one after the other.
+        self._changed: dict[int, StreamRecord] = {}
+        self._removed: dict[int, StreamRecord] = {}
         # By prefix: who waits, and what he is to be told.
         self._values: dict[str, WatchValues | None] = {}
         self._news: dict[str, dict[str, bytes | None]] = {}
@@ -94,13 +95,13 @@ class Watching:
 
     def changed(self, record: StreamRecord) -> None:
         """Another node has changed a stream's record, or made the stream."""
-        self._changed[record.name] = record
+        self._changed[record.id] = record
         self._tell_records()
 
     def removed(self, record: StreamRecord) -> None:
         """Another node has removed a stream."""
-        self._changed.pop(record.name, None)
-        self._removed[record.name] = record
+        self._changed.pop(record.id, None)
+        self._removed[record.id] = record
         self._tell_records()
 
     def _tell_records(self) -> None:

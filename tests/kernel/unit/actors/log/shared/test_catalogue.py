@@ -17,6 +17,7 @@ from rillnode.actors.log import (
     SavedIndexKey,
     SaveIndex,
     StreamRecord,
+    WatchRecords,
 )
 from rillnode.actors.log.shared import catalogue
 from rillnode.codecs.errors import StoreError
@@ -125,6 +126,29 @@ async def test_what_became_of_a_stream_is_listed_by_another_node(
     assert (name in found) == (what != "removed")
     if what == "changed":
         assert found[name].owner == "somebody"
+
+
+async def test_a_view_opened_before_the_catalogue_knows_does_not_hide_that_a_stream_is_gone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = cluster.nodes(2)
+    name = name_in(1)
+    log = await one.stream(name_in(1, but=[name]))
+    await one.stream(name)
+    await other.read(GetRecord(key="fresh"))
+    catalogue_of_one, held = one.store.shards[0], list[Any]()
+    monkeypatch.setattr(catalogue_of_one, "submit", held.append)
+    one.store.submit(RemoveStream(name=name))
+    await until(lambda: bool(held))
+    await other.fresh(log)
+    before, watch = WatchRecords(), WatchRecords()
+    other.store.watch(before)
+    other.store.watch(watch)
+    assert not before.removed
+    monkeypatch.undo()
+    catalogue_of_one.submit(*held)
+    await until(lambda: bool(watch.removed))
+    assert [record.name for record in watch.removed] == [name]
 
 
 async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(

@@ -51,6 +51,19 @@ def test_what_was_refused_is_no_news() -> None:
     assert not told.told
 
 
+def test_each_stream_that_had_a_name_is_told_of() -> None:
+    told = Told()
+    for number in (3, 4, 5):
+        record = StreamRecord(name="s", id=number)
+        told.land(PutStream(record=record))
+        if number < 5:
+            told.land(RemoveStream(name="s", record=record))
+    watch = WatchRecords()
+    told.watching.add(watch)
+    assert [record.id for record in watch.removed] == [3, 4]
+    assert [record.id for record in watch.changed] == [5]
+
+
 def test_logs_that_are_removed_are_watched_no_longer() -> None:
     told = Told()
     watch, other = Watch(log=LOG), Watch(log=log_id(4, 0))
