@@ -105,6 +105,8 @@ class Append(Operation):
     `producer.fenced` (the producer's name was opened once more since).
 
     Attributes:
+        log: of a stream that was made before, or of an id that no stream is ever given: a store
+            takes the logs of a stream that it makes for empty ones.
         received_at: in milliseconds since 1970; result: no less than that of the entry before, as
             clocks differ, and are set back.
         keys: secondary keys, written in the same batch: each leads to an entry of the body, whose
