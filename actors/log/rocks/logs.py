@@ -19,6 +19,9 @@ _BLOCK_KEY_BYTES: Final = BLOCK_KEY.size
 NOTED_MAX: Final = 131_072
 """Runs of producers that are kept in memory, some 50 MB. Own choice."""
 
+_UNPACKED_MAX: Final = 64
+"""Groups, or logs, for which what is used stays as it is: a log may be in each of them."""
+
 _PACKED: Final = Struct("<4Qq")
 _FORGOTTEN_SHARE: Final = 16
 _PACKED_OVERHEAD_BYTES: Final = 160
@@ -29,8 +32,8 @@ class LogTable:
     """States of the logs in use, as they are once everything planned is written.
 
     Most have had one producer at most, whose first run goes on: what is known of them fits into
-    some hundred bytes, and is unpacked only for the groups that it is used in. So an append takes
-    as long with many logs as with few, and the garbage collector sees none of them.
+    some hundred bytes, and is unpacked only for some groups from the one that it is used in. So an
+    append takes as long with many logs as with few, and the garbage collector sees none of them.
 
     The others stay unpacked while they are used. There are two generations of them: when the young
     one is full it becomes the old one, and what is not used any more is packed, a few at a time.
@@ -58,7 +61,9 @@ class LogTable:
         self.noted = 0
         self.has_forgotten = False
         self._noted_before = 0
-        self._used: dict[int, LogState] = {}  # in the group under way, and not among the young
+        # In the latest groups, and not among the young.
+        self._used: dict[int, LogState] = {}
+        self._groups = 0  # since it was empty
         self._young: dict[int, LogState] = {}
         self._old: dict[int, LogState] = {}
         self._come = 0  # to the young ones since it was looked at last
@@ -107,6 +112,9 @@ class LogTable:
 
     def age(self) -> None:
         """Pack or forget idle logs; only between groups, when all is written."""
+        self._groups += 1
+        if self._groups < _UNPACKED_MAX and len(self._used) < _UNPACKED_MAX:
+            return
         for log, state in self._used.items():
             numbers = state.numbers
             if numbers is None or numbers.is_small:
@@ -116,7 +124,7 @@ class LogTable:
                 self._young[log] = state
                 self._come += 1
                 self.noted += numbers.runs
-        self._used = {}
+        self._used, self._groups = {}, 0
         # Two for each that has come: when the young generation is full, the old one is empty.
         self._pack(2 * self._come)
         self._come = 0

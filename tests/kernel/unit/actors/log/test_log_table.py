@@ -74,7 +74,10 @@ def results(directory: Path, tuning: Tuning, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_packed_and_forgotten_changes_nothing(tmp_path: Path, seed: int) -> None:
+def test_what_is_packed_and_forgotten_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("rillnode.actors.log.rocks.logs._UNPACKED_MAX", (1, 4, 64)[seed % 3])
     found = {name: results(tmp_path / name, tuning, seed) for name, tuning in ROOMS.items()}
     expected = found["nothing is packed"]
     assert len(set(map(str, expected))) > 40, "what was drawn has few outcomes"
@@ -124,8 +127,11 @@ def test_a_forgotten_log_is_nowhere(tables: Tables) -> None:
     assert len(table) == 0
 
 
-def test_what_is_unpacked_counts_as_much_as_it_takes(tables: Tables) -> None:
+def test_what_is_unpacked_counts_as_much_as_it_takes(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The memory for runs is bounded, also of logs that were packed with many."""
+    monkeypatch.setattr("rillnode.actors.log.rocks.logs._UNPACKED_MAX", 1)
     table = LogTable(tables, 10, 1_000_000)
     for log in (1, 2):
         state = table.load(log)
