@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from rillnode.actors.log.rocks.directories import make_directory, sync_directory
+from rillnode.actors.log.directories import make_directory, sync_directory
 from rillnode.codecs.errors import RillnodeError
 
 BACKUP_VERSION: Final = 1

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.log.rocks.directories import sync_directory
+from rillnode.actors.log.directories import sync_directory
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.node.keys.files import read_key, read_or_make_key

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rillnode.actors.log import Operation
-from rillnode.actors.log.rocks.directories import make_directory
+from rillnode.actors.log.directories import make_directory
 from rillnode.actors.log.rocks.tables import Tables, full_error, is_full
 from rillnode.codecs.errors import StoreError
 

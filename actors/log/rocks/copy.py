@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.log.copying import Piece
-from rillnode.actors.log.rocks.directories import make_directory
+from rillnode.actors.log.directories import make_directory
 from rillnode.actors.log.rocks.format import MIGRATIONS, check_copied, check_format, settle_format
 from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,

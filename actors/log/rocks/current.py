@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.log.rocks.directories import sync_directory
+from rillnode.actors.log.directories import sync_directory
 
 logger = logging.getLogger("rillnode.actors.log")
 

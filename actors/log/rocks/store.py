@@ -20,9 +20,9 @@ from rillnode.actors.log import (
     StoreHealth,
     WriteOperation,
 )
+from rillnode.actors.log.directories import make_directory
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.commit import GroupCommit, MakeCommit
-from rillnode.actors.log.rocks.directories import make_directory
 from rillnode.actors.log.rocks.format import (
     MIGRATIONS,
     Migration,
