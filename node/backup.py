@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from rillnode.actors.log.directories import make_directory, sync_directory
+from rillnode.actors.log.directories import make_directory, sync
 from rillnode.codecs.errors import RillnodeError
 
 BACKUP_VERSION: Final = 1
@@ -232,9 +232,9 @@ def _begin(target: Path) -> Path:
 def _finish(partial: Path, target: Path) -> None:
     """Let what was written have its name, durably; an empty directory there is replaced."""
     for directory, _, _ in os.walk(partial):
-        sync_directory(Path(directory))
+        sync(Path(directory))
     partial.replace(target)
-    sync_directory(target.parent)
+    sync(target.parent)
 
 
 def _copy(original: Path, copy: Path, on_bytes: OnBytes) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from rillnode.actors.log.directories import make_directory, sync
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
@@ -48,7 +49,7 @@ def write_secret(path: Path, secret: str) -> None:
         ConfigError: the file exists (it is never overwritten), or cannot be written.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -58,6 +59,7 @@ def write_secret(path: Path, secret: str) -> None:
         except OSError:
             path.unlink(missing_ok=True)  # it would stand for a key, and in the way of the next try
             raise
+        sync(path.parent)
     except FileExistsError as error:
         if error.filename != str(path):
             text = f"cannot be written: {error.filename} is a file, not a directory"

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.log.directories import sync_directory
+from rillnode.actors.log.directories import sync
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
 from rillnode.node.keys.files import read_key, read_or_make_key
@@ -57,7 +57,7 @@ def finish_rotation(file: Path) -> dict[str, str]:
         os.link(file, spare)
         spare.replace(old_path(file))
         next_path(file).replace(file)
-        sync_directory(file.absolute().parent)
+        sync(file.absolute().parent)
     except OSError as error:
         raise ConfigError("key.file", f"{file}: cannot be replaced: {error.strerror}") from None
     return {"identity": following.public_hex, "old_identity": current.public_hex}

@@ -9,11 +9,10 @@ is confirmed until the directory was synced.
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
-from rillnode.actors.log.directories import sync_directory
+from rillnode.actors.log.directories import replace_file, sync
 
 logger = logging.getLogger("rillnode.actors.log")
 
@@ -41,10 +40,10 @@ def use_earlier_manifest(path: Path) -> bool:
     manifests = sorted(_number(file.name) for file in path.glob(f"{_MANIFEST}[0-9]*"))
     earlier = [number for number in manifests if number < _number(named)]
     if earlier:
-        _replace(current, f"{_MANIFEST}{earlier[-1]:06}\n")
+        replace_file(current, f"{_MANIFEST}{earlier[-1]:06}\n".encode())
     elif not manifests and not any(file.suffix in _DATA for file in path.iterdir()):
         current.unlink()
-        sync_directory(path)
+        sync(path)
     else:
         return False
     logger.warning("store_opened_by_earlier_manifest", extra={"named": named, "before": earlier})
@@ -55,14 +54,3 @@ def _number(manifest: str) -> int:
     """Manifests are numbered upwards; a name that is none comes before all."""
     digits = manifest.removeprefix(_MANIFEST)
     return int(digits) if digits.isdecimal() else -1
-
-
-def _replace(file: Path, text: str) -> None:
-    """Give a file another content, so that a power cut leaves the old or the new one."""
-    fresh = file.with_suffix(".dbtmp")
-    with fresh.open("w") as output:
-        output.write(text)
-        output.flush()
-        os.fsync(output.fileno())
-    fresh.replace(file)
-    sync_directory(file.parent)

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from rillnode.actors.log.directories import replace_file, sync
 from rillnode.actors.log.shared.port import Blobs
 from rillnode.codecs.errors import StoreError
 
@@ -170,7 +171,8 @@ class Snapshots:
         file = view / _NAME_FILE
         if not file.exists():
             view.mkdir(parents=True, exist_ok=True)  # a view in memory has none
-            file.write_text(self._entropy(_NAME_BYTES).hex())
+            # Two views of one name, such as none, would take each other's files for their own.
+            replace_file(file, self._entropy(_NAME_BYTES).hex().encode())
         return file.read_text()
 
     # Taking ----------------------------------------------------------------------------------
@@ -212,8 +214,7 @@ class Snapshots:
                 raise StoreError(
                     "store.corrupt", f"the blob {file.blob} of a snapshot is not what was stored"
                 )
-        await asyncio.to_thread(shutil.rmtree, view, ignore_errors=True)
-        fetched.replace(view)
+        await asyncio.to_thread(_take_place, fetched, view)
         logger.info("snapshot_taken", extra={"shard": shard, "sequence": sequence})
 
     async def _read(self, shard: int, sequence: int, suffix: str = _SUFFIX) -> Snapshot:
@@ -236,6 +237,15 @@ class Snapshots:
         if not all(_is_file_name(file.name) for file in snapshot.files):
             raise StoreError("store.corrupt", "the snapshot names files that are not its own")
         return snapshot
+
+
+def _take_place(fetched: Path, view: Path) -> None:
+    """Put what was fetched in the place of a view, durably: nobody writes it a second time."""
+    for path in (*fetched.iterdir(), fetched):
+        sync(path)
+    shutil.rmtree(view, ignore_errors=True)
+    fetched.replace(view)
+    sync(view.parent)
 
 
 def _manifest(shard: int, sequence: int, suffix: str = _SUFFIX) -> str:

@@ -96,6 +96,23 @@ async def test_a_snapshot_is_made_and_taken(two: Two) -> None:
     assert not [name for name in servers.blobs if name.endswith(".making")]
 
 
+async def test_a_view_takes_its_place_when_all_of_it_is_on_the_disk(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that it has are not read again, so that what a power cut took would be missing."""
+    one, other = two
+    await one.put(7, a_sst=b"table", CURRENT=b"current")
+    synced: list[tuple[str, bool]] = []
+
+    def sync(path: Path) -> None:
+        synced.append((path.name, other.view.exists()))
+
+    monkeypatch.setattr(module, "sync", sync)
+    await other.snapshots.restore(SHARD, 7, other.view)
+    assert set(synced[:-2]) == {("a.sst", False), ("CURRENT", False)}
+    assert synced[-2:] == [("0001.new", False), (other.directory.name, True)]
+
+
 async def test_tables_that_are_there_are_not_sent_again(two: Two) -> None:
     one, other = two
     await one.put(7, a_sst=b"table", CURRENT=b"current")
