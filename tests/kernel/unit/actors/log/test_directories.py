@@ -9,7 +9,6 @@ from rillnode.actors.log.directories import make_directory, replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.keys.files import write_secret
 
-
 Synced = list[tuple[str, bytes | list[str]]]
 """What was synced, by name: a file's content, or the names in a directory, at that time."""
 
