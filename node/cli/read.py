@@ -331,11 +331,10 @@ def _of_stream(form: "LineFormat", stream: str, line: bytes) -> bytes:
 
 
 def _keep(path: Path | None, following: "Following") -> None:
-    """Write a position, whole or not at all."""
+    from rillnode.actors.log.directories import replace_file
+
     if path is not None and following.streams:
-        fresh = path.with_name(f".{path.name}")
-        fresh.write_text(json.dumps(following.position), "utf-8")
-        fresh.replace(path)
+        replace_file(path, json.dumps(following.position).encode())
 
 
 def _position(args: argparse.Namespace) -> Any:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rillnode.actors.log.directories import sync
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey
 from rillnode.codecs.streamr.key_lines import KeyLine, read_lines, write_line
@@ -79,6 +80,8 @@ class GroupKeyFile:
                 os.ftruncate(descriptor, written.rfind(b"\n") + 1)
                 file.write(lines)
                 os.fsync(descriptor)
+            if not written:  # its name is new, too
+                sync(self._path.parent)
         except OSError as error:
             raise _error("key.file", self._path, f"cannot be written: {error.strerror}") from None
 
