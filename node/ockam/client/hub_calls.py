@@ -15,6 +15,7 @@ from rillnode.codecs.routing.stream import (
     encode_request,
 )
 from rillnode.node.client.messages import Messages
+from rillnode.node.client.subscription import PASSING
 
 HubServices = Literal["auto", "stream", "stream_service"]
 """Address of the stream service; the index service goes by it. `auto`: whichever answers."""
@@ -22,8 +23,9 @@ HubServices = Literal["auto", "stream", "stream_service"]
 Service = Literal["", "_index"]
 """What the address of a service has between `stream` and the `_service` of older ones."""
 
-ASK_AGAIN: Final = frozenset(("hub.timeout", "hub.lost", "hub.not_saved", "peer.unreachable"))
-"""Errors that pass: the hub is away or has forgotten, and may be there again."""
+_AWAY: Final = PASSING | {
+    "hub.lost", "hub.not_saved", "hub.timeout", "node.draining", "peer.busy", "peer.unreachable",
+}  # fmt: skip
 PAUSE_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _ENDINGS: Final[dict[HubServices, tuple[str, ...]]] = {
     "auto": ("", "_service"),
@@ -31,6 +33,12 @@ _ENDINGS: Final[dict[HubServices, tuple[str, ...]]] = {
     "stream_service": ("_service",),
 }
 _REASON_CHARACTERS_MAX: Final = 200
+
+
+def passes(error: RillnodeError) -> bool:
+    """Whether the hub, or a node on the way, is away, busy or has forgotten, and may be back."""
+    return error.code in _AWAY or (isinstance(error, RequestError) and error.retryable)
+
 
 T = TypeVar("T")
 Take = Callable[[Response, Route], T | None]
@@ -79,7 +87,7 @@ class HubCalls:
             try:
                 return await attempt()
             except RillnodeError as error:
-                if error.code not in ASK_AGAIN or loop.time() + pause > deadline:
+                if not passes(error) or loop.time() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
 

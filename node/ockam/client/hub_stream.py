@@ -33,7 +33,7 @@ from rillnode.node.client.consumer import (
     check_seconds,
 )
 from rillnode.node.iteration import Steps, kept
-from rillnode.node.ockam.client.hub_calls import ASK_AGAIN, HubCalls, T, Take
+from rillnode.node.ockam.client.hub_calls import HubCalls, T, Take, passes
 from rillnode.node.ockam.client.hub_index import HubIndex
 
 logger = logging.getLogger("rillnode.node.ockam.client.hub")
@@ -235,7 +235,7 @@ class HubStream:
             try:
                 return await self._calls.ask(routes[partition], request, take)
             except RillnodeError as error:
-                if error.code in ASK_AGAIN:
+                if passes(error):
                     self._lose(found)
                 if error.code == "address.unknown":
                     # The connection that its route led over is gone.

@@ -3,6 +3,7 @@
 import pytest
 
 from fake_hub import ONCE, Answers, FakeHub, from_, refusal
+from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
@@ -48,6 +49,47 @@ async def test_a_refusal_is_told_and_not_asked_again(hub: FakeHub, client: Clien
         assert len(str(caught.value)) < 1_000
         assert "\x1b" not in str(caught.value)
     assert len(hub.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable"),
+    [
+        ("actor.stopped", True),
+        ("actor.failed", False),
+        ("node.draining", False),
+        ("peer.busy", False),
+        ("peer.unreachable", False),
+        ("quota.rate", True),
+    ],
+)
+async def test_what_passes_at_a_node_is_asked_again(
+    hub: FakeHub, client: Client, code: str, retryable: bool
+) -> None:
+    """As each is asked for the first time: a hub that stops or starts, or a node on the way."""
+    refused: set[type[Request]] = set()
+
+    def refuse_once(request: Request) -> Answers | None:
+        if type(request) in refused:
+            return None
+        refused.add(type(request))
+        return [(b"s", native.encode(native.Failure(0, code, "Not now", retryable)))]
+
+    hub.answers = refuse_once
+    there = Hub(client, patience_seconds=5.0)
+    stream = await there.stream("s")
+    await stream.push(b"x")
+    assert [entry.data for entry in await stream.pull()] == [b"x"]
+    hub.indexes["c", "s"] = 1
+    assert await there.get_index("c", "s") == 1
+    assert refused == {CreateRequest, PushRequest, PullRequest, GetIndexRequest}
+
+
+async def test_what_does_not_pass_at_a_node_is_told(hub: FakeHub, client: Client) -> None:
+    stream = await Hub(client).stream("s")
+    failure = native.encode(native.Failure(0, "quota.bytes", "Too much is kept"))
+    hub.answers = lambda request: [(b"s", failure)]
+    assert await refusal(stream.push(b"x")) == "quota.bytes"
+    assert hub.count(PushRequest) == 1
 
 
 @pytest.mark.parametrize(
