@@ -14,8 +14,7 @@ r"""BARE, schema first: a dataclass with typed fields gives its encoder and deco
 A union of one member, such as `Annotated[A, Tags(0)]` or `Annotated[bytes, Length(9), Tags(0)]`,
 costs its tag on the wire, and in Python nothing: its values are the member's.
 
-A field annotated `Annotated[T, LOCAL]` is not on the wire and keeps its default. Encoder and
-decoder are compiled once, when the codec is made (about a millisecond): make codecs at import.
+A field annotated `Annotated[T, LOCAL]` is not on the wire and keeps its default.
 
 What comes from outside gives a value or a CodecError, in time and memory linear in its size:
 lengths are checked before slicing, counts before allocating. Codes: `codec.truncated`, `.trailing`,
@@ -26,11 +25,12 @@ Source: draft-devault-bare (IETF), which released Ockam nodes and NextGraph's se
 """
 
 from collections.abc import Callable
-from typing import Annotated, Generic, Protocol, TypeVar, cast, overload
+from functools import cached_property
+from typing import Annotated, Any, Generic, Protocol, TypeVar, cast, overload
 
 from rillnode.codecs.bare.decoder import decoder_source
 from rillnode.codecs.bare.encoder import encoder_source
-from rillnode.codecs.bare.schema import LOCAL, Length, Number, Tags, Varint, read_schema
+from rillnode.codecs.bare.schema import LOCAL, Length, Number, Schema, Tags, Varint, read_schema
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.varint import BIG_UINT_MAX
 
@@ -88,13 +88,8 @@ class DecodePrefix(Protocol[T_co]):
 class Codec(Generic[T]):
     """Encodes and decodes one type.
 
-    Attributes:
-        encode: `encode(value) -> bytes`. Raises CodecError for what the type cannot hold: numbers
-            out of range, wrong lengths, too many items, text without a UTF-8 form.
-        decode_prefix: `decode_prefix(data, offset=0, *, lenient=False) -> (value, end)`, for a
-            value in the midst of others. Raises CodecError as `decode` does, except for what
-            follows the value; a memoryview is copied first.
-        source: the Python source made for the type, for reading and profiling.
+    Encoder and decoder are compiled when they are asked for the first time, about a millisecond
+    for both: a process that starts uses few of the messages that there are.
     """
 
     @overload
@@ -102,15 +97,41 @@ class Codec(Generic[T]):
     @overload
     def __init__(self, annotation: object) -> None: ...
     def __init__(self, annotation: object) -> None:
-        schema = read_schema(annotation)
-        name = getattr(annotation, "__name__", str(annotation))
-        encoder, encoder_names = encoder_source(schema)
-        decoder, decoder_names = decoder_source(schema)
-        self.source = f"{encoder}\n\n{decoder}"
-        exec(compile(encoder, f"<bare encoder of {name}>", "exec"), encoder_names)
-        exec(compile(decoder, f"<bare decoder of {name}>", "exec"), decoder_names)
-        self.encode = cast(Callable[[T], bytes], encoder_names["encode"])
-        self.decode_prefix = cast(DecodePrefix[T], decoder_names["decode"])
+        self._annotation = annotation
+
+    @cached_property
+    def encode(self) -> Callable[[T], bytes]:
+        """`encode(value) -> bytes`.
+
+        Raises CodecError for what the type cannot hold: numbers out of range, wrong lengths, too
+        many items, text without a UTF-8 form.
+        """
+        source, names = encoder_source(self._schema)
+        return cast(Callable[[T], bytes], self._compiled("encode", source, names))
+
+    @cached_property
+    def decode_prefix(self) -> DecodePrefix[T]:
+        """`decode_prefix(data, offset=0, *, lenient=False) -> (value, end)`.
+
+        For a value in the midst of others. Raises CodecError as `decode` does, except for what
+        follows the value; a memoryview is copied first.
+        """
+        source, names = decoder_source(self._schema)
+        return cast(DecodePrefix[T], self._compiled("decode", source, names))
+
+    @property
+    def source(self) -> str:
+        """The Python source made for the type, for reading and profiling."""
+        return f"{encoder_source(self._schema)[0]}\n\n{decoder_source(self._schema)[0]}"
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return read_schema(self._annotation)
+
+    def _compiled(self, function: str, source: str, names: dict[str, Any]) -> Any:
+        name = getattr(self._annotation, "__name__", str(self._annotation))
+        exec(compile(source, f"<bare {function}r of {name}>", "exec"), names)
+        return names[function]
 
     def decode(self, data: bytes | memoryview, *, lenient: bool = False) -> T:
         """Decode a whole message.
