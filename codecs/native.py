@@ -60,9 +60,10 @@ with its `_` as well. A subscription or service is where its answers come from.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final, Self
+
+from msgspec import Struct, field
 
 from rillnode.codecs.bare import Codec, UInt
 from rillnode.codecs.entries import Block, Entry, decode_header, entries_of
@@ -93,8 +94,7 @@ WATCH_MILLISECONDS_MAX: Final = 60_000
 _BLOCKS_OVERHEAD_BYTES: Final = 1_024
 
 
-@dataclass(slots=True)
-class AppendRequest:
+class AppendRequest(Struct):
     """Add the `count` entries of `body` to a stream.
 
     Attributes:
@@ -116,8 +116,7 @@ class AppendRequest:
     sequence: UInt = 0
 
 
-@dataclass(slots=True)
-class AppendItem:
+class AppendItem(Struct):
     """An append to one partition, by its address, as in an AppendRequest."""
 
     address: bytes
@@ -127,8 +126,7 @@ class AppendItem:
     sequence: UInt = 0
 
 
-@dataclass(slots=True)
-class AppendManyRequest:
+class AppendManyRequest(Struct):
     """Add a block to each of at most 256 partitions (`APPENDS_MAX`), in order, each by itself.
 
     Attributes:
@@ -140,16 +138,14 @@ class AppendManyRequest:
     producer: bytes = b""
 
 
-@dataclass(slots=True)
-class OpenProducerRequest:
+class OpenProducerRequest(Struct):
     """Let a producer's numbers in a partition go on; who has opened its name before is fenced."""
 
     request_id: UInt
     name: str
 
 
-@dataclass(slots=True)
-class ReadRequest:
+class ReadRequest(Struct):
     """Read whole blocks from `index` on."""
 
     request_id: UInt
@@ -158,8 +154,7 @@ class ReadRequest:
     bytes_max: UInt
 
 
-@dataclass(slots=True)
-class LocateRequest:
+class LocateRequest(Struct):
     """Ask for the index of the first entry that came at a time or later; the end where none did.
 
     Attributes:
@@ -172,8 +167,7 @@ class LocateRequest:
     ago: bool
 
 
-@dataclass(slots=True)
-class SearchRequest:
+class SearchRequest(Struct):
     """Read the entries from `index` to before `until` that meet a condition.
 
     One request looks at a bounded number of entries: whoever asks goes on from where its answer
@@ -191,8 +185,7 @@ class SearchRequest:
     where: str
 
 
-@dataclass(slots=True)
-class FollowRequest:
+class FollowRequest(Struct):
     """Subscribe to the entries that meet a condition, else as SubscribeRequest."""
 
     request_id: UInt
@@ -201,8 +194,7 @@ class FollowRequest:
     where: str
 
 
-@dataclass(slots=True)
-class SubscribeRequest:
+class SubscribeRequest(Struct):
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
 
     request_id: UInt
@@ -210,23 +202,20 @@ class SubscribeRequest:
     credit_bytes: UInt
 
 
-@dataclass(slots=True)
-class CreditRequest:
+class CreditRequest(Struct):
     """Let a subscription send this many bytes of blocks more."""
 
     request_id: UInt
     credit_bytes: UInt
 
 
-@dataclass(slots=True)
-class UnsubscribeRequest:
+class UnsubscribeRequest(Struct):
     """End a subscription."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class OpenRequest:
+class OpenRequest(Struct):
     """Create a stream, or open it where it exists; an empty name asks for a made-up one."""
 
     request_id: UInt
@@ -234,8 +223,7 @@ class OpenRequest:
     partitions: UInt
 
 
-@dataclass(slots=True)
-class OpenManyRequest:
+class OpenManyRequest(Struct):
     """Create streams, or open those that exist: at most 100 (`OPENS_MAX`), each by itself."""
 
     request_id: UInt
@@ -243,16 +231,14 @@ class OpenManyRequest:
     partitions: UInt
 
 
-@dataclass(slots=True)
-class DescribeRequest:
+class DescribeRequest(Struct):
     """Tell about one stream."""
 
     request_id: UInt
     name: str
 
 
-@dataclass(slots=True)
-class ListRequest:
+class ListRequest(Struct):
     """List streams with a prefix, by name, after `after`."""
 
     request_id: UInt
@@ -260,8 +246,7 @@ class ListRequest:
     after: str
 
 
-@dataclass(slots=True)
-class WatchStreamsRequest:
+class WatchStreamsRequest(Struct):
     """Tell which streams there are whose names a pattern stands for, and of each that is made.
 
     Answered again and again, until an UnsubscribeRequest goes to where the answers come from. The
@@ -272,8 +257,7 @@ class WatchStreamsRequest:
     pattern: str
 
 
-@dataclass(slots=True)
-class TrimRequest:
+class TrimRequest(Struct):
     """Drop a partition's entries below `before`."""
 
     request_id: UInt
@@ -282,16 +266,14 @@ class TrimRequest:
     before: UInt
 
 
-@dataclass(slots=True)
-class RemoveRequest:
+class RemoveRequest(Struct):
     """Remove a stream with everything in it."""
 
     request_id: UInt
     name: str
 
 
-@dataclass(slots=True)
-class LoadIndexRequest:
+class LoadIndexRequest(Struct):
     """Tell a consumer's saved position."""
 
     request_id: UInt
@@ -300,8 +282,7 @@ class LoadIndexRequest:
     partition: UInt
 
 
-@dataclass(slots=True)
-class SaveIndexRequest:
+class SaveIndexRequest(Struct):
     """Save a consumer's position; the answer tells what is saved durably then."""
 
     request_id: UInt
@@ -311,8 +292,7 @@ class SaveIndexRequest:
     index: UInt
 
 
-@dataclass(slots=True)
-class ListIndexesRequest:
+class ListIndexesRequest(Struct):
     """List saved positions of one stream, or of all (empty), after a position's key."""
 
     request_id: UInt
@@ -322,8 +302,7 @@ class ListIndexesRequest:
     after_client_id: str
 
 
-@dataclass(slots=True)
-class JoinGroupRequest:
+class JoinGroupRequest(Struct):
     """Become a member of a group of consumers; answered by a GroupResponse at each change.
 
     Asked again with the same token over another link the member goes on with what it has.
@@ -339,32 +318,28 @@ class JoinGroupRequest:
     shared: bool
 
 
-@dataclass(slots=True)
-class LeaveGroupRequest:
+class LeaveGroupRequest(Struct):
     """Be a member no more; what the member has others get at once."""
 
     request_id: UInt
     member: bytes
 
 
-@dataclass(slots=True)
-class BeatGroupRequest:
+class BeatGroupRequest(Struct):
     """Tell that a member that has partitions is well; answered by a GroupLeaseResponse."""
 
     request_id: UInt
     member: bytes
 
 
-@dataclass(slots=True)
-class HeldPartition:
+class HeldPartition(Struct):
     """A partition that a member has, since the group's generation `generation`."""
 
     partition: UInt
     generation: UInt
 
 
-@dataclass(slots=True)
-class ReleaseGroupRequest:
+class ReleaseGroupRequest(Struct):
     """Give partitions up that the group has asked for, once the positions in them are saved."""
 
     request_id: UInt
@@ -372,8 +347,7 @@ class ReleaseGroupRequest:
     partitions: list[HeldPartition]
 
 
-@dataclass(slots=True)
-class SaveGroupRequest:
+class SaveGroupRequest(Struct):
     """Save the group's position in a partition that the member has had since `generation`."""
 
     request_id: UInt
@@ -383,44 +357,38 @@ class SaveGroupRequest:
     index: UInt
 
 
-@dataclass(slots=True)
-class ListGroupsRequest:
+class ListGroupsRequest(Struct):
     """List the groups of a stream, or (empty) those with members at the node."""
 
     request_id: UInt
     stream: str
 
 
-@dataclass(slots=True)
-class StatusRequest:
+class StatusRequest(Struct):
     """Ask for the node's status."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class ConsoleRequest:
+class ConsoleRequest(Struct):
     """Ask for a ticket to the node's page, which makes who has it act there as the asker."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class CheckpointRequest:
+class CheckpointRequest(Struct):
     """Have the node copy its store beside itself, for a backup on the node's machine."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class SinkEndsRequest:
+class SinkEndsRequest(Struct):
     """Ask for the extents of all partitions that a sink takes from."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class SinkReadRequest:
+class SinkReadRequest(Struct):
     """Read whole blocks that hold `index` to `until` of one of a sink's partitions.
 
     `created_at` is that of the stream that is meant, as SinkEnd has it; 0 is whichever has the name
@@ -436,8 +404,7 @@ class SinkReadRequest:
     created_at: UInt
 
 
-@dataclass(slots=True)
-class SinkPosition:
+class SinkPosition(Struct):
     """Up to where (exclusive) a sink has committed one partition."""
 
     stream: str
@@ -445,32 +412,28 @@ class SinkPosition:
     index: UInt
 
 
-@dataclass(slots=True)
-class SinkCommitRequest:
+class SinkCommitRequest(Struct):
     """Save what a sink has committed; answered when that is durable."""
 
     request_id: UInt
     positions: list[SinkPosition]
 
 
-@dataclass(slots=True)
-class SinkReportRequest:
+class SinkReportRequest(Struct):
     """A job's progress: a small JSON document."""
 
     request_id: UInt
     document: bytes
 
 
-@dataclass(slots=True)
-class SinkControlRequest:
+class SinkControlRequest(Struct):
     """Let a sink's job pause or run, for administrators of the node."""
 
     request_id: UInt
     run: bool
 
 
-@dataclass(slots=True)
-class ServeRequest:
+class ServeRequest(Struct):
     """Have messages to an address come to the asker as calls.
 
     Asked again with the same token it renews: over another link, or before the lease is over.
@@ -491,16 +454,14 @@ class ServeRequest:
     lease_milliseconds: UInt
 
 
-@dataclass(slots=True)
-class StopServingRequest:
+class StopServingRequest(Struct):
     """Send no more calls to the service with this token; what is open is still answered."""
 
     request_id: UInt
     token: bytes
 
 
-@dataclass(slots=True)
-class AnswerRequest:
+class AnswerRequest(Struct):
     """The outcome of a call; it has no answer itself, and needs no id.
 
     Attributes:
@@ -516,8 +477,7 @@ class AnswerRequest:
     text: str = ""
 
 
-@dataclass(slots=True)
-class JobRef:
+class JobRef(Struct):
     """A job that a worker has: an entry, and which attempt at it this is, from 1."""
 
     partition: UInt
@@ -525,8 +485,7 @@ class JobRef:
     attempt: UInt
 
 
-@dataclass(slots=True)
-class WorkRequest:
+class WorkRequest(Struct):
     """Be a worker of a queue, whose jobs come as they are there; the latest to join has the say.
 
     Asked again with the same token it goes on: over another link, or with other limits.
@@ -552,8 +511,7 @@ class WorkRequest:
     by_key: bool
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(Struct):
     """A worker's word on jobs that follow each other in a partition, each with the same attempt.
 
     Attributes:
@@ -574,8 +532,7 @@ class Settlement:
     count: UInt = 1
 
 
-@dataclass(slots=True)
-class SettleRequest:
+class SettleRequest(Struct):
     """Settle jobs; answered when that is durable.
 
     Attributes:
@@ -593,23 +550,20 @@ class SettleRequest:
     begun: list[JobRef] | None = None
 
 
-@dataclass(slots=True)
-class DescribeQueueRequest:
+class DescribeQueueRequest(Struct):
     """Tell about a queue."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class TakeBackRequest:
+class TakeBackRequest(Struct):
     """Give dead letters of a queue to its workers again, at most so many, the oldest first."""
 
     request_id: UInt
     entries_max: UInt
 
 
-@dataclass(slots=True)
-class ListQueuesRequest:
+class ListQueuesRequest(Struct):
     """List queues of one stream, or of all (empty), after a queue."""
 
     request_id: UInt
@@ -618,8 +572,7 @@ class ListQueuesRequest:
     after_queue: str
 
 
-@dataclass(slots=True)
-class PartitionInfo:
+class PartitionInfo(Struct):
     """One partition of a stream: its address and committed extent."""
 
     partition: UInt
@@ -629,8 +582,7 @@ class PartitionInfo:
     data_bytes: UInt
 
 
-@dataclass(slots=True)
-class StreamInfo:
+class StreamInfo(Struct):
     """A stream; times in milliseconds since 1970, retention limits where there are any."""
 
     name: str
@@ -642,16 +594,14 @@ class StreamInfo:
     partitions: list[PartitionInfo]
 
 
-@dataclass(slots=True)
-class StreamResponse:
+class StreamResponse(Struct):
     """Answers OpenRequest and DescribeRequest."""
 
     request_id: UInt
     stream: StreamInfo
 
 
-@dataclass(slots=True)
-class ListResponse:
+class ListResponse(Struct):
     """Answers ListRequest; `next_after` is empty at the end."""
 
     request_id: UInt
@@ -659,8 +609,7 @@ class ListResponse:
     next_after: str
 
 
-@dataclass(slots=True)
-class WatchStreamsResponse:
+class WatchStreamsResponse(Struct):
     """Answers WatchStreamsRequest: streams that were not told of, or have more partitions now.
 
     Attributes:
@@ -672,16 +621,14 @@ class WatchStreamsResponse:
     listed: bool
 
 
-@dataclass(slots=True)
-class PositionResponse:
+class PositionResponse(Struct):
     """Answers AppendRequest, LocateRequest and TrimRequest."""
 
     request_id: UInt
     index: UInt
 
 
-@dataclass(slots=True)
-class ProducerResponse:
+class ProducerResponse(Struct):
     """Answers OpenProducerRequest.
 
     Attributes:
@@ -696,16 +643,14 @@ class ProducerResponse:
     last_index: UInt | None
 
 
-@dataclass(slots=True)
-class BlockItem:
+class BlockItem(Struct):
     """One stored block and the index of its first entry."""
 
     first_index: UInt
     value: bytes
 
 
-@dataclass(slots=True)
-class BlocksResponse:
+class BlocksResponse(Struct):
     """Answers reads and subscriptions; the reader drops entries outside what it asked for.
 
     Attributes:
@@ -719,8 +664,7 @@ class BlocksResponse:
     blocks: list[BlockItem]
 
 
-@dataclass(slots=True)
-class FoundResponse:
+class FoundResponse(Struct):
     """Answers SearchRequest, and FollowRequest again and again: entries that match, and no others.
 
     Attributes:
@@ -737,8 +681,7 @@ class FoundResponse:
     blocks: list[BlockItem]
 
 
-@dataclass(slots=True)
-class SavedIndex:
+class SavedIndex(Struct):
     """A consumer's saved position."""
 
     stream: str
@@ -747,16 +690,14 @@ class SavedIndex:
     index: UInt
 
 
-@dataclass(slots=True)
-class SavedIndexResponse:
+class SavedIndexResponse(Struct):
     """Answers LoadIndexRequest and SaveIndexRequest; None where nothing was ever saved."""
 
     request_id: UInt
     index: UInt | None
 
 
-@dataclass(slots=True)
-class GroupResponse:
+class GroupResponse(Struct):
     """Answers JoinGroupRequest, again and again: what a member has.
 
     Attributes:
@@ -771,8 +712,7 @@ class GroupResponse:
     asked: list[UInt]
 
 
-@dataclass(slots=True)
-class GroupLeaseResponse:
+class GroupLeaseResponse(Struct):
     """Answers BeatGroupRequest: how long nobody else gets what the member has.
 
     Attributes:
@@ -784,8 +724,7 @@ class GroupLeaseResponse:
     milliseconds: UInt
 
 
-@dataclass(slots=True)
-class GroupMember:
+class GroupMember(Struct):
     """A member of a group: the beginning of its token in hex, whose it is, and what it has."""
 
     id: str
@@ -793,8 +732,7 @@ class GroupMember:
     partitions: list[UInt]
 
 
-@dataclass(slots=True)
-class GroupInfo:
+class GroupInfo(Struct):
     """A group of consumers, or a single one (not `shared`), of one stream."""
 
     stream: str
@@ -804,16 +742,14 @@ class GroupInfo:
     members: list[GroupMember]
 
 
-@dataclass(slots=True)
-class ListGroupsResponse:
+class ListGroupsResponse(Struct):
     """Answers ListGroupsRequest."""
 
     request_id: UInt
     groups: list[GroupInfo]
 
 
-@dataclass(slots=True)
-class ListIndexesResponse:
+class ListIndexesResponse(Struct):
     """Answers ListIndexesRequest; `last` tells where to go on, None at the end."""
 
     request_id: UInt
@@ -821,16 +757,14 @@ class ListIndexesResponse:
     last: SavedIndex | None
 
 
-@dataclass(slots=True)
-class DocumentResponse:
+class DocumentResponse(Struct):
     """Answers StatusRequest, ConsoleRequest and CheckpointRequest: JSON text."""
 
     request_id: UInt
     document: bytes
 
 
-@dataclass(slots=True)
-class SinkEnd:
+class SinkEnd(Struct):
     """The committed extent of one of a sink's partitions.
 
     A stream that was removed and made anew has another `created_at`, milliseconds since 1970.
@@ -843,31 +777,27 @@ class SinkEnd:
     next_index: UInt
 
 
-@dataclass(slots=True)
-class SinkEndsResponse:
+class SinkEndsResponse(Struct):
     """Answers SinkEndsRequest."""
 
     request_id: UInt
     ends: list[SinkEnd]
 
 
-@dataclass(slots=True)
-class DoneResponse:
+class DoneResponse(Struct):
     """Answers requests that have nothing to tell but success."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class Hop:
+class Hop(Struct):
     """An address of a route."""
 
     type: UInt
     value: bytes
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """A message to a served address.
 
     Attributes:
@@ -883,16 +813,14 @@ class Call:
     payload: bytes
 
 
-@dataclass(slots=True)
-class CallsResponse:
+class CallsResponse(Struct):
     """Answers ServeRequest, again and again: messages to the address."""
 
     request_id: UInt
     calls: list[Call]
 
 
-@dataclass(slots=True)
-class JobRun:
+class JobRun(Struct):
     """Entries that a worker is to work on, which follow each other in a partition.
 
     Attributes:
@@ -909,8 +837,7 @@ class JobRun:
     later: list[UInt]
 
 
-@dataclass(slots=True)
-class JobsResponse:
+class JobsResponse(Struct):
     """Answers WorkRequest, again and again: jobs; at first none, to say that it is a worker.
 
     Attributes:
@@ -923,8 +850,7 @@ class JobsResponse:
     gone: list[JobRef]
 
 
-@dataclass(slots=True)
-class SettledResponse:
+class SettledResponse(Struct):
     """Answers SettleRequest.
 
     Attributes:
@@ -936,8 +862,7 @@ class SettledResponse:
     late: list[UInt]
 
 
-@dataclass(slots=True)
-class TakenBackResponse:
+class TakenBackResponse(Struct):
     """Answers TakeBackRequest.
 
     Attributes:
@@ -952,16 +877,14 @@ class TakenBackResponse:
     left: UInt
 
 
-@dataclass(slots=True)
-class QueueName:
+class QueueName(Struct):
     """A work queue of a stream."""
 
     stream: str
     queue: str
 
 
-@dataclass(slots=True)
-class QueuesResponse:
+class QueuesResponse(Struct):
     """Answers ListQueuesRequest; `last` tells where to go on, None at the end."""
 
     request_id: UInt
@@ -969,16 +892,14 @@ class QueuesResponse:
     last: QueueName | None
 
 
-@dataclass(slots=True)
-class NodeAddress:
+class NodeAddress(Struct):
     """The address of a node's `noise` listener, `host:port`, and the identity that it proves."""
 
     address: str
     identity: str
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Struct):
     """Answers any request that was not done: why, and whether and when it may be asked again.
 
     Attributes:
@@ -1005,8 +926,7 @@ class Failure:
         return cls(request_id, error.code, error.text, error.retryable, wait, nodes, index)
 
 
-@dataclass(slots=True)
-class OpenManyResponse:
+class OpenManyResponse(Struct):
     """Answers OpenManyRequest; what is in neither list did not fit, and is to be asked for again.
 
     Attributes:
@@ -1019,8 +939,7 @@ class OpenManyResponse:
     failures: list[Failure]
 
 
-@dataclass(slots=True)
-class PositionsResponse:
+class PositionsResponse(Struct):
     """Answers AppendManyRequest.
 
     Attributes:

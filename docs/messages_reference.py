@@ -1,10 +1,11 @@
 """The reference of the messages of rillnode's own link, made of `codecs/native.py`."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from python_reference import prose_of
 from rillnode.codecs import native
@@ -51,7 +52,7 @@ The payload protocols of a [noise link](../protocols/noise-link.md#messages). Fi
 
 def _message(title: str, kind: type, more: str = "") -> Iterator[str]:
     hints = get_type_hints(kind, include_extras=True)
-    fields = [f"{one.name}: {_bare(hints[one.name])}" for one in dataclasses.fields(kind)]
+    fields = [f"{name}: {_bare(hint)}" for name, hint in hints.items()]
     yield f"\n### {title}\n\n"
     yield f"{more}\n\n" if more else ""
     yield "`{ " + ", ".join(fields) + " }`\n"
@@ -81,7 +82,7 @@ def _structs() -> list[type]:
 
     def look(hint: Any) -> None:
         for inner in get_args(hint) or (hint,):
-            if dataclasses.is_dataclass(inner) and isinstance(inner, type) and inner not in found:
+            if isinstance(inner, type) and issubclass(inner, Struct) and inner not in found:
                 if inner not in _TAGS:
                     found[inner] = None
                 for one in get_type_hints(inner, include_extras=True).values():

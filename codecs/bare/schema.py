@@ -13,6 +13,8 @@ from enum import IntEnum
 from struct import calcsize
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from rillnode.codecs.limits import LIST_ITEMS_MAX, NESTING_MAX
 from rillnode.codecs.varint import U64_MAX
 
@@ -281,17 +283,27 @@ def _read_class(annotation: Any, inner: tuple[Any, ...]) -> Schema:
     if isinstance(annotation, type) and issubclass(annotation, IntEnum):
         _check_tags([int(member) for member in annotation])
         return Enumeration(annotation)
-    if not (isinstance(annotation, type) and dataclasses.is_dataclass(annotation)):
-        raise TypeError(f"{annotation!r} stands for no BARE type (plain int: which width?)")
+    if not isinstance(annotation, type):
+        raise _no_type(annotation)
+    if issubclass(annotation, msgspec.Struct):
+        names = annotation.__struct_fields__
+    elif dataclasses.is_dataclass(annotation):
+        names = tuple(field.name for field in dataclasses.fields(annotation))
+    else:
+        raise _no_type(annotation)
     hints = get_type_hints(annotation, include_extras=True)
     return Struct(
         annotation,
         tuple(
-            Field(field.name, _read(hints[field.name], inner), field.kw_only is True)
-            for field in dataclasses.fields(annotation)
-            if LOCAL not in get_args(hints[field.name])
+            Field(name, _read(hints[name], inner), name not in annotation.__match_args__)
+            for name in names
+            if LOCAL not in get_args(hints[name])
         ),
     )
+
+
+def _no_type(annotation: Any) -> TypeError:
+    return TypeError(f"{annotation!r} stands for no BARE type (plain int: which width?)")
 
 
 def _python_type(schema: Schema) -> type:

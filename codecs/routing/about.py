@@ -16,35 +16,31 @@ rest would be woken for the question. So one protocol does for all of them, and 
 anything.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rillnode.codecs.bare import UInt
 
 
-@dataclass(slots=True)
-class AboutRequest:
+class AboutRequest(Struct):
     """Tell what is at an address."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class WatchRequest:
+class WatchRequest(Struct):
     """Tell when what is at an address ends, or how it is after so long, a minute at most."""
 
     request_id: UInt
     milliseconds: UInt
 
 
-@dataclass(slots=True)
-class StopRequest:
+class StopRequest(Struct):
     """Have what is at an address stop."""
 
     request_id: UInt
 
 
-@dataclass(slots=True)
-class ListRoutesRequest:
+class ListRoutesRequest(Struct):
     """List addresses whose text, or whose name, a pattern stands for.
 
     Attributes:
@@ -59,8 +55,7 @@ class ListRoutesRequest:
     after: bytes
 
 
-@dataclass(slots=True)
-class RouteInfo:
+class RouteInfo(Struct):
     """A description of what is at an address.
 
     Attributes:
@@ -98,16 +93,14 @@ class RouteInfo:
     stoppable: bool
 
 
-@dataclass(slots=True)
-class RouteResponse:
+class RouteResponse(Struct):
     """Answers AboutRequest and WatchRequest."""
 
     request_id: UInt
     route: RouteInfo
 
 
-@dataclass(slots=True)
-class RoutesResponse:
+class RoutesResponse(Struct):
     """Answers ListRoutesRequest; `next_after` is empty where there are no more."""
 
     request_id: UInt

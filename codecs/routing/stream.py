@@ -29,9 +29,10 @@ Messages are plain dataclasses for speed; nothing changes one after it was made.
 Source: ockam-network/proposals, design 0009; the Elixir nodes of 2021-05 to 2024-10.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import LOCAL, BigUInt, Codec, DecodePrefix, UInt
 from rillnode.codecs.errors import CodecError
@@ -48,16 +49,14 @@ class Status(IntEnum):
     ERROR = 1
 
 
-@dataclass(slots=True)
-class CreateRequest:
+class CreateRequest(Struct):
     """Create a stream or find it by name; without a name the service makes one up."""
 
     stream_name: str | None
     tag: Tag = "stream_create"
 
 
-@dataclass(slots=True)
-class CreatePartitionedRequest:
+class CreatePartitionedRequest(Struct):
     """Create a stream of so many partitions, or find it; each partition answers."""
 
     stream_name: str | None
@@ -65,8 +64,7 @@ class CreatePartitionedRequest:
     tag: Tag = "stream_create_partitioned"
 
 
-@dataclass(slots=True)
-class PushRequest:
+class PushRequest(Struct):
     """Append `data`; `request_id` is repeated in the confirm and used for nothing else."""
 
     request_id: BigUInt
@@ -74,8 +72,7 @@ class PushRequest:
     tag: Tag = "stream_push"
 
 
-@dataclass(slots=True)
-class PullRequest:
+class PullRequest(Struct):
     """Read at most `limit` entries from `index` on."""
 
     request_id: BigUInt
@@ -84,8 +81,7 @@ class PullRequest:
     tag: Tag = "stream_pull"
 
 
-@dataclass(slots=True)
-class GetIndexRequest:
+class GetIndexRequest(Struct):
     """Ask for a consumer's saved index."""
 
     client_id: str
@@ -93,8 +89,7 @@ class GetIndexRequest:
     tag: Tag = "stream_index"
 
 
-@dataclass(slots=True)
-class SaveIndexRequest:
+class SaveIndexRequest(Struct):
     """Save a consumer's index: by custom the next to read. There is no answer."""
 
     client_id: str
@@ -103,8 +98,7 @@ class SaveIndexRequest:
     tag: Tag = "stream_index"
 
 
-@dataclass(slots=True)
-class GetPartitionIndexRequest:
+class GetPartitionIndexRequest(Struct):
     """Ask for a consumer's saved index in one partition."""
 
     client_id: str
@@ -113,8 +107,7 @@ class GetPartitionIndexRequest:
     tag: Tag = "stream_index_partitioned"
 
 
-@dataclass(slots=True)
-class SavePartitionIndexRequest:
+class SavePartitionIndexRequest(Struct):
     """Save a consumer's index in one partition. There is no answer."""
 
     client_id: str
@@ -124,16 +117,14 @@ class SavePartitionIndexRequest:
     tag: Tag = "stream_index_partitioned"
 
 
-@dataclass(slots=True)
-class BinaryRequest:
+class BinaryRequest(Struct):
     """Bytes for whoever listens at the address."""
 
     data: bytes
     tag: Tag = "binary"
 
 
-@dataclass(slots=True)
-class BidirectionalRequest:
+class BidirectionalRequest(Struct):
     """Ask the subscription service to consume a stream of bi-directional items."""
 
     stream_name: str
@@ -141,8 +132,7 @@ class BidirectionalRequest:
     tag: Tag = "stream_bidirectional"
 
 
-@dataclass(slots=True)
-class BidirectionalPublisherRequest:
+class BidirectionalPublisherRequest(Struct):
     """Ask for a publisher of bi-directional items; its address is the answer's return route."""
 
     publisher_stream: str
@@ -151,16 +141,14 @@ class BidirectionalPublisherRequest:
     tag: Tag = "stream_bidirectional_publisher"
 
 
-@dataclass(slots=True)
-class CreateResponse:
+class CreateResponse(Struct):
     """A stream is there (the specification's INIT): the return route is its address."""
 
     stream_name: str
     tag: Tag = "stream_create"
 
 
-@dataclass(slots=True)
-class CreatePartitionedResponse:
+class CreatePartitionedResponse(Struct):
     """One partition is there; the return route is its address."""
 
     stream_name: str
@@ -168,8 +156,7 @@ class CreatePartitionedResponse:
     tag: Tag = "stream_create_partitioned"
 
 
-@dataclass(slots=True)
-class PushConfirm:
+class PushConfirm(Struct):
     """The answer to a push; the index counts only with `Status.OK`."""
 
     request_id: BigUInt
@@ -178,8 +165,7 @@ class PushConfirm:
     tag: Tag = "stream_push"
 
 
-@dataclass(slots=True)
-class PullResponse:
+class PullResponse(Struct):
     """Entries as (index, data), ascending."""
 
     request_id: BigUInt
@@ -187,8 +173,7 @@ class PullResponse:
     tag: Tag = "stream_pull"
 
 
-@dataclass(slots=True)
-class IndexResponse:
+class IndexResponse(Struct):
     """A consumer's saved index; None when it never saved one."""
 
     client_id: str
@@ -197,8 +182,7 @@ class IndexResponse:
     tag: Tag = "stream_index"
 
 
-@dataclass(slots=True)
-class PartitionIndexResponse:
+class PartitionIndexResponse(Struct):
     """A consumer's saved index in one partition; None when it never saved one."""
 
     client_id: str
@@ -208,8 +192,7 @@ class PartitionIndexResponse:
     tag: Tag = "stream_index_partitioned"
 
 
-@dataclass(slots=True)
-class ErrorResponse:
+class ErrorResponse(Struct):
     """A refusal; `reason` is for people."""
 
     reason: str

@@ -28,8 +28,9 @@ exist and for one that the asker may not administer alike. A payload that is no 
 with the protocol `error`, as anywhere.
 """
 
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import BigUInt, Codec, UInt
 from rillnode.codecs.errors import CodecError
@@ -41,8 +42,7 @@ PROTOCOL: Final = "stream_admin"
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Limits:
+class Limits(Struct):
     """A stream's limits of age, and of entries and bytes of each partition; None: no limit."""
 
     milliseconds: UInt | None = None
@@ -50,22 +50,19 @@ class Limits:
     bytes_max: UInt | None = None
 
 
-@dataclass(slots=True)
-class Describe:
+class Describe(Struct):
     """Tell about a stream."""
 
     stream_name: str
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(Struct):
     """Remove a stream with everything in it, for ever."""
 
     stream_name: str
 
 
-@dataclass(slots=True)
-class Trim:
+class Trim(Struct):
     """Drop a partition's entries below `before`."""
 
     stream_name: str
@@ -73,8 +70,7 @@ class Trim:
     before: UInt
 
 
-@dataclass(slots=True)
-class Retain:
+class Retain(Struct):
     """Keep entries within these limits from now on."""
 
     stream_name: str
@@ -84,8 +80,7 @@ class Retain:
 Command = Describe | Delete | Trim | Retain
 
 
-@dataclass(slots=True)
-class AdminRequest:
+class AdminRequest(Struct):
     """One command; `request_id` is repeated in the response and used for nothing else."""
 
     request_id: BigUInt
@@ -97,8 +92,7 @@ class AdminRequest:
         return PROTOCOL
 
 
-@dataclass(slots=True)
-class PartitionExtent:
+class PartitionExtent(Struct):
     """The committed extent of one partition."""
 
     partition: UInt
@@ -107,8 +101,7 @@ class PartitionExtent:
     data_bytes: UInt
 
 
-@dataclass(slots=True)
-class Description:
+class Description(Struct):
     """A stream; `created_at` in milliseconds since 1970."""
 
     stream_name: str
@@ -118,8 +111,7 @@ class Description:
     partitions: list[PartitionExtent]
 
 
-@dataclass(slots=True)
-class AdminResponse:
+class AdminResponse(Struct):
     """The outcome of a command."""
 
     request_id: BigUInt

@@ -6,7 +6,7 @@ A log remembers so many blocks of a producer as it may have under way to it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from typing import Final, Protocol
@@ -97,12 +97,11 @@ class Partition:
                 call()
 
 
-@dataclass(slots=True, eq=False)
-class Block(native.AppendItem):
+class Block(native.AppendItem, kw_only=True, eq=False):
     """A block to be appended to a partition, as it is sent with others', and who is told."""
 
-    partition: Partition = field(kw_only=True)
-    settle: Settle = field(kw_only=True)
+    partition: Partition
+    settle: Settle
 
     @classmethod
     def to(

@@ -6,7 +6,6 @@ own.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import Any, Final, TypeVar, get_type_hints
 
 from rillnode.codecs import native
@@ -128,16 +127,16 @@ def unsendable(request: native.Request, error: Exception) -> Exception:
     Fields are named as arguments are. Where none is found, it is the error that encoding has met.
     """
     hints: dict[str, Any] = get_type_hints(type(request), include_extras=True)
-    for field in fields(request):
-        value = getattr(request, field.name)
-        if hints[field.name] == UInt and not (_is_whole(value) and 0 <= value <= U64_MAX):
-            return refused(field.name, _WHOLE, value)
-        if hints[field.name] is str and not _is_text(value):
-            return refused(field.name, "is a text", value)
-        if hints[field.name] == list[str]:
+    for name in request.__struct_fields__:
+        value = getattr(request, name)
+        if hints[name] == UInt and not (_is_whole(value) and 0 <= value <= U64_MAX):
+            return refused(name, _WHOLE, value)
+        if hints[name] is str and not _is_text(value):
+            return refused(name, "is a text", value)
+        if hints[name] == list[str]:
             for item in value:
                 if not _is_text(item):
-                    return refused(field.name, "are texts", item)
+                    return refused(name, "are texts", item)
     return error
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
+
+import msgspec
 
 from rillnode.codecs.routing.dialects import Dialect
 from rillnode.codecs.routing.routes import Address, WireMessage
@@ -122,7 +123,7 @@ def _anonymous(request: Request) -> Request:
     """A request without its number, which is the client's own affair."""
     match request:
         case PushRequest() | PullRequest():
-            return replace(request, request_id=0)
+            return msgspec.structs.replace(request, request_id=0)
         case _:
             return request
 
@@ -132,5 +133,5 @@ def _renumbered(answer: WireMessage, request: Request) -> bytes:
     response = decode_response(answer.payload)
     if isinstance(response, PushConfirm | PullResponse):
         assert isinstance(request, PushRequest | PullRequest)
-        return encode_response(replace(response, request_id=request.request_id))
+        return encode_response(msgspec.structs.replace(response, request_id=request.request_id))
     return answer.payload

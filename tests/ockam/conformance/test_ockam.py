@@ -5,7 +5,6 @@ The captures are in vectors/ockam.json, their origin in vectors/README.md.
 
 import json
 import re
-from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +75,7 @@ def describe(message: Request | Response) -> str:
     if isinstance(message, PullResponse):
         messages = [(index, data.decode()) for index, data in message.messages]
         return f"request_id {message.request_id}, messages {messages}"
-    named = ((field.name, getattr(message, field.name)) for field in fields(message))
+    named = ((name, getattr(message, name)) for name in message.__struct_fields__)
     return verb + ", ".join(f"{name} {show(value)}" for name, value in named if name != "tag")
 
 

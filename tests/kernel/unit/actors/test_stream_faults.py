@@ -4,11 +4,11 @@ Who asked is told once, what is confirmed stays, and who follows gets each entry
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from core_support import Core, Peer, decode, encode
@@ -80,7 +80,7 @@ class Client:
         numbered: list[Any] = []
         for request in requests:
             self._number += 1
-            numbered.append(replace(request, request_id=self._number))
+            numbered.append(msgspec.structs.replace(request, request_id=self._number))
             if isinstance(request, PullRequest):
                 self._pull = self._number
         self.peer.send(ADDRESS, *map(encode, numbered))

@@ -1,8 +1,11 @@
 """BARE: every type against bytes, hostile input, and schemas that are refused."""
 
+import gc
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Annotated, Any, TypeAlias
 
 import pytest
@@ -26,6 +29,7 @@ from rillnode.codecs.bare import (
     Tags,
     UInt,
 )
+from rillnode.codecs.bare.schema import read_schema
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import LIST_ITEMS_MAX, NESTING_MAX
 
@@ -389,7 +393,7 @@ class Plain:
 )
 def test_what_is_no_schema_is_refused(annotation: Any) -> None:
     with pytest.raises(TypeError):
-        Codec(annotation)
+        read_schema(annotation)
 
 
 def test_a_negative_enum_is_refused() -> None:
@@ -397,7 +401,22 @@ def test_a_negative_enum_is_refused() -> None:
         BELOW = -1
 
     with pytest.raises(TypeError):
-        Codec(Signed)
+        read_schema(Signed)
+
+
+def test_every_codec_that_there_is_can_be_compiled() -> None:
+    """They are when they are used first: none may fail then."""
+    package = import_module("rillnode.codecs")
+    modules = [
+        import_module(one.name) for one in walk_packages(package.__path__, "rillnode.codecs.")
+    ]
+    gc.collect()
+    compiled = [one for one in gc.get_objects() if isinstance(one, Codec)]
+    for one in compiled:
+        assert callable(one.encode)
+        assert callable(one.decode_prefix)
+    assert len(modules) > 80
+    assert len(compiled) > 100
 
 
 @pytest.mark.parametrize(
