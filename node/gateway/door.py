@@ -121,10 +121,12 @@ class Door:
     def _client(self, principal: str) -> Client:
         return Client(self._core.session(principal))
 
-    async def _asked(self, request: web.Request, default: str = "start", after: str = "") -> Asked:
+    async def _asked(
+        self, request: web.Request, default: str = "start", after: str = "", *, by_ticket: bool
+    ) -> Asked:
         """What is to be read from where, where that may be."""
         name = requests.segment(request, 2)
-        asker = self._asker(request, name)
+        asker = self._asker(request, name if by_ticket else "")
         self._check(asker, "pull", name)
         info = (await self._client(NODE_PRINCIPAL).describe(name)).partitions
         partition, chosen = _partition(request), range(len(info))
@@ -164,6 +166,7 @@ class Door:
         stream: Stream | None = None
         try:
             async for batch in self._batches(request, requests.media_type(request)):
+                self._keys.check(asker)  # a body takes its time; the node looks at the grants
                 # Not before: what is wrong with the request makes no stream.
                 stream = stream or await self._client(asker.principal).stream(name)
                 if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
@@ -225,7 +228,7 @@ class Door:
     async def pull(self, request: web.Request) -> web.Response:
         """GET /streams/{name}."""
         media = requests.accepted(request, (*LINES, CBOR))
-        asked = await self._asked(request)
+        asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
         found, size, ends = list[Entry](), 0, dict[int, int]()
         if (until := request.query.get("until")) is not None:
@@ -259,7 +262,8 @@ class Door:
     async def tail(self, request: web.Request) -> web.StreamResponse:
         """GET /streams/{name}/tail."""
         media = requests.accepted(request, (EVENTS,))
-        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID", ""))
+        after = request.headers.get("Last-Event-ID", "")
+        asked = await self._asked(request, "end", after, by_ticket=True)
         if request.method == "HEAD":
             return web.Response(content_type=media)
         if len(self.tails) >= self._table.tails_max:
@@ -292,7 +296,7 @@ class Door:
 
     async def indexes(self, request: web.Request) -> web.Response:
         """GET /streams/{name}/indexes/{client}."""
-        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         client, position = self._client(asked.asker.principal), dict[int, int]()
         for one in asked.position:
             if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
@@ -301,9 +305,10 @@ class Door:
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
-        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
+        self._keys.check(asked.asker)  # a body takes its time
         position = read_position(str(body.get("position")), asked.position)
         client = self._client(asked.asker.principal)
         for one, index in position.items():

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,35 @@ async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
     assert refused.refusal == (400, "input.format")
     assert "indexes" not in refused.body
     assert (await site.reader.get("/streams/s?from=end")).headers["Rillnode-Next"] == "2"
+
+
+@pytest.mark.parametrize("once", [{}, {"Idempotency-Key": "k"}])
+def test_a_body_that_its_key_does_not_outlive_is_stored_no_further(
+    tmp_path: Path, once: dict[str, str]
+) -> None:
+    config = gateway_config(tmp_path)
+    gateway = config.table(GatewayListener)
+    assert gateway is not None
+
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"1\n"
+            while not once and not await stream.pull():
+                await asyncio.sleep(0.01)
+            site.node.reload(config.having(msgspec.structs.replace(gateway, apikeys=KEYS[1:])))
+            yield b"2\n"
+
+        named = site.writer.headers({"Content-Type": LINES, **once})
+        async with site.http.post(f"{site.base}/streams/s", data=lines(), headers=named) as answer:
+            body = await answer.json(content_type=None)
+        assert (body["status"], body["code"]) == (401, "gateway.key")
+        stored = [] if once else [b"1"]
+        assert [one.data for one in await stream.pull()] == stored
+        assert len(body.get("indexes", ())) == len(stored)
+
+    served(config, test)
 
 
 def test_indexes_are_saved_and_never_go_back(tmp_path: Path) -> None:

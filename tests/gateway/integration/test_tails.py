@@ -166,6 +166,10 @@ def test_a_ticket_reads_one_stream(tmp_path: Path) -> None:
         writer = await ticket_for(site.writer, "s")
         answer = await anybody.call("POST", f"/streams/s?ticket={writer}", b"x")
         assert answer.refusal == (404, "stream.unknown"), "it pulls, and nothing else"
+        saved = f"/streams/s/indexes/c?ticket={ticket}"
+        for method, json in (("GET", None), ("PUT", {"position": "1"})):
+            answer = await anybody.call(method, saved, json=json)
+            assert answer.refusal == (404, "stream.unknown"), "nor moves positions"
         for wrong in ("", "x", "A" * 200, ticket[:-1] + "!", ticket[:-2], "%E2%82%AC", "%00"):
             answer = await anybody.get(f"/streams/s/tail?ticket={wrong}")
             assert answer.refusal == (401, "gateway.ticket"), wrong
