@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from rillnode.codecs.times import parse_time
 from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
+from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream
 from rillnode.node.entry_lines import InputReader, iso_time, key_in
 from rillnode.node.gateway.config import GatewayListener
@@ -45,11 +47,20 @@ READ_BYTES: Final = 1_048_576
 PUSH_ENTRIES_MAX: Final = 65_536
 """Entries of one request. Own choice: its answer has so many indexes."""
 
+PIECE_BYTES: Final = 8_192
+"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
+
 WINDOW_BYTES: Final = 4_194_304
 """Bytes of a request's entries that are not durable, above which no more of it is read."""
 
 SLOW_SECONDS: Final = 2.0
 """How long the readers of tails have to take what is left when the node stops."""
+
+TURN_ENTRIES: Final = 64
+"""Entries that are read or told before the loop turns."""
+
+BLOCK_ENTRIES: Final = 1_024
+"""Entries that are pushed before it does: they travel together."""
 
 SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
@@ -74,7 +85,10 @@ ROUTES: Final = (
 )
 """What there is; `openapi.json` describes it."""
 
+T = TypeVar("T")
+
 _Placed = tuple[int, asyncio.Future[int]]
+_Entry = tuple[int, bytes, str | bytes | None, dict[str, str] | None]
 
 
 class Door:
@@ -172,10 +186,14 @@ class Door:
                 if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
                     text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
                     raise RequestError("entries.many", text)
-                for data, headers, event_key in batch:
+                entries = list[_Entry]()
+                async for data, headers, event_key in in_turns(batch):
                     key = event_key if own_key is None else own_key
-                    place = stream.partition_of(key) if partition is None else partition
                     more = {**headers, **own} or None
+                    new_entry(data, key, more)  # or none of the batch is stored
+                    place = stream.partition_of(key) if partition is None else partition
+                    entries.append((place, data, key, more))
+                async for place, data, key, more in in_turns(entries, BLOCK_ENTRIES):
                     if once is not None:
                         once.add(data, key, more, place)
                         continue
@@ -187,7 +205,7 @@ class Door:
                     window = 0
             placed += [] if once is None else once.push(name)
             await _settle(placed)
-        except RillnodeError as error:
+        except (RillnodeError, Refusal) as error:
             with suppress(RillnodeError):
                 await _settle(placed)
             if any(stored := _indexes(placed)):
@@ -202,7 +220,11 @@ class Door:
             reader, path = InputReader("json"), request.query.get("key_field")
             key_of: Any = None if path is None else partial(key_in, path, reader)
             async for chunk in body:
-                yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
+                batch = list[Event]()
+                async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
+                    piece = reader.feed(chunk[at : at + PIECE_BYTES])
+                    batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
+                yield batch
             yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
             return
         ours = media in (events.STRUCTURED, events.BATCH)
@@ -212,10 +234,12 @@ class Door:
         content = b"".join([chunk async for chunk in body])
         content_type = request.headers.get("Content-Type", "")
         if media == events.BATCH:
-            yield events.read_batch(content)
+            found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
+            yield [one async for one in in_turns(found)]
         elif media == events.STRUCTURED:
             yield [events.read_structured(content)]
         else:
+            new_entry(content, None, None)  # before it is read as JSON, how large it may be
             if events.is_json(content_type):
                 requests.decoded(content, object, "The body is not JSON, though its type says so")
             if any(header.lower().startswith(events.PREFIX) for header in request.headers):
@@ -241,7 +265,10 @@ class Door:
                     break
                 found += some if asked.where is None else filter(asked.where.matches, some)
                 size += sum(len(entry.data) for entry in some)
-        body = encode_entries(found) if media == CBOR else b"".join(map(line, found))
+        if media == CBOR:
+            body = encode_entries(found)
+        else:
+            body = b"".join([line(one) async for one in in_turns(found)])
         return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
 
     async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
@@ -331,6 +358,14 @@ class Door:
     async def openapi(self, _: web.Request) -> web.Response:
         """GET /openapi.json."""
         return web.Response(body=self._document, content_type="application/json")
+
+
+async def in_turns(items: Iterable[T], each: int = TURN_ENTRIES) -> AsyncIterator[T]:
+    """Some items, after so many of which the loop turns."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % each == 0:
+            await asyncio.sleep(0)
 
 
 async def _settle(placed: Iterable[_Placed]) -> None:

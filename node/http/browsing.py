@@ -155,9 +155,14 @@ async def lines(
             return
         looked += len(found)
         index = found[-1].index + 1
-        matching = [entry async for entry, matches in wanted.each(found) if matches][:limit]
-        limit -= len(matching)
-        block = b"".join(map(entry_line, matching))
+        told = list[bytes]()
+        async for entry, matches in wanted.each(found):
+            if matches:
+                told.append(entry_line(entry))
+            if len(told) == limit:
+                break
+        block = b"".join(told)
+        limit -= len(told)
         size += len(block)
         yield block
 

@@ -27,12 +27,16 @@ from gateway_support import (
 )
 from nodes import node_config
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.gateway import events
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.client.stream import Stream
 from rillnode.node.config import QuotaTable
 from rillnode.node.config.loading import check_config
+from rillnode.node.entry_lines import InputReader
 from rillnode.node.gateway import door
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.http import requests
+from turn_support import counted_by_loop_turn
 
 site = handed_by(served, of=gateway_config)
 
@@ -43,7 +47,7 @@ CLOUD = {
 }  # fmt: skip
 
 
-def placed(*places: tuple[int, int]) -> object:
+def placed(*places: tuple[int, int]) -> dict[str, Any]:
     return {"indexes": [{"partition": partition, "index": index} for partition, index in places]}
 
 
@@ -198,6 +202,80 @@ async def test_lines_under_a_key_are_stored_once_in_each_partition(site: Site) -
     assert min(counts) > 0
 
 
+@pytest.mark.parametrize(
+    ("rest", "status", "code"),
+    [
+        (b"", 408, "http.slow"),
+        (b"186a0\r\n" + b"\n" * 100_000, 413, "http.too_large"),
+        (b"2\r\n{\n\r\n", 400, "input.format"),
+    ],
+)
+def test_what_was_stored_of_a_body_that_breaks_off_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes, status: int, code: str
+) -> None:
+    monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3 if code == "http.slow" else 60.0)
+
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+        reader, writer = await asyncio.open_connection(*site.base[len("http://") :].split(":"))
+        head = {"Host": "x", "Content-Type": LINES, "Transfer-Encoding": "chunked"}
+        writer.write(b"POST /streams/s HTTP/1.1\r\n")
+        for name, value in site.writer.headers(head).items():
+            writer.write(f"{name}: {value}\r\n".encode())
+        writer.write(b"\r\n4\r\n1\n2\n\r\n")
+        while len(await stream.pull()) < 2:
+            await asyncio.sleep(0.01)
+        writer.write(rest)
+        told = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: ([0-9]+)", told)
+        assert length is not None
+        body = msgspec.json.decode(await reader.readexactly(int(length[1])))
+        assert (body["status"], body["code"]) == (status, code)
+        assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
+        writer.close()
+
+    served(gateway_config(tmp_path, body_bytes_max=50_000), test)
+
+
+async def test_a_batch_with_a_wrong_event_is_not_stored(site: Site) -> None:
+    await site.node.stream("s")
+    event = {"specversion": "1.0", "id": "7", "source": "/sensors", "type": "reading"}
+    for wrong, refusal in (
+        ({"partitionkey": "k" * 1_025}, (400, "entries.key")),
+        ({"x": "y" * 20_000}, (400, "entries.headers")),
+        ({"data": "z" * ENTRY_BYTES_MAX}, (413, "entries.size")),
+        ({"specversion": "0.3"}, (400, "gateway.event")),
+    ):
+        batch = msgspec.json.encode([event, event, {**event, **wrong}, event])
+        named = {"Content_Type": "application/cloudevents-batch+json"}
+        for once in ({}, {"Idempotency_Key": "k"}):
+            answer = await site.writer.push("s", batch, **named, **once)
+            assert answer.refusal == refusal
+            assert "indexes" not in answer.body
+    assert (await site.reader.get("/streams/s")).body == []
+
+
+async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> None:
+    await site.node.stream("s")
+    lines = {"Content_Type": LINES}
+    async with counted_by_loop_turn(InputReader, "feed") as fed:
+        assert (await site.writer.push("s", b"\n" * 1_000_000, **lines)).body == placed()
+    assert fed.total >= 1_000_000 // door.PIECE_BYTES
+    assert fed.most == 1
+    async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
+        assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
+    assert (pushed.total, pushed.most <= door.BLOCK_ENTRIES) == (5_000, True)
+    async with counted_by_loop_turn(door, "line") as told:
+        assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
+    assert (told.total, told.most) == (5_000, door.TURN_ENTRIES)
+    event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
+    batch = b"[" + b",".join([event] * 500) + b"]"
+    async with counted_by_loop_turn(events, "read_structured") as decoded:
+        named = {"Content_Type": "application/cloudevents-batch+json"}
+        assert (await site.writer.push("s", batch, **named)).status == 200
+    assert (decoded.total, decoded.most) == (500, door.TURN_ENTRIES)
+
+
 async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
     async def lines() -> object:
         yield b"1\n2\n"
@@ -212,7 +290,7 @@ async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
         body = await answer.json(content_type=None)
     assert body["code"] == "input.format"
     assert "line 3" in body["text"]
-    assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]  # type: ignore[index]
+    assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
     # What comes together is stored together, or not at all.
     refused = await site.writer.push("s", b"4\nno JSON\n", Content_Type=LINES)
     assert refused.refusal == (400, "input.format")
