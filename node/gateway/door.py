@@ -119,7 +119,7 @@ class Door:
 
     def _asker(self, request: web.Request, name: str = "") -> Asker:
         """Who asks, by its key, or for the stream of a name by a ticket."""
-        header, ticket = request.headers.get("Authorization"), request.query.get("ticket")
+        header, ticket = requests.single(request, "Authorization"), request.query.get("ticket")
         if header is None and ticket is not None and name:
             return self._keys.bearer(ticket, name)
         return self._keys.holder(header)
@@ -171,10 +171,10 @@ class Door:
         """POST /streams/{name}."""
         name, asker = requests.segment(request, 2), self._asker(request)
         self._check(asker, "push", name)
-        partition, own_key = _partition(request), request.headers.get("Rillnode-Key")
-        found = ((header.lower(), value) for header, value in request.headers.items())
-        own = {name[len(HEADER) :]: value for name, value in found if name.startswith(HEADER)}
-        header, session = request.headers.get(ONCE), self._core.session(asker.principal)
+        partition, own_key = _partition(request), requests.single(request, "Rillnode-Key")
+        names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
+        own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
+        header, session = requests.single(request, ONCE), self._core.session(asker.principal)
         once = None if header is None else Once(session, asker.principal, header)
         placed, window = list[_Placed](), 0
         stream: Stream | None = None
@@ -289,7 +289,7 @@ class Door:
     async def tail(self, request: web.Request) -> web.StreamResponse:
         """GET /streams/{name}/tail."""
         media = requests.accepted(request, (EVENTS,))
-        after = request.headers.get("Last-Event-ID", "")
+        after = requests.single(request, "Last-Event-ID") or ""
         asked = await self._asked(request, "end", after, by_ticket=True)
         if request.method == "HEAD":
             return web.Response(content_type=media)

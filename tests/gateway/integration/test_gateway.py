@@ -237,6 +237,22 @@ def test_what_was_stored_of_a_body_that_breaks_off_is_told(
     served(gateway_config(tmp_path, body_bytes_max=50_000), test)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["Rillnode-Key", "Rillnode-Header-A", "Idempotency-Key", "Authorization", "Last-Event-ID"],
+)
+async def test_a_header_that_comes_twice_is_no_guess(site: Site, name: str) -> None:
+    await site.writer.push_texts("s", ["0"])
+    named = [(name, "0"), (name, "1")]
+    if name != "Authorization":
+        named += site.writer.headers().items()
+    tail = name == "Last-Event-ID"
+    method, path = ("GET", "/streams/s/tail") if tail else ("POST", "/streams/s")
+    async with site.http.request(method, site.base + path, headers=named, data=b"") as answer:
+        body = await answer.json(content_type=None)
+    assert (body["status"], body["code"]) == (400, "http.repeated")
+
+
 async def test_a_batch_with_a_wrong_event_is_not_stored(site: Site) -> None:
     await site.node.stream("s")
     event = {"specversion": "1.0", "id": "7", "source": "/sensors", "type": "reading"}
@@ -413,6 +429,18 @@ WRONG: dict[str, tuple[Ask, int, str]] = {
     "a compressed body": (
         call("POST", "/streams/s", b"x", Content_Encoding="gzip"), 415, "http.type",
     ),
+    "a body compressed twice": (
+        call("POST", "/streams/s", b"x", Content_Encoding="gzip, br"), 415, "http.type",
+    ),
+    "a body that is deflated": (
+        call("POST", "/streams/s", b"x", Content_Encoding="deflate"), 415, "http.type",
+    ),
+    "a time": (call("GET", "/streams/s?since=yesterday"), 400, "client.time"),
+    "a time to end at": (call("GET", "/streams/s?until=1"), 400, "client.time"),
+    "a condition": (call("GET", "/streams/s?where="), 400, "where.syntax"),
+    "a condition of a tail": (call("GET", "/streams/s/tail?where=(("), 400, "where.syntax"),
+    "a deep condition": (call("GET", "/streams/s?where=" + "(" * 100), 400, "where.depth"),
+    "a long condition": (call("GET", "/streams/s?where=" + "a" * 5_000), 400, "where.length"),
     "another charset": (
         call("POST", "/streams/s", b"x", Content_Type="text/plain; charset=utf-16"),
         415, "http.type",
