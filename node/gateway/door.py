@@ -44,6 +44,10 @@ PULL_BYTES: Final = 4_194_304
 """Bytes of entries from which on an answer takes no more of them."""
 
 READ_BYTES: Final = 1_048_576
+LOOKED_MAX: Final = 10_000
+LOOK_ENTRIES: Final = 1_000
+"""Entries that one request looks at, where few meet its condition, and at a time."""
+
 PUSH_ENTRIES_MAX: Final = 65_536
 """Entries of one request. Own choice: its answer has so many indexes."""
 
@@ -254,17 +258,25 @@ class Door:
         media = requests.accepted(request, (*LINES, CBOR))
         asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
-        found, size, ends = list[Entry](), 0, dict[int, int]()
+        found, looked, size, ends = list[Entry](), 0, 0, dict[int, int]()
         if (until := request.query.get("until")) is not None:
             ends = await self._times(asked.asker, asked.name, until, asked.position)
-        for partition in asked.position:
-            while (most := limit - len(found)) > 0 and size < PULL_BYTES:
-                left = ends.get(partition, sys.maxsize) - asked.position[partition]
-                some = await self._read(asked, partition, min(most, left)) if left > 0 else ()
+        position, where = asked.position, asked.where
+        for partition in position:
+            while (most := limit - len(found)) > 0 and size < PULL_BYTES and looked < LOOKED_MAX:
+                left = ends.get(partition, sys.maxsize) - position[partition]
+                step = min(most if where is None else LOOK_ENTRIES, left)
+                some = await self._read(asked, partition, step) if step > 0 else []
                 if not some:
                     break
-                found += some if asked.where is None else filter(asked.where.matches, some)
+                looked += len(some)
                 size += sum(len(entry.data) for entry in some)
+                if where is not None:
+                    some = [one async for one in in_turns(some) if where.matches(one)]
+                    if len(some) > most:
+                        some = some[:most]
+                        position[partition] = some[-1].index + 1
+                found += some
         if media == CBOR:
             body = encode_entries(found)
         else:

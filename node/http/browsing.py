@@ -182,8 +182,8 @@ async def sent_lines(request: web.Request, found: AsyncIterator[bytes]) -> web.S
             await response.write(first)
             async for block in found:
                 await response.write(block)
-    except (Refusal, TimeoutError):
-        # An end that never comes tells that there is less than was asked for.
+    except (Refusal, TimeoutError, ConnectionError):
+        # An end that never comes tells that there is less than was asked for, if anybody is left.
         if request.transport is not None:
             request.transport.abort()
     return response

@@ -716,6 +716,26 @@ async def test_answers_are_those_that_the_document_has(site: Site) -> None:
             assert f"`{code}`" in responses[str(status)]["description"], what
 
 
+async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "LOOKED_MAX", 10)
+    monkeypatch.setattr(door, "LOOK_ENTRIES", 4)
+    lines = b"".join(b'{"n":%d}\n' % number for number in range(25))
+    await site.writer.push("s", lines, Content_Type=LINES)
+    cases: dict[str, list[tuple[list[int], str]]] = {
+        "where=n%3D24": [([], "12"), ([], "24"), ([24], "25"), ([], "25")],
+        "where=n%3E1&limit=3": [([2, 3, 4], "5"), ([5, 6, 7], "8")],
+        "where=n%3C2&limit=5": [([0, 1], "12")],
+    }
+    for query, answers in cases.items():
+        following = "start"
+        for found, after in answers:
+            answer = await site.reader.get(f"/streams/s?{query}&from={following}")
+            following = answer.headers["Rillnode-Next"]
+            assert ([one["json"]["n"] for one in answer.body], following) == (found, after)
+
+
 async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5))
     await site.writer.push("s", lines, Content_Type=LINES)
