@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from coroutines import handed_by
@@ -237,6 +238,27 @@ async def test_a_slow_reader_costs_its_own_connection(site: Site) -> None:
     assert held <= tails.CREDIT_BYTES + 262_144 + 100_000
     assert slow._asked.position[0] < total // 100_000 // 2
     writer.transport.abort()
+
+
+async def test_a_large_entry_is_not_copied_for_a_slow_reader(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written in parts, each once the reader has taken the one before."""
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def counted(self: web.StreamResponse, data: bytes) -> None:
+        sizes.append(len(data))
+        await write(self, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", counted)
+    large = "x" * 1_500_000
+    site.http._read_bufsize = 2 * len(large)  # pyright: ignore[reportPrivateUsage]
+    await site.writer.push_texts("s", [large, "1"])
+    async with site.reader.tail("s?from=0") as tail:
+        assert await tail.texts(2) == [large, "1"]
+        assert tail.id == "2"
+    assert max(sizes) == tails.WRITE_BYTES
 
 
 def _open(site: Site) -> list[Any]:
