@@ -244,9 +244,11 @@ class Door:
             yield [events.read_structured(content)]
         else:
             new_entry(content, None, None)  # before it is read as JSON, how large it may be
-            if events.is_json(content_type):
+            is_event = any(header.lower().startswith(events.PREFIX) for header in request.headers)
+            # An event may have no data, whatever type that would have.
+            if events.is_json(content_type) and not (is_event and not content):
                 requests.decoded(content, object, "The body is not JSON, though its type says so")
-            if any(header.lower().startswith(events.PREFIX) for header in request.headers):
+            if is_event:
                 yield [events.read_binary(request.headers.items(), content_type, content)]
             else:
                 yield [Event(content)]

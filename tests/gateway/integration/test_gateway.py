@@ -137,6 +137,22 @@ async def test_cloudevents_in_each_mode(site: Site) -> None:
         assert entry["headers"] == {**CLOUD, "content-type": "application/json"}
 
 
+async def test_an_event_without_data_may_say_its_type(site: Site) -> None:
+    json = {"Content-Type": "application/json"}
+    structured = msgspec.json.encode(
+        {
+            **{name[3:]: value for name, value in CLOUD.items()},
+            "datacontenttype": json["Content-Type"],
+        }
+    )
+    await site.writer.push("s", structured, Content_Type="application/cloudevents+json")
+    answer = await site.writer.call("POST", "/streams/s", b"", {**CLOUD, **json})
+    assert answer.body == placed((0, 1))
+    one, other = (await site.reader.get("/streams/s")).body
+    assert (one["text"], one["headers"]) == (other["text"], other["headers"])
+    assert (await site.writer.push("s", b"", Content_Type=json["Content-Type"])).status == 400
+
+
 async def test_lines_are_pushed_as_they_come(site: Site) -> None:
     arrived = asyncio.Event()
 
