@@ -13,6 +13,7 @@ from rillnode.node.http import api
 Schema = Mapping[str, Any]
 
 HTTP_STATUSES: Final = {
+    "client.time": 400,
     "http.accept": 406,
     "http.body": 400,
     "http.broken": 400,
@@ -20,9 +21,13 @@ HTTP_STATUSES: Final = {
     "http.name": 400,
     "http.number": 400,
     "http.origin": 403,
+    "http.repeated": 400,
     "http.slow": 408,
     "http.too_large": 413,
     "http.type": 415,
+    "where.depth": 400,
+    "where.length": 400,
+    "where.syntax": 400,
 }
 """What is wrong with a request itself."""
 
@@ -105,8 +110,9 @@ PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
     "where": (
         "query",
         _text(),
-        "What entries have to meet, such as `mag > 5 and not place.test`; an answer may have less "
-        "than `limit` of them, and go on at `Rillnode-Next`.",
+        "What entries have to meet, such as `mag > 5 and not place.test`. At most 10,000 entries "
+        "are looked at for an answer, so it may have less than `limit`: go on at `Rillnode-Next`, "
+        "which stays the same at the end.",
     ),
     "limit": (
         "query",
@@ -139,6 +145,7 @@ _READS: Final = (
     "stream.unknown", "stream.partition", "store.elsewhere", "gateway.right", "gateway.position",
     "http.number", "http.accept",
 )  # fmt: skip
+_FROM: Final = ("client.time", "where.depth", "where.length", "where.syntax")
 _BODY: Final = (
     "http.broken",
     "http.length",
@@ -174,7 +181,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         gives={
             **dict.fromkeys(LINES, _ENTRY), CBOR: {"type": "array", "items": _BINARY_ENTRY}
         },
-        codes=_READS,
+        codes=(*_READS, *_FROM),
     ),
     ("GET", "/streams/{name}/tail"): Operation(
         "Follow a stream as server-sent events, from the end unless `from` or `Last-Event-ID` says "
@@ -183,7 +190,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "(another, in time) and `problem` (why the tail ends).",
         ("from", "since", "where", "partition", "ticket", "Last-Event-ID"),
         gives={EVENTS: _text()},
-        codes=(*_READS, "gateway.busy"),
+        codes=(*_READS, *_FROM, "gateway.busy"),
     ),
     ("GET", "/streams/{name}/indexes/{client}"): Operation(
         "The saved position of a client; partitions without one are left out.",
@@ -209,7 +216,9 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/openapi.json"): Operation("This document.", gives={"application/json": {}}),
 }  # fmt: skip
 
-_ALWAYS: Final = ("gateway.key", "gateway.ticket", "http.origin", "http.name", "node.draining")
+_ALWAYS: Final = (
+    "gateway.key", "gateway.ticket", "http.origin", "http.name", "http.repeated", "node.draining",
+)  # fmt: skip
 _PROBLEM: Final = _object(
     "status", "code", "text", "next",
     status={"type": "integer"},

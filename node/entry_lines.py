@@ -2,7 +2,7 @@
 
 import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
 
@@ -101,7 +101,8 @@ class InputReader:
 
     def __init__(self, form: InputFormat) -> None:
         self._form = form
-        self._rest = self._begun = b""
+        self._begun = b""
+        self._rest = bytearray()
         self.line = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -112,23 +113,27 @@ class InputReader:
         if self._form == "json" and self._begun in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise self._error(1, "it is UTF-16: `iconv -f UTF-16 -t UTF-8` makes it UTF-8")
 
-        if self._form == "raw":
-            self._rest += chunk
-        else:
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            for line in lines:
-                yield from self._entry(line)
+        first, *lines = [chunk] if self._form == "raw" else chunk.split(b"\n")
+        self._rest += first
+        if lines:
+            first, self._rest = bytes(self._rest), bytearray(lines.pop())
+            for line in (first, *lines):
+                if line or self._form != "json":
+                    yield from self._entry(line)
+                else:  # of which there may be millions
+                    self.line += 1
         if len(self._rest) > ENTRY_BYTES_MAX * (2 if self._form == "hex" else 1):
             raise self._error(self.line + 1, f"more than {ENTRY_BYTES_MAX:,} bytes")
 
     def finish(self) -> Iterator[bytes]:
         """The entry that the end of the input completes."""
         if self._form == "raw":
-            yield self._rest
+            yield bytes(self._rest)
         elif self._rest:
-            yield from self._entry(self._rest)
+            yield from self._entry(bytes(self._rest))
 
-    def _entry(self, line: bytes) -> Iterator[bytes]:
+    def _entry(self, line: bytes) -> Sequence[bytes]:
+        """The entry that a line is; none, if the line is empty."""
         from rillnode.codecs.limits import ENTRY_BYTES_MAX
 
         self.line += 1
@@ -136,7 +141,7 @@ class InputReader:
             if self.line == 1:
                 line = line.removeprefix(BOM_UTF8)  # which programs of Windows begin a file with
             if not line.strip():
-                return
+                return ()
             try:
                 msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -148,7 +153,7 @@ class InputReader:
                 raise self._error(self.line, "not hexadecimal") from None
         if len(line) > ENTRY_BYTES_MAX:
             raise self._error(self.line, f"more than {ENTRY_BYTES_MAX:,} bytes")
-        yield line
+        return (line,)
 
     def _error(self, line: int, text: str) -> RillnodeError:
         where = "input" if self._form == "raw" else f"line {line} of the input"

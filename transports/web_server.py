@@ -124,7 +124,8 @@ async def listen_web(
     assert handler is not None
     unfinished = None if group is None else group.unfinished
     settings: dict[str, Any] = {
-        "access_log": None, "logger": _logger, "keepalive_timeout": limits.idle_close_seconds
+        "access_log": None, "logger": _logger, "keepalive_timeout": limits.idle_close_seconds,
+        "auto_decompress": False,  # bodies are bounded as they come, and told what they may be
     }  # fmt: skip
     make = partial(_Requests, handler, loop=loop, **settings)
     connections = HttpConnections(make, SystemClock(loop), limits, unfinished)

@@ -7,7 +7,7 @@ Source: CloudEvents 1.0.2: core, JSON event format, HTTP protocol binding, parti
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -15,6 +15,7 @@ from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.limits import HEADERS_MAX
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -46,6 +47,8 @@ def read_structured(body: bytes) -> Event:
     """Read one event, whose JSON data is kept as its text stands; RequestError: it is none."""
     members = _decoded(_OBJECT, body, "A CloudEvents message is a JSON object")
     data, encoded = members.pop("data", None), members.pop("data_base64", None)
+    if len(members) > HEADERS_MAX:
+        raise _wrong(f"An event has at most {HEADERS_MAX} attributes")
     attributes: dict[str, str] = {}
     for name, raw in members.items():
         text = f"The attribute {name[:64]!a} is no text, integer or boolean"
@@ -62,15 +65,14 @@ def read_structured(body: bytes) -> Event:
     return _event(attributes, content)
 
 
-def read_batch(body: bytes) -> list[Event]:
-    """Read a batch of events, of which each must be one; RequestError: it is none."""
-    found: list[Event] = []
-    for raw in _decoded(Decoder(list[Raw]), body, "A batch of CloudEvents is a JSON array"):
+def read_batch(body: bytes) -> Iterator[Event]:
+    """Read a batch of events one by one, of which each must be one; RequestError: it is none."""
+    found = _decoded(Decoder(list[Raw]), body, "A batch of CloudEvents is a JSON array")
+    for place, raw in enumerate(found):
         try:
-            found.append(read_structured(bytes(raw)))
+            yield read_structured(bytes(raw))
         except RequestError as error:
-            raise _wrong(f"Event {len(found)} of the batch: {error.text}") from None
-    return found
+            raise _wrong(f"Event {place} of the batch: {error.text}") from None
 
 
 def read_binary(headers: Iterable[tuple[str, str]], content_type: str, body: bytes) -> Event:

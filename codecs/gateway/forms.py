@@ -25,10 +25,11 @@ def position_text(position: Mapping[int, int], *, plain: bool) -> str:
 def read_position(text: str, partitions: Collection[int]) -> dict[int, int]:
     """Take a position of these partitions out of a text, or raise RequestError `gateway.position`.
 
-    A number alone is the index in each partition.
+    A number alone is the index in the first of them: it was told while the stream had no other, and
+    all of those that have come since is still to be read.
     """
     if _INDEX.fullmatch(text):
-        return dict.fromkeys(partitions, int(text))
+        return {min(partitions): int(text)}
     found: dict[int, int] = {}
     for part in text.split(","):
         match = _PART.fullmatch(part)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from rillnode.codecs.times import parse_time
 from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
+from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream
 from rillnode.node.entry_lines import InputReader, iso_time, key_in
 from rillnode.node.gateway.config import GatewayListener
@@ -42,14 +44,27 @@ PULL_BYTES: Final = 4_194_304
 """Bytes of entries from which on an answer takes no more of them."""
 
 READ_BYTES: Final = 1_048_576
+LOOKED_MAX: Final = 10_000
+LOOK_ENTRIES: Final = 1_000
+"""Entries that one request looks at, where few meet its condition, and at a time."""
+
 PUSH_ENTRIES_MAX: Final = 65_536
 """Entries of one request. Own choice: its answer has so many indexes."""
+
+PIECE_BYTES: Final = 8_192
+"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
 
 WINDOW_BYTES: Final = 4_194_304
 """Bytes of a request's entries that are not durable, above which no more of it is read."""
 
 SLOW_SECONDS: Final = 2.0
 """How long the readers of tails have to take what is left when the node stops."""
+
+TURN_ENTRIES: Final = 64
+"""Entries that are read or told before the loop turns."""
+
+BLOCK_ENTRIES: Final = 1_024
+"""Entries that are pushed before it does: they travel together."""
 
 SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
@@ -74,7 +89,10 @@ ROUTES: Final = (
 )
 """What there is; `openapi.json` describes it."""
 
+T = TypeVar("T")
+
 _Placed = tuple[int, asyncio.Future[int]]
+_Entry = tuple[int, bytes, str | bytes | None, dict[str, str] | None]
 
 
 class Door:
@@ -105,7 +123,7 @@ class Door:
 
     def _asker(self, request: web.Request, name: str = "") -> Asker:
         """Who asks, by its key, or for the stream of a name by a ticket."""
-        header, ticket = request.headers.get("Authorization"), request.query.get("ticket")
+        header, ticket = requests.single(request, "Authorization"), request.query.get("ticket")
         if header is None and ticket is not None and name:
             return self._keys.bearer(ticket, name)
         return self._keys.holder(header)
@@ -121,10 +139,12 @@ class Door:
     def _client(self, principal: str) -> Client:
         return Client(self._core.session(principal))
 
-    async def _asked(self, request: web.Request, default: str = "start", after: str = "") -> Asked:
+    async def _asked(
+        self, request: web.Request, default: str = "start", after: str = "", *, by_ticket: bool
+    ) -> Asked:
         """What is to be read from where, where that may be."""
         name = requests.segment(request, 2)
-        asker = self._asker(request, name)
+        asker = self._asker(request, name if by_ticket else "")
         self._check(asker, "pull", name)
         info = (await self._client(NODE_PRINCIPAL).describe(name)).partitions
         partition, chosen = _partition(request), range(len(info))
@@ -155,24 +175,29 @@ class Door:
         """POST /streams/{name}."""
         name, asker = requests.segment(request, 2), self._asker(request)
         self._check(asker, "push", name)
-        partition, own_key = _partition(request), request.headers.get("Rillnode-Key")
-        found = ((header.lower(), value) for header, value in request.headers.items())
-        own = {name[len(HEADER) :]: value for name, value in found if name.startswith(HEADER)}
-        header, session = request.headers.get(ONCE), self._core.session(asker.principal)
+        partition, own_key = _partition(request), requests.single(request, "Rillnode-Key")
+        names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
+        own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
+        header, session = requests.single(request, ONCE), self._core.session(asker.principal)
         once = None if header is None else Once(session, asker.principal, header)
         placed, window = list[_Placed](), 0
         stream: Stream | None = None
         try:
             async for batch in self._batches(request, requests.media_type(request)):
+                self._keys.check(asker)  # a body takes its time; the node looks at the grants
                 # Not before: what is wrong with the request makes no stream.
                 stream = stream or await self._client(asker.principal).stream(name)
                 if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
                     text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
                     raise RequestError("entries.many", text)
-                for data, headers, event_key in batch:
+                entries = list[_Entry]()
+                async for data, headers, event_key in in_turns(batch):
                     key = event_key if own_key is None else own_key
-                    place = stream.partition_of(key) if partition is None else partition
                     more = {**headers, **own} or None
+                    new_entry(data, key, more)  # or none of the batch is stored
+                    place = stream.partition_of(key) if partition is None else partition
+                    entries.append((place, data, key, more))
+                async for place, data, key, more in in_turns(entries, BLOCK_ENTRIES):
                     if once is not None:
                         once.add(data, key, more, place)
                         continue
@@ -184,7 +209,7 @@ class Door:
                     window = 0
             placed += [] if once is None else once.push(name)
             await _settle(placed)
-        except RillnodeError as error:
+        except (RillnodeError, Refusal) as error:
             with suppress(RillnodeError):
                 await _settle(placed)
             if any(stored := _indexes(placed)):
@@ -199,7 +224,11 @@ class Door:
             reader, path = InputReader("json"), request.query.get("key_field")
             key_of: Any = None if path is None else partial(key_in, path, reader)
             async for chunk in body:
-                yield [Event(one, {}, key_of and key_of(one)) for one in reader.feed(chunk)]
+                batch = list[Event]()
+                async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
+                    piece = reader.feed(chunk[at : at + PIECE_BYTES])
+                    batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
+                yield batch
             yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
             return
         ours = media in (events.STRUCTURED, events.BATCH)
@@ -209,13 +238,17 @@ class Door:
         content = b"".join([chunk async for chunk in body])
         content_type = request.headers.get("Content-Type", "")
         if media == events.BATCH:
-            yield events.read_batch(content)
+            found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
+            yield [one async for one in in_turns(found)]
         elif media == events.STRUCTURED:
             yield [events.read_structured(content)]
         else:
-            if events.is_json(content_type):
+            new_entry(content, None, None)  # before it is read as JSON, how large it may be
+            is_event = any(header.lower().startswith(events.PREFIX) for header in request.headers)
+            # An event may have no data, whatever type that would have.
+            if events.is_json(content_type) and not (is_event and not content):
                 requests.decoded(content, object, "The body is not JSON, though its type says so")
-            if any(header.lower().startswith(events.PREFIX) for header in request.headers):
+            if is_event:
                 yield [events.read_binary(request.headers.items(), content_type, content)]
             else:
                 yield [Event(content)]
@@ -225,20 +258,31 @@ class Door:
     async def pull(self, request: web.Request) -> web.Response:
         """GET /streams/{name}."""
         media = requests.accepted(request, (*LINES, CBOR))
-        asked = await self._asked(request)
+        asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
-        found, size, ends = list[Entry](), 0, dict[int, int]()
+        found, looked, size, ends = list[Entry](), 0, 0, dict[int, int]()
         if (until := request.query.get("until")) is not None:
             ends = await self._times(asked.asker, asked.name, until, asked.position)
-        for partition in asked.position:
-            while (most := limit - len(found)) > 0 and size < PULL_BYTES:
-                left = ends.get(partition, sys.maxsize) - asked.position[partition]
-                some = await self._read(asked, partition, min(most, left)) if left > 0 else ()
+        position, where = asked.position, asked.where
+        for partition in position:
+            while (most := limit - len(found)) > 0 and size < PULL_BYTES and looked < LOOKED_MAX:
+                left = ends.get(partition, sys.maxsize) - position[partition]
+                step = min(most if where is None else LOOK_ENTRIES, left)
+                some = await self._read(asked, partition, step) if step > 0 else []
                 if not some:
                     break
-                found += some if asked.where is None else filter(asked.where.matches, some)
+                looked += len(some)
                 size += sum(len(entry.data) for entry in some)
-        body = encode_entries(found) if media == CBOR else b"".join(map(line, found))
+                if where is not None:
+                    some = [one async for one in in_turns(some) if where.matches(one)]
+                    if len(some) > most:
+                        some = some[:most]
+                        position[partition] = some[-1].index + 1
+                found += some
+        if media == CBOR:
+            body = encode_entries(found)
+        else:
+            body = b"".join([line(one) async for one in in_turns(found)])
         return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
 
     async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
@@ -259,7 +303,8 @@ class Door:
     async def tail(self, request: web.Request) -> web.StreamResponse:
         """GET /streams/{name}/tail."""
         media = requests.accepted(request, (EVENTS,))
-        asked = await self._asked(request, "end", request.headers.get("Last-Event-ID", ""))
+        after = requests.single(request, "Last-Event-ID") or ""
+        asked = await self._asked(request, "end", after, by_ticket=True)
         if request.method == "HEAD":
             return web.Response(content_type=media)
         if len(self.tails) >= self._table.tails_max:
@@ -292,7 +337,7 @@ class Door:
 
     async def indexes(self, request: web.Request) -> web.Response:
         """GET /streams/{name}/indexes/{client}."""
-        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         client, position = self._client(asked.asker.principal), dict[int, int]()
         for one in asked.position:
             if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
@@ -301,9 +346,10 @@ class Door:
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
-        asked, client_id = await self._asked(request), requests.segment(request, 4)
+        client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
+        self._keys.check(asked.asker)  # a body takes its time
         position = read_position(str(body.get("position")), asked.position)
         client = self._client(asked.asker.principal)
         for one, index in position.items():
@@ -326,6 +372,14 @@ class Door:
     async def openapi(self, _: web.Request) -> web.Response:
         """GET /openapi.json."""
         return web.Response(body=self._document, content_type="application/json")
+
+
+async def in_turns(items: Iterable[T], each: int = TURN_ENTRIES) -> AsyncIterator[T]:
+    """Some items, after so many of which the loop turns."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % each == 0:
+            await asyncio.sleep(0)
 
 
 async def _settle(placed: Iterable[_Placed]) -> None:

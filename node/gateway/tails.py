@@ -6,7 +6,7 @@ A tail follows with little credit, so that a slow reader costs its own connectio
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -121,7 +121,7 @@ class Tail:
         ticketed, renewed_at = bool(self._asked.asker.ticket), time.monotonic()
         while True:
             left = renewed_at + RENEWAL * seconds - time.monotonic() if ticketed else BEAT_SECONDS
-            entries: Sequence[Entry] = ()
+            entries: list[Entry] = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(left, 0.0), BEAT_SECONDS)):
                     entries = await self.follower.batch()
@@ -132,21 +132,30 @@ class Tail:
             elif not entries:
                 await response.write(b":\n")
             for piece in self._pieces(entries):
-                await response.write(piece)
+                # A large one in parts: what is not taken yet is copied by who sends it.
+                for at in range(0, len(piece), WRITE_BYTES):
+                    await response.write(piece[at : at + WRITE_BYTES])
 
-    def _pieces(self, entries: Sequence[Entry]) -> Iterator[bytes]:
-        """Entries of a partition, as pieces to be written."""
-        position, written, size = self._asked.position, list[bytes](), 0
-        for entry in entries:
-            if entry.index > (first := position[entry.partition]) and self._asked.where is None:
-                gap = {"partition": entry.partition, "from": first, "to": entry.index}
-                written.append(_event("gap", gap))
-            position[entry.partition] = entry.index + 1
-            written.append(b"id: %s\ndata: %s\n" % (self._asked.text.encode(), line(entry)))
+    def _pieces(self, entries: list[Entry]) -> Iterator[bytes]:
+        """Entries of a partition, as pieces to be written; each is let go of as it is told."""
+        written, size = list[bytes](), 0
+        entries.reverse()
+        while entries:
+            written.append(self._told(entries.pop()))
             size += len(written[-1])
-            if size >= WRITE_BYTES or entry is entries[-1]:
-                yield b"".join(written)
+            if size >= WRITE_BYTES or not entries:
+                piece = b"".join(written)
                 written, size = [], 0
+                yield piece
+
+    def _told(self, entry: Entry) -> bytes:
+        """An entry as an event, after what is missing before it; the position moves on."""
+        position = self._asked.position
+        gap = b""
+        if entry.index > (first := position[entry.partition]) and self._asked.where is None:
+            gap = _event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
+        position[entry.partition] = entry.index + 1
+        return b"%sid: %s\ndata: %s\n" % (gap, self._asked.text.encode(), line(entry))
 
 
 def come_again() -> RequestError:

@@ -1,7 +1,7 @@
 """Makes the answers of the `http` listener alike."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -26,6 +26,7 @@ class Refusal(Exception):
         super().__init__(text)
         self.status = status
         self.code = code
+        self.context: dict[str, Any] = {}
 
 
 def json_answer(

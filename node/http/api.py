@@ -108,7 +108,7 @@ class Api:
         else:
             found["text"] = error.text
             found["status"] = status_of(error, self._statuses)
-            found.update((key, value) for key, value in error.context.items() if key == "indexes")
+        found.update((key, value) for key, value in error.context.items() if key == "indexes")
         return {**found, "next": step_of(error.code) or "try again"}
 
     def refused(self, error: RillnodeError | Refusal, headers: Mapping[str, str]) -> web.Response:

@@ -155,9 +155,14 @@ async def lines(
             return
         looked += len(found)
         index = found[-1].index + 1
-        matching = [entry async for entry, matches in wanted.each(found) if matches][:limit]
-        limit -= len(matching)
-        block = b"".join(map(entry_line, matching))
+        told = list[bytes]()
+        async for entry, matches in wanted.each(found):
+            if matches:
+                told.append(entry_line(entry))
+            if len(told) == limit:
+                break
+        block = b"".join(told)
+        limit -= len(told)
         size += len(block)
         yield block
 
@@ -177,8 +182,8 @@ async def sent_lines(request: web.Request, found: AsyncIterator[bytes]) -> web.S
             await response.write(first)
             async for block in found:
                 await response.write(block)
-    except (Refusal, TimeoutError):
-        # An end that never comes tells that there is less than was asked for.
+    except (Refusal, TimeoutError, ConnectionError):
+        # An end that never comes tells that there is less than was asked for, if anybody is left.
         if request.transport is not None:
             request.transport.abort()
     return response

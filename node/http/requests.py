@@ -64,15 +64,28 @@ def accepted(request: web.Request, offered: Sequence[str]) -> str:
     return best
 
 
+def single(request: web.Request, name: str) -> str | None:
+    """The value of a header of which there is one at most.
+
+    Raises:
+        Refusal: 400, it comes several times.
+    """
+    values = request.headers.getall(name, ())
+    if len(values) > 1:
+        raise Refusal(400, "http.repeated", f"The header {name} comes several times")
+    return values[0] if values else None
+
+
 def media_type(request: web.Request, taken: Iterable[str] = ()) -> str:
     """A body's media type in lower case; empty: none is said.
 
     Raises:
-        Refusal: 415, it is none of `taken`, if there are such, or is compressed, or not UTF-8.
+        Refusal: 415, it is none of `taken`, if there are such, or is encoded, or not UTF-8.
     """
     found = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Refusal(415, "http.type", "Bodies are taken as they are, in no Content-Encoding")
+    for name, taken_as in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+        if any(one.lower() != taken_as for one in request.headers.getall(name, ())):
+            raise Refusal(415, "http.type", f"Bodies are taken in no {name} but {taken_as}")
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         raise Refusal(415, "http.type", "Text and JSON are taken in UTF-8")
     if taken and found not in taken:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,16 @@ from gateway_support import (
 )
 from nodes import node_config
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.gateway import events
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.node.client.stream import Stream
 from rillnode.node.config import QuotaTable
 from rillnode.node.config.loading import check_config
+from rillnode.node.entry_lines import InputReader
 from rillnode.node.gateway import door
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.http import requests
+from turn_support import counted_by_loop_turn
 
 site = handed_by(served, of=gateway_config)
 
@@ -43,7 +47,7 @@ CLOUD = {
 }  # fmt: skip
 
 
-def placed(*places: tuple[int, int]) -> object:
+def placed(*places: tuple[int, int]) -> dict[str, Any]:
     return {"indexes": [{"partition": partition, "index": index} for partition, index in places]}
 
 
@@ -133,6 +137,22 @@ async def test_cloudevents_in_each_mode(site: Site) -> None:
         assert entry["headers"] == {**CLOUD, "content-type": "application/json"}
 
 
+async def test_an_event_without_data_may_say_its_type(site: Site) -> None:
+    json = {"Content-Type": "application/json"}
+    structured = msgspec.json.encode(
+        {
+            **{name[3:]: value for name, value in CLOUD.items()},
+            "datacontenttype": json["Content-Type"],
+        }
+    )
+    await site.writer.push("s", structured, Content_Type="application/cloudevents+json")
+    answer = await site.writer.call("POST", "/streams/s", b"", {**CLOUD, **json})
+    assert answer.body == placed((0, 1))
+    one, other = (await site.reader.get("/streams/s")).body
+    assert (one["text"], one["headers"]) == (other["text"], other["headers"])
+    assert (await site.writer.push("s", b"", Content_Type=json["Content-Type"])).status == 400
+
+
 async def test_lines_are_pushed_as_they_come(site: Site) -> None:
     arrived = asyncio.Event()
 
@@ -198,6 +218,96 @@ async def test_lines_under_a_key_are_stored_once_in_each_partition(site: Site) -
     assert min(counts) > 0
 
 
+@pytest.mark.parametrize(
+    ("rest", "status", "code"),
+    [
+        (b"", 408, "http.slow"),
+        (b"186a0\r\n" + b"\n" * 100_000, 413, "http.too_large"),
+        (b"2\r\n{\n\r\n", 400, "input.format"),
+    ],
+)
+def test_what_was_stored_of_a_body_that_breaks_off_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes, status: int, code: str
+) -> None:
+    monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3 if code == "http.slow" else 60.0)
+
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+        reader, writer = await asyncio.open_connection(*site.base[len("http://") :].split(":"))
+        head = {"Host": "x", "Content-Type": LINES, "Transfer-Encoding": "chunked"}
+        writer.write(b"POST /streams/s HTTP/1.1\r\n")
+        for name, value in site.writer.headers(head).items():
+            writer.write(f"{name}: {value}\r\n".encode())
+        writer.write(b"\r\n4\r\n1\n2\n\r\n")
+        while len(await stream.pull()) < 2:
+            await asyncio.sleep(0.01)
+        writer.write(rest)
+        told = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: ([0-9]+)", told)
+        assert length is not None
+        body = msgspec.json.decode(await reader.readexactly(int(length[1])))
+        assert (body["status"], body["code"]) == (status, code)
+        assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
+        writer.close()
+
+    served(gateway_config(tmp_path, body_bytes_max=50_000), test)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Rillnode-Key", "Rillnode-Header-A", "Idempotency-Key", "Authorization", "Last-Event-ID"],
+)
+async def test_a_header_that_comes_twice_is_no_guess(site: Site, name: str) -> None:
+    await site.writer.push_texts("s", ["0"])
+    named = [(name, "0"), (name, "1")]
+    if name != "Authorization":
+        named += site.writer.headers().items()
+    tail = name == "Last-Event-ID"
+    method, path = ("GET", "/streams/s/tail") if tail else ("POST", "/streams/s")
+    async with site.http.request(method, site.base + path, headers=named, data=b"") as answer:
+        body = await answer.json(content_type=None)
+    assert (body["status"], body["code"]) == (400, "http.repeated")
+
+
+async def test_a_batch_with_a_wrong_event_is_not_stored(site: Site) -> None:
+    await site.node.stream("s")
+    event = {"specversion": "1.0", "id": "7", "source": "/sensors", "type": "reading"}
+    for wrong, refusal in (
+        ({"partitionkey": "k" * 1_025}, (400, "entries.key")),
+        ({"x": "y" * 20_000}, (400, "entries.headers")),
+        ({"data": "z" * ENTRY_BYTES_MAX}, (413, "entries.size")),
+        ({"specversion": "0.3"}, (400, "gateway.event")),
+    ):
+        batch = msgspec.json.encode([event, event, {**event, **wrong}, event])
+        named = {"Content_Type": "application/cloudevents-batch+json"}
+        for once in ({}, {"Idempotency_Key": "k"}):
+            answer = await site.writer.push("s", batch, **named, **once)
+            assert answer.refusal == refusal
+            assert "indexes" not in answer.body
+    assert (await site.reader.get("/streams/s")).body == []
+
+
+async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> None:
+    await site.node.stream("s")
+    lines = {"Content_Type": LINES}
+    async with counted_by_loop_turn(InputReader, "feed") as fed:
+        assert (await site.writer.push("s", b"\n" * 1_000_000, **lines)).body == placed()
+    assert fed.total >= 1_000_000 // door.PIECE_BYTES
+    assert fed.most == 1
+    async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
+        assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
+    assert (pushed.total, pushed.most <= door.BLOCK_ENTRIES) == (5_000, True)
+    async with counted_by_loop_turn(door, "line") as told:
+        assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
+    assert (told.total, told.most) == (5_000, door.TURN_ENTRIES)
+    event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
+    batch = b"[" + b",".join([event] * 500) + b"]"
+    async with counted_by_loop_turn(events, "read_structured") as decoded:
+        named = {"Content_Type": "application/cloudevents-batch+json"}
+        assert (await site.writer.push("s", batch, **named)).status == 200
+    assert (decoded.total, decoded.most) == (500, door.TURN_ENTRIES)
+
+
 async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
     async def lines() -> object:
         yield b"1\n2\n"
@@ -212,12 +322,41 @@ async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
         body = await answer.json(content_type=None)
     assert body["code"] == "input.format"
     assert "line 3" in body["text"]
-    assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]  # type: ignore[index]
+    assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
     # What comes together is stored together, or not at all.
     refused = await site.writer.push("s", b"4\nno JSON\n", Content_Type=LINES)
     assert refused.refusal == (400, "input.format")
     assert "indexes" not in refused.body
     assert (await site.reader.get("/streams/s?from=end")).headers["Rillnode-Next"] == "2"
+
+
+@pytest.mark.parametrize("once", [{}, {"Idempotency-Key": "k"}])
+def test_a_body_that_its_key_does_not_outlive_is_stored_no_further(
+    tmp_path: Path, once: dict[str, str]
+) -> None:
+    config = gateway_config(tmp_path)
+    gateway = config.table(GatewayListener)
+    assert gateway is not None
+
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"1\n"
+            while not once and not await stream.pull():
+                await asyncio.sleep(0.01)
+            site.node.reload(config.having(msgspec.structs.replace(gateway, apikeys=KEYS[1:])))
+            yield b"2\n"
+
+        named = site.writer.headers({"Content-Type": LINES, **once})
+        async with site.http.post(f"{site.base}/streams/s", data=lines(), headers=named) as answer:
+            body = await answer.json(content_type=None)
+        assert (body["status"], body["code"]) == (401, "gateway.key")
+        stored = [] if once else [b"1"]
+        assert [one.data for one in await stream.pull()] == stored
+        assert len(body.get("indexes", ())) == len(stored)
+
+    served(config, test)
 
 
 def test_indexes_are_saved_and_never_go_back(tmp_path: Path) -> None:
@@ -306,6 +445,18 @@ WRONG: dict[str, tuple[Ask, int, str]] = {
     "a compressed body": (
         call("POST", "/streams/s", b"x", Content_Encoding="gzip"), 415, "http.type",
     ),
+    "a body compressed twice": (
+        call("POST", "/streams/s", b"x", Content_Encoding="gzip, br"), 415, "http.type",
+    ),
+    "a body that is deflated": (
+        call("POST", "/streams/s", b"x", Content_Encoding="deflate"), 415, "http.type",
+    ),
+    "a time": (call("GET", "/streams/s?since=yesterday"), 400, "client.time"),
+    "a time to end at": (call("GET", "/streams/s?until=1"), 400, "client.time"),
+    "a condition": (call("GET", "/streams/s?where="), 400, "where.syntax"),
+    "a condition of a tail": (call("GET", "/streams/s/tail?where=(("), 400, "where.syntax"),
+    "a deep condition": (call("GET", "/streams/s?where=" + "(" * 100), 400, "where.depth"),
+    "a long condition": (call("GET", "/streams/s?where=" + "a" * 5_000), 400, "where.length"),
     "another charset": (
         call("POST", "/streams/s", b"x", Content_Type="text/plain; charset=utf-16"),
         415, "http.type",
@@ -579,6 +730,26 @@ async def test_answers_are_those_that_the_document_has(site: Site) -> None:
             )
             responses = paths[template][method]["responses"]
             assert f"`{code}`" in responses[str(status)]["description"], what
+
+
+async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "LOOKED_MAX", 10)
+    monkeypatch.setattr(door, "LOOK_ENTRIES", 4)
+    lines = b"".join(b'{"n":%d}\n' % number for number in range(25))
+    await site.writer.push("s", lines, Content_Type=LINES)
+    cases: dict[str, list[tuple[list[int], str]]] = {
+        "where=n%3D24": [([], "12"), ([], "24"), ([24], "25"), ([], "25")],
+        "where=n%3E1&limit=3": [([2, 3, 4], "5"), ([5, 6, 7], "8")],
+        "where=n%3C2&limit=5": [([0, 1], "12")],
+    }
+    for query, answers in cases.items():
+        following = "start"
+        for found, after in answers:
+            answer = await site.reader.get(f"/streams/s?{query}&from={following}")
+            following = answer.headers["Rillnode-Next"]
+            assert ([one["json"]["n"] for one in answer.body], following) == (found, after)
 
 
 async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from coroutines import handed_by
@@ -101,8 +102,7 @@ def test_tails_end_with_what_they_depend_on(tmp_path: Path) -> None:
             stream = await site.node.stream("s", partitions=2)
             await stream.push(b"1", partition=1)
             assert (await tail.next()).data["code"] == "node.draining"
-            assert tail.id == "1"
-        async with site.reader.tail("s", Last_Event_ID="0:1") as tail:
+        async with site.reader.tail("s", Last_Event_ID=tail.id) as tail:
             assert await tail.texts(1) == ["1"], "all of a partition that has come since"
 
     async def stopped(site: Site) -> None:
@@ -167,6 +167,10 @@ def test_a_ticket_reads_one_stream(tmp_path: Path) -> None:
         writer = await ticket_for(site.writer, "s")
         answer = await anybody.call("POST", f"/streams/s?ticket={writer}", b"x")
         assert answer.refusal == (404, "stream.unknown"), "it pulls, and nothing else"
+        saved = f"/streams/s/indexes/c?ticket={ticket}"
+        for method, json in (("GET", None), ("PUT", {"position": "1"})):
+            answer = await anybody.call(method, saved, json=json)
+            assert answer.refusal == (404, "stream.unknown"), "nor moves positions"
         for wrong in ("", "x", "A" * 200, ticket[:-1] + "!", ticket[:-2], "%E2%82%AC", "%00"):
             answer = await anybody.get(f"/streams/s/tail?ticket={wrong}")
             assert answer.refusal == (401, "gateway.ticket"), wrong
@@ -234,6 +238,27 @@ async def test_a_slow_reader_costs_its_own_connection(site: Site) -> None:
     assert held <= tails.CREDIT_BYTES + 262_144 + 100_000
     assert slow._asked.position[0] < total // 100_000 // 2
     writer.transport.abort()
+
+
+async def test_a_large_entry_is_not_copied_for_a_slow_reader(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written in parts, each once the reader has taken the one before."""
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def counted(self: web.StreamResponse, data: bytes) -> None:
+        sizes.append(len(data))
+        await write(self, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", counted)
+    large = "x" * 1_500_000
+    site.http._read_bufsize = 2 * len(large)  # pyright: ignore[reportPrivateUsage]
+    await site.writer.push_texts("s", [large, "1"])
+    async with site.reader.tail("s?from=0") as tail:
+        assert await tail.texts(2) == [large, "1"]
+        assert tail.id == "2"
+    assert max(sizes) == tails.WRITE_BYTES
 
 
 def _open(site: Site) -> list[Any]:

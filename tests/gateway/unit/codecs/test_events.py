@@ -115,19 +115,20 @@ def test_bytes_that_are_no_text_are_no_event() -> None:
 
 def test_a_batch_is_taken_as_a_whole() -> None:
     one = f"{{{NEEDED}}}"
-    assert len(read_batch(f"[{one},{one}]".encode())) == 2
-    assert read_batch(b"[]") == []
+    assert len([*read_batch(f"[{one},{one}]".encode())]) == 2
+    assert [*read_batch(b"[]")] == []
     with pytest.raises(RequestError, match="Event 1 of the batch: The event has no"):
-        read_batch(f"[{one},{{}}]".encode())
+        list(read_batch(f"[{one},{{}}]".encode()))
     with pytest.raises(RequestError, match="JSON array"):
-        read_batch(one.encode())
+        list(read_batch(one.encode()))
 
 
 @given(st.binary())
 def test_any_bytes_are_an_event_or_refused(body: bytes) -> None:
-    for read in (read_structured, read_batch):
-        with suppress(RequestError):
-            read(body)
+    with suppress(RequestError):
+        read_structured(body)
+    with suppress(RequestError):
+        list(read_batch(body))
     deep = b"[" * 100_000 + b"]" * 100_000
     with suppress(RequestError):
         read_structured(b"{" + NEEDED.encode() + b',"data":' + deep + b"}")

@@ -20,7 +20,8 @@ def test_of_one_partition_the_index_is_enough() -> None:
     assert position_text({0: 17}, plain=True) == "17"
     assert position_text({3: 17}, plain=False) == "3:17"
     assert position_text({0: 17, 1: 4}, plain=True) == "0:17,1:4"
-    assert read_position("17", range(2)) == {0: 17, 1: 17}
+    assert read_position("17", range(2)) == {0: 17}, "nothing of a partition that has come since"
+    assert read_position("17", range(3, 4)) == {3: 17}
     assert read_position("1:4", range(2)) == {1: 4}
 
 

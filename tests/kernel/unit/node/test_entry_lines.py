@@ -163,6 +163,16 @@ def test_what_windows_begins_a_file_with_is_no_part_of_its_first_object(step: in
     assert entries[0].startswith(b"{")
 
 
+def test_empty_lines_are_counted_and_passed_over() -> None:
+    reader = InputReader("json")
+    assert [*reader.feed(b"\n\r\n1\n \n\n2"), *reader.feed(b"\n\n"), *reader.finish()] == [
+        b"1",
+        b"2",
+    ]
+    assert reader.line == 7
+    assert read("lines", b"\n\na\n") == [b"", b"", b"a"]
+
+
 @pytest.mark.parametrize("order", ["le", "be"])
 def test_utf_16_is_called_by_its_name(order: str) -> None:
     data = '\ufeff{"a":1}\n'.encode(f"utf-16-{order}")

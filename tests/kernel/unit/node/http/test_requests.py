@@ -1,10 +1,13 @@
 """What is read of requests: media types that clients accept."""
 
+from contextlib import nullcontext
+
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
 from rillnode.node.http.answers import Refusal
-from rillnode.node.http.requests import accepted, segment
+from rillnode.node.http.requests import accepted, media_type, segment
 
 OFFERED = ("application/x-ndjson", "application/jsonl", "application/cbor")
 
@@ -59,3 +62,22 @@ def test_a_segment_is_decoded_once(path: str, name: str) -> None:
 def test_a_segment_that_is_no_text_is_refused(path: str) -> None:
     with pytest.raises(Refusal, match="UTF-8"):
         segment(make_mocked_request("GET", path), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "taken"),
+    [
+        ("Content-Encoding", (), True), ("Content-Encoding", ("identity",), True),
+        ("Content-Encoding", ("gzip",), False), ("Content-Encoding", ("identity", "gzip"), False),
+        ("Content-Encoding", ("identity, br",), False),
+        ("Transfer-Encoding", ("Chunked",), True), ("Transfer-Encoding", ("gzip, chunked",), False),
+        ("Transfer-Encoding", ("gzip", "chunked"), False),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_encoded_is_refused(
+    name: str, values: tuple[str, ...], *, taken: bool
+) -> None:
+    headers = CIMultiDict([(name, value) for value in values])
+    request = make_mocked_request("POST", "/", headers=headers)
+    with nullcontext() if taken else pytest.raises(Refusal, match=name):
+        assert media_type(request) == ""
