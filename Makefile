@@ -28,7 +28,7 @@ demo: setup
 test test-long check: export PYTHONDONTWRITEBYTECODE =
 
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=40
 
 test-long: setup
 	$(BIN)/python -m pytest -m long
