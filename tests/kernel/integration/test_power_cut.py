@@ -1,4 +1,4 @@
-"""No confirmed write is lost when the power goes, or the process is killed.
+"""No confirmed write is lost when the power goes, or the process is killed, and no view differs.
 
 A recorded run (see tests/powercut) is cut at random points; each cut leaves what a disk may hold
 then, in one of many ways, and the real store is opened on it. One run's cuts are repeated with
@@ -21,6 +21,7 @@ import pytest
 
 from powercut.disk import MODES, Disk, Record, read_trace
 from powercut.load import LOGS, TUNING
+from powercut.view_load import ViewDriver, frames
 from rillnode.actors.log import FindStream, LoadIndex, Read, SavedIndexKey
 from rillnode.codecs.entries import HEADER_BYTES
 from store_support import RocksDriver, append
@@ -123,19 +124,17 @@ def fast_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def record(
-    recorder: Path, directory: Path, operations: int, seed: int, failing_syncs: int = 0
+    recorder: Path, directory: Path, operations: int, *more: int, load: str = "load.py"
 ) -> tuple[list[Record], Path]:
-    """Run the load; returns its trace and its store's directory."""
+    """Run a load; returns its trace and its store's directory."""
     store, trace = directory / "store", directory / "trace"
     store.mkdir()
     subprocess.run(
         [
             sys.executable,
-            str(HERE / "powercut" / "load.py"),
+            str(HERE / "powercut" / load),
             str(store),
-            str(operations),
-            str(seed),
-            str(failing_syncs),
+            *map(str, (operations, *more)),
         ],
         env={
             **os.environ,
@@ -208,7 +207,7 @@ def cut_and_check(
 
 @pytest.mark.needs("cc")
 def test_the_model_of_the_disk_agrees_with_the_disk(recorder: Path, fast_directory: Path) -> None:
-    trace, store = record(recorder, fast_directory, 2_000, seed=1)
+    trace, store = record(recorder, fast_directory, 2_000, 1)
     disk = Disk(str(store))
     for one in trace:
         if one.kind != "m":
@@ -282,6 +281,41 @@ def test_a_sector_has_all_that_was_written_to_it_before(tmp_path: Path) -> None:
         disk.image(image, tmp_path, "all", "some", random.Random(seed))
         firsts.add((image / "file").read_bytes()[:512].rstrip(b"\0"))
     assert firsts == {b"", b"\1" * 300, b"\1" * 300 + b"\2" * 212}
+
+
+@pytest.mark.needs("cc")
+@pytest.mark.parametrize("cuts", [20, pytest.param(600, marks=pytest.mark.long)])
+def test_a_view_goes_on_after_a_power_cut_as_if_there_had_been_none(
+    recorder: Path, fast_directory: Path, cuts: int
+) -> None:
+    """It syncs nothing: what it has lost is carried out again, from wherever it is."""
+    count = 300 if cuts < 100 else 2_000
+    log = frames(count, cuts)
+    trace, store = record(recorder, fast_directory, count, cuts, load="view_load.py")
+    whole = ViewDriver(store)
+    wanted, end = whole.contents(), whole.progress
+    whole.close()
+    assert end.sequence == count
+    chance = random.Random(cuts)
+    disk = Disk(str(store))
+    pool, image = fast_directory / "pool", fast_directory / "image"
+    pool.mkdir()
+    at_records = at_random(trace, cuts, chance)
+    begun: set[int] = set()
+    for number, one in enumerate(trace):
+        if one.kind != "m":
+            disk.apply(one)
+        if number in at_records:
+            names, data = chance.choice(MODES), chance.choice(MODES)
+            disk.image(image, pool, names, data, chance)
+            driver = ViewDriver(image)
+            begun.add(driver.progress.sequence)
+            driver.apply(log)
+            # Also what each operation has come to, of which the digest is made.
+            assert (driver.contents(), driver.progress) == (wanted, end), (number, names, data)
+            driver.close()
+            shutil.rmtree(image)
+    assert len(begun) > 3
 
 
 KILLED = """
