@@ -346,12 +346,7 @@ def _banner(node: "Node", *, dev: bool) -> str:
 
 
 def _ports(node: "Node") -> dict[str, str]:
-    keys = {
-        "identity": node.identity,
-        "ethereum_address": node.ethereum_address,
-        "nextgraph_peer_id": node.nextgraph_peer_id,
-    }
-    return {**node.addresses(), **{name: key for name, key in keys.items() if key is not None}}
+    return {**node.addresses(), "identity": node.identity, **node.facts}
 
 
 def _write_ports(path: Path, node: "Node") -> None:
