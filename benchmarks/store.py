@@ -8,7 +8,6 @@ groups of the same size and synced after each.
 
 import argparse
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -22,10 +21,9 @@ from rich.table import Table
 from rillnode.actors.log import Append, Locate, Operation, Read
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import pack_body
+from rillnode.node.cli import process
 
 _ENTRY_BYTES: Final = 1_024
-_SWITCH_SECONDS: Final = 0.0005
-"""What `rillnode run` sets; an idle main thread does not need it."""
 
 
 class Counter:
@@ -237,7 +235,7 @@ def main() -> None:
     base.mkdir(parents=True, exist_ok=True)
     total_bytes = arguments.mebibytes * 1_048_576
     console = Console()
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    process.prepare()
     with tempfile.TemporaryDirectory(dir=base, prefix="store-") as name:
         directory = Path(name)
         show_appends(console, directory, total_bytes)

@@ -11,10 +11,8 @@ beside, and so does the longest gap of a loop that does nothing, which is measur
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
-import resource
 import shutil
 import sys
 import tempfile
@@ -38,15 +36,12 @@ from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.log import Append, PutStream, Retention, StreamRecord, log_id
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.codecs.entries import pack_body
+from rillnode.node.cli import process
 from rillnode.node.config import Config, load_config
 from rillnode.node.runtime import Node
 
 LIMIT_SECONDS: Final = 0.005
 """What no turn may take."""
-
-_SWITCH_SECONDS: Final = 0.0005
-_GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""As `rillnode run` sets them."""
 
 _IDLE_SECONDS: Final = 10.0
 """Time after which a stream's actor is idle: so that a run need not wait for minutes."""
@@ -158,9 +153,7 @@ async def measure(directory: Path, sizes: Sizes, probe: Probe, note: "Note") -> 
         note("start")
         node = Node(config)
         await node.start()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        process.freeze()
         await asyncio.sleep(_SETTLE_SECONDS)
         with LoadGenerator(_job(node, sizes)) as load:
             for phase in PHASES:
@@ -303,9 +296,7 @@ def main() -> None:
             streams=1_000, links=50, subscriptions=20, partitions=64, repeat=1, idle_seconds=0.0
         )
     logging.disable(logging.ERROR)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    process.prepare()
     StreamActor.idle_seconds = _IDLE_SECONDS
     probe = Probe()
     with tempfile.TemporaryDirectory(prefix="turns-", dir=arguments.dir) as name:

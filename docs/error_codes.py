@@ -84,7 +84,6 @@ _MEANINGS: Final = {
     "client.url": "the address is not of the form that the client takes",
     "config.conflict": "two settings do not go together",
     "config.connection": "it is not said which node to talk to, or how",
-    "config.extra": "a setting needs an extra that is not installed; the text says which",
     "config.file": "the file cannot be found, read or written",
     "config.missing": "a setting that others need is missing",
     "config.syntax": "a setting or file that is no TOML, or not UTF-8",

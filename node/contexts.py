@@ -4,7 +4,7 @@ A context is a node's address and identity, and whose key to connect with, kept 
 one user of a machine: `rillnode context add` saves one, `context use` selects it.
 
     $XDG_CONFIG_HOME/rillnode/contexts.json   or ~/.config/rillnode/contexts.json
-    $XDG_RUNTIME_DIR/rillnode/dev.json        or <temporary directory>/rillnode-<user id>/dev.json
+    $XDG_RUNTIME_DIR/rillnode/dev-<process>.json   or <temporary directory>/rillnode-<user id>/...
 
 The second is written by `rillnode run --dev` for as long as the node runs. Its directory must be
 this user's alone: another could else have programs talk to a node of his own.

@@ -110,6 +110,12 @@ def load(group: str, name: str, table: str = "") -> Any:
         raise ConfigError("plugin.broken", text, key=table) from error
 
 
+def needs_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """What an application is told that imports what needs an extra which is not installed."""
+    text = f"rillnode.{extra} needs {error.name}: `{install_command(extra)}`"
+    return ModuleNotFoundError(text, name=error.name)
+
+
 def required(extras: Set[str]) -> dict[str, str]:
     """Packages that rillnode needs with some extras, each with its extra; none is ""."""
     try:

@@ -21,7 +21,7 @@ logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait f
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.router import Router
@@ -43,16 +43,47 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
 from rillnode.node.config import Config, PlugInTable
-from rillnode.transports.tcp import TcpListener
-from rillnode.transports.web_server import WebServer
+from rillnode.transports.groups import LinkGroup
 
 T = TypeVar("T", bound=PlugInTable)
 
-Listening = TcpListener | WebServer
-"""A bound listener."""
-
 Sample = tuple[Sequence[str], float]
 """Values of a metric's labels, in their order, and its value."""
+
+
+class Listening(Protocol):
+    """A bound listener, as a node shows it, and ends it when it stops.
+
+    `TcpListener` and `WebServer` of `rillnode.transports` are some.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where it is bound, as `host:port`."""
+        ...
+
+    @property
+    def group(self) -> LinkGroup | None:
+        """Its links, if they are those of `rillnode.transports`."""
+        ...
+
+    @property
+    def link_count(self) -> int:
+        """How many links it has now."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """How many links have failed or were refused so far, by error code."""
+        ...
+
+    def stop_accepting(self) -> None:
+        """Take no more links; those held stay open."""
+        ...
+
+    async def close(self) -> None:
+        """Close the links, and listen no more; the node has drained."""
+        ...
 
 
 class Described(NamedTuple):
@@ -241,7 +272,7 @@ class PlugIn:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What `rillnode run` prints of it: its key's public half, for instance, by name."""
+        """What `rillnode run --ports-file` tells of it, such as its key's public half, by name."""
         return {}
 
     def status(self) -> dict[str, Any]:

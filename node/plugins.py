@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config
 from rillnode.node.installed import PLUG_INS, installed, load
 from rillnode.node.plugin import Host, PlugIn
@@ -44,7 +45,7 @@ def make_plug_ins(host: Host) -> list[PlugIn]:
     return [plug_in_of(name, table)(host) for name, table in asked.items()]
 
 
-def plug_in_of(name: str, table: str) -> type[PlugIn]:
+def plug_in_of(name: str, table: str = "") -> type[PlugIn]:
     """The plug-in of a name.
 
     Raises:
@@ -61,7 +62,25 @@ def every_plug_in() -> Iterator[type[PlugIn]]:
         ConfigError: as `load` of `rillnode.node.installed`.
     """
     for name in installed(PLUG_INS):
-        yield plug_in_of(name, name)
+        yield plug_in_of(name)
+
+
+def usable_plug_ins() -> tuple[list[type[PlugIn]], list[ConfigError]]:
+    """Those of them whose extras are installed, and what the others lack.
+
+    Raises:
+        ConfigError: as `load` of `rillnode.node.installed`, but for `plugin.extra`.
+    """
+    usable: list[type[PlugIn]] = []
+    lacking: list[ConfigError] = []
+    for name in installed(PLUG_INS):
+        try:
+            usable.append(plug_in_of(name))
+        except ConfigError as error:
+            if error.code != "plugin.extra":
+                raise
+            lacking.append(error)
+    return usable, lacking
 
 
 def asked_plug_ins(config: Config, given: Iterable[str] = ()) -> dict[str, str]:

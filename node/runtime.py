@@ -62,7 +62,6 @@ from rillnode.actors.log import (
     StreamRecord,
 )
 from rillnode.actors.log.nodes import NodeRecord
-from rillnode.actors.log.rocks.resting import Resting
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed
@@ -433,8 +432,7 @@ class Node:
 
     def rest(self) -> None:
         """Let memory go that only speeds up what is under way: for while nothing is."""
-        if isinstance(self._store, Resting):
-            self._store.rest()
+        self._store.rest()
 
     def _connections(self) -> Sequence[Cell]:
         """The actors of all links, whatever they speak."""

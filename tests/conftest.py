@@ -35,10 +35,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from coroutines import run_test
-from deleted_rooms import can_import, deleted_rooms, left_out, plug_ins
+from deleted_rooms import can_import, deleted_rooms, left_out
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
-from rooms import TESTS
+from rooms import PLUG_INS, TESTS
 
 settings.register_profile(
     "explore",
@@ -113,7 +113,7 @@ NEEDS: Final[dict[str, tuple[Callable[[], bool], str]]] = {
 
 @cache
 def _is_here(need: str) -> bool:
-    if need in plug_ins():
+    if need in PLUG_INS:
         return need not in deleted_rooms()
     return NEEDS[need][0]()
 

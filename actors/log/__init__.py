@@ -609,6 +609,10 @@ class LogStore(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Begin to let memory go that only speeds up what is under way, if there is any."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """The log that others write, too, and what is seen of it here, for people; else nothing."""
         ...

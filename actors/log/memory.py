@@ -136,6 +136,9 @@ class MemoryLogStore:
     def watch(self, operation: AnyWatch) -> None:
         """Nobody else writes to it: there is never anything to tell."""
 
+    def rest(self) -> None:
+        """Nothing: all that it has in memory is what it keeps."""
+
     def describe(self) -> Mapping[str, Any]:
         """Nothing: no others write to its logs."""
         return {}

@@ -1,24 +1,21 @@
 """`rillnode run`: a node in the foreground."""
 
 import argparse
-import ctypes
-import gc
 import json
 import logging
 import os
-import resource
 import shutil
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.node.cli import process
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
 from rillnode.node.cli.failures import Exit
@@ -34,21 +31,6 @@ if TYPE_CHECKING:
     from rillnode.node.runtime import Node
 
 logger = logging.getLogger("rillnode.node.cli.run")
-
-_SWITCH_SECONDS: Final = 0.0005
-"""The store's writer thread else waits up to 5 ms for the interpreter after each sync."""
-
-_GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""Entries under way are many and short-lived; what lives long is frozen once, after the start."""
-
-_MALLOC: Final = {-1: 8_388_608, -3: 1_000_000}
-"""Options of glibc's `mallopt`. What has a million bytes (M_MMAP_THRESHOLD) is the system's again
-as soon as it is freed, such as each part of what RocksDB keeps of what comes: glibc else learns
-from the first to keep all later ones. The end of its heap (M_TRIM_THRESHOLD) would then be given
-back a few pages at a time, again and again."""
-
-_REST_SECONDS: Final = 50.0
-"""A node that has stored nothing for so long lets memory go."""
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
@@ -138,24 +120,6 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def loop_factory(name: str | None) -> "Callable[[], asyncio.AbstractEventLoop] | None":
-    """Makes the loop of that name, or else the quickest that is installed.
-
-    Raises:
-        ConfigError: that one is not installed.
-    """
-    if name == "asyncio":
-        return None
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        if name is None:
-            return None
-        text = "--loop uvloop: uvloop is not installed here; leave the option out"
-        raise ConfigError("config.loop", text) from None
-    return new_event_loop
-
-
 def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> None:
     import asyncio
 
@@ -167,15 +131,10 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> N
         terminal.message(f"left out: {text}")
     if args.ports_file is not None:
         _remove(args.ports_file)  # nobody shall take an earlier run's for this one's
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    with suppress(AttributeError, OSError, TypeError):  # not every C library has it
-        mallopt = ctypes.CDLL(None).mallopt
-        for option, value in _MALLOC.items():
-            mallopt(option, value)
-    _allow_open_files()
+    process.prepare()
     ended = threading.Event()
     try:
-        with asyncio.Runner(loop_factory=loop_factory(args.loop)) as runner:
+        with asyncio.Runner(loop_factory=process.loop_factory(args.loop)) as runner:
             runner.run(_serve(config, args, terminal, ended, tried))
     except TransportError as error:
         for name, table in config.listeners().items():
@@ -184,13 +143,6 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> N
         raise
     finally:
         ended.set()
-
-
-def _allow_open_files() -> None:
-    """Take as many open files as may be had: shells give 1,024, which a few links use up."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some systems have a limit that they do not tell
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def reload_when(
@@ -296,9 +248,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number, stopping)
     async with Node(config, commit_on_loop=True) as node:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        process.freeze()
         if args.ports_file is not None:
             _write_ports(args.ports_file, node)
         found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
@@ -308,7 +258,7 @@ async def _serve(
         again = reload_when(asked, node, args, terminal) if tried is None else asked.wait()
         reloading = loop.create_task(again)
         resting = loop.create_task(
-            rest_when_idle(lambda: node.observed.totals().entries, node.rest)
+            process.rest_when_idle(lambda: node.observed.totals().entries, node.rest)
         )
         loop.add_signal_handler(signal.SIGHUP, asked.set)
         try:
@@ -329,21 +279,6 @@ async def _serve(
             terminal.message("draining; a second signal ends the node at once")
         if args.ports_file is not None:
             _remove(args.ports_file)
-
-
-async def rest_when_idle(
-    stored: Callable[[], int], rest: Callable[[], None], seconds: float = _REST_SECONDS
-) -> None:
-    """Let memory go whenever nothing was stored for so long; `stored` counts what was."""
-    import asyncio
-
-    before = -1
-    while True:
-        now = stored()
-        if now == before:
-            rest()
-        before = now
-        await asyncio.sleep(seconds)
 
 
 def _end_late(ended: threading.Event) -> None:
@@ -411,12 +346,7 @@ def _banner(node: "Node", *, dev: bool) -> str:
 
 
 def _ports(node: "Node") -> dict[str, str]:
-    keys = {
-        "identity": node.identity,
-        "ethereum_address": node.ethereum_address,
-        "nextgraph_peer_id": node.nextgraph_peer_id,
-    }
-    return {**node.addresses(), **{name: key for name, key in keys.items() if key is not None}}
+    return {**node.addresses(), "identity": node.identity, **node.facts}
 
 
 def _write_ports(path: Path, node: "Node") -> None:

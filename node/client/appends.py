@@ -141,11 +141,6 @@ class Appends:
                 self._partitions, self._partitions_max = used, max(_PARTITIONS, 2 * len(used))
         return partition
 
-    @property
-    def partitions_known(self) -> int:
-        """Partitions that are in use, and some that were."""
-        return len(self._partitions)
-
     def gather(self, blocks: Callable[[], Sequence[Block]]) -> None:
         """Have what `blocks` gives at the end of this turn of the loop appended with all else."""
         if not self._gathered:

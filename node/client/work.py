@@ -228,6 +228,8 @@ class Job(msgspec.Struct, eq=False, weakref=True):
             QueueError: `queue.limit`, `after` is negative or over 12 hours.
             RillnodeError: as of `done`.
         """
+        if after is not None:
+            arguments.number("after", after)
         await self._worker.say(self._given, _RETRY, after, reason)
 
     async def reject(self, reason: str = "") -> None:
@@ -407,8 +409,6 @@ class _Worker:
         self, job: _Given, outcome: int, seconds: float | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
         """Say something else about a job, as its calls do."""
-        if seconds is not None:
-            arguments.number("after", seconds)
         arguments.text("reason", reason, as_utf8=False)
         if job not in self._open:
             raise late_error(_place_of(job))

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.plugins import every_plug_in
+from rillnode.node.plugins import usable_plug_ins
 from rillnode.node.simulated import world as simulated
 from rillnode.node.simulated.history import History
 from rillnode.node.simulated.part import Cast, MakePart, SharedNodes, SimulatedPart
@@ -39,12 +39,18 @@ def shared_nodes_of(parts: Sequence[SimulatedPart]) -> SharedNodes | None:
 
 
 def parts_of(scenario: Scenario, world: World, history: History) -> list[SimulatedPart]:
-    """What plug-ins add to a run of a scenario."""
-    makers: list[MakePart] = [
-        resolve_name(one.simulated) for one in every_plug_in() if one.simulated
-    ]
+    """What plug-ins add to a run of a scenario; those add nothing whose extras are missing.
+
+    Raises:
+        ConfigError: nobody has an overlay.
+    """
+    usable, _ = usable_plug_ins()
+    makers: list[MakePart] = [resolve_name(one.simulated) for one in usable if one.simulated]
     made = [make(scenario, world, history) for make in makers]
-    return [one for one in made if one is not None]
+    parts = [one for one in made if one is not None]
+    if scenario.overlay and shared_nodes_of(parts) is None:
+        raise _nobody_has("overlay: no plug-in has one")
+    return parts
 
 
 def cast(
@@ -78,8 +84,7 @@ def cast(
     found: dict[str, Program] = {}
     for kind in _kinds(scenario):
         if kind not in makers and scenario.clients_named(kind):
-            text = f"clients.others: no plug-in has clients that are called {kind!r}"
-            raise ConfigError("scenario.value", text)
+            raise _nobody_has(f"clients: no plug-in has clients that are called {kind!r}")
         for number, name in enumerate(scenario.clients_named(kind)):
             place = next(places)
             if kind in left_out:
@@ -88,6 +93,13 @@ def cast(
             node = names[number % len(names)]
             found[machine.name] = makers[kind](machine, node, number)
     return found
+
+
+def _nobody_has(text: str) -> ConfigError:
+    """Say so, and which plug-ins might have it, were their extras installed."""
+    _, lacking = usable_plug_ins()
+    code = "plugin.extra" if lacking else "scenario.value"
+    return ConfigError(code, "; ".join((text, *(error.text for error in lacking))))
 
 
 def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:

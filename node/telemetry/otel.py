@@ -1,4 +1,4 @@
-"""Spans as OpenTelemetry's SDK takes and exports them; needs the extra `otel`.
+"""Spans as OpenTelemetry's SDK takes and exports them; needs the extra `telemetry`.
 
 The names of attributes are those of its conventions for messaging, which are still in development:
 `SCHEMA_URL` says which version of them. An application that has a tracer provider of its own hands

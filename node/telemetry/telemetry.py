@@ -95,12 +95,8 @@ class Telemetry(PlugIn):
         if tracer is not None:
             return Tracing(tracer)
         if not all(map(_installed, _MODULES)):
-            raise ConfigError(
-                "config.extra",
-                'telemetry.enabled: spans need the extra "telemetry": '
-                f"`{install_command('telemetry')}`",
-                key="telemetry.enabled",
-            )
+            text = f"telemetry.enabled: spans need OpenTelemetry: `{install_command('telemetry')}`"
+            raise ConfigError("plugin.extra", text, key="telemetry.enabled")
         # Here, because a node with a tracer of its own does without the extra.
         from rillnode.node.telemetry.otel import exporting
 

@@ -7,42 +7,47 @@ async with await nextgraph.connect("ws://127.0.0.1:1440", broker=PEER_ID, user=U
         print(nextgraph.open_event(event, BRANCH).body)
 """
 
-from rillnode.codecs.keys import Identity
-from rillnode.codecs.nextgraph.blocks import Block, block_id
-from rillnode.codecs.nextgraph.bootstrap import parse_invitation
-from rillnode.codecs.nextgraph.commits import CommitHeader
-from rillnode.codecs.nextgraph.events import Event
-from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
-from rillnode.codecs.nextgraph.overlays import (
-    convergence_key,
-    inner_overlay,
-    outer_overlay,
-    repo_hash,
-)
-from rillnode.codecs.nextgraph.text_ids import format_id, parse_id
-from rillnode.codecs.nextgraph.types import (
-    InnerOverlay,
-    ObjectRef,
-    OuterOverlay,
-    ReadOnlyAccess,
-    ReadWriteAccess,
-    WriteOnlyAccess,
-)
-from rillnode.node.nextgraph.client import (
-    Branch,
-    Client,
-    Inbox,
-    Inboxes,
-    Objects,
-    OpenedEvent,
-    Published,
-    Subscription,
-    connect,
-    fetch_objects,
-    fetch_wallet,
-    make_commit,
-    open_event,
-)
+from rillnode.node.installed import needs_extra
+
+try:
+    from rillnode.codecs.keys import Identity
+    from rillnode.codecs.nextgraph.blocks import Block, block_id
+    from rillnode.codecs.nextgraph.bootstrap import parse_invitation
+    from rillnode.codecs.nextgraph.commits import CommitHeader
+    from rillnode.codecs.nextgraph.events import Event
+    from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
+    from rillnode.codecs.nextgraph.overlays import (
+        convergence_key,
+        inner_overlay,
+        outer_overlay,
+        repo_hash,
+    )
+    from rillnode.codecs.nextgraph.text_ids import format_id, parse_id
+    from rillnode.codecs.nextgraph.types import (
+        InnerOverlay,
+        ObjectRef,
+        OuterOverlay,
+        ReadOnlyAccess,
+        ReadWriteAccess,
+        WriteOnlyAccess,
+    )
+    from rillnode.node.nextgraph.client import (
+        Branch,
+        Client,
+        Inbox,
+        Inboxes,
+        Objects,
+        OpenedEvent,
+        Published,
+        Subscription,
+        connect,
+        fetch_objects,
+        fetch_wallet,
+        make_commit,
+        open_event,
+    )
+except ModuleNotFoundError as error:
+    raise needs_extra("nextgraph", error) from error
 
 __all__ = [
     "Block",

@@ -1,14 +1,13 @@
 """Knows which plug-ins' rooms are missing in a clone, and which tests cannot run without them."""
 
 import ast
-import tomllib
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rooms import ROOT, TESTS
+from rooms import PLUG_INS, ROOT, TESTS
 
 ROOTS: Final = (
     TESTS / "support",
@@ -22,16 +21,9 @@ ROOTS: Final = (
 
 
 @cache
-def plug_ins() -> frozenset[str]:
-    """The plug-ins that pyproject.toml names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return frozenset(project["entry-points"]["rillnode.plugins"])
-
-
-@cache
 def deleted_rooms() -> frozenset[str]:
-    """Those of them that are not in this clone."""
-    return frozenset(room for room in plug_ins() if not (ROOT / "node" / room).is_dir())
+    """The plug-ins that are not in this clone."""
+    return frozenset(room for room in PLUG_INS if not any(ROOT.glob(f"*/{room}/*.py")))
 
 
 def there(*rooms: str) -> list[str]:

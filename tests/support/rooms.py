@@ -12,6 +12,12 @@ from typing import Final
 TESTS: Final = Path(__file__).parent.parent
 ROOT: Final = TESTS.parent
 
+PLUG_INS: Final = (
+    "ockam", "streamr", "overlay", "nextgraph", "gateway", "jetstream", "postgres", "spark",
+    "telemetry", "simulation",
+)  # fmt: skip
+"""All that the project has, whether or not their rooms are in this clone."""
+
 
 def modules(what: str) -> list[ModuleType]:
     """The modules `<what>_<plug-in>` that are there, in the order of the plug-ins' names."""

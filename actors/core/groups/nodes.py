@@ -14,12 +14,13 @@ come anew.
 import logging
 from collections.abc import Coroutine, Iterable, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, Final, assert_never
 
 from rillnode.actors.core.groups.group import GroupActor
+from rillnode.actors.core.groups.heard import HeardNodes
 from rillnode.actors.core.groups.registry import (
     LEASE_SECONDS,
     GroupNews,
@@ -49,19 +50,6 @@ VOUCHED_SECONDS: Final = 1.4
 """How long what it has told holds: less than others wait, so that its members stop before."""
 
 _BEAT: Final = "beat"
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """The record of another node.
-
-    Attributes:
-        version: which it is.
-        at: when this node has first seen it.
-    """
-
-    version: int
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,7 @@ class GroupNodes(Worker):
         self._orders = Orders()
         # Of this node's record; None: that is not known.
         self._version: int | None = None
-        self._heard: dict[str, _Heard] = {}
+        self._heard = HeardNodes()
         self._said_at = -inf
         self._timer: TimerHandle | None = None
         self._overdue_timer: TimerHandle | None = None
@@ -107,7 +95,7 @@ class GroupNodes(Worker):
         groups = self._context.groups
         groups.nodes = self.address
         groups.node = groups.node or self._new_name()
-        groups.known = self._heard.keys()
+        groups.known = self._heard.names
         self._watch()
         if groups.shared:  # an instance before this one has failed
             self._begin()
@@ -162,7 +150,7 @@ class GroupNodes(Worker):
     def _begin(self) -> None:
         if not self._beating:
             self._beating = True
-            self._wait()
+            self._heard.wait(self._now())
             self._arm()
             self.begin(self._beat())
             self._overdue()
@@ -219,7 +207,7 @@ class GroupNodes(Worker):
         groups.vouched_at = begun
         if groups.suspended and self._elapsed() - begun < VOUCHED_SECONDS:
             groups.suspended = False
-            self._wait()  # as little as this one could be heard
+            self._heard.wait(self._now())  # as little as this one could be heard
             groups.tell(GroupNews())
 
     def _overdue(self) -> None:
@@ -278,15 +266,15 @@ class GroupNodes(Worker):
                     self._out()
             elif value is None:
                 out.add(node)
-            elif (heard := self._heard.get(node)) is None or heard.version != version_of(value):
-                self._heard[node] = _Heard(version_of(value), self._now())
+            else:
+                self._heard.hear(node, version_of(value), self._now())
         self._gone(out)
         self._arm()
 
     def _gone(self, nodes: Set[str]) -> None:
         """Nodes are out."""
         for node in nodes:
-            self._heard.pop(node, None)
+            self._heard.forget(node)
         if nodes:
             self._context.groups.tell(GroupNews(frozenset(nodes)))
 
@@ -318,32 +306,22 @@ class GroupNodes(Worker):
             await read(self._context.store, look)
             self._hear([(node, look.value)])
 
-    def _wait(self) -> None:
-        """All nodes have their time again."""
-        now = self._now()
-        for node, heard in self._heard.items():
-            self._heard[node] = replace(heard, at=now)
-
     def _arm(self) -> None:
         """Look when the first node may have been silent for too long."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._heard and self._beating:
-            at = min(one.at for one in self._heard.values()) + LEASE_SECONDS
+        at = self._heard.silent_at()
+        if at is not None and self._beating:
             self._timer = self.wake_after(max(0.0, at - self._now()), _Silent())
 
     def _look_for_silent(self) -> None:
         """Put out who is silent, unless this node was: what kept it may have kept others, too."""
         self._timer, now = None, self._now()
         if self._elapsed() > self._context.groups.vouched_at + VOUCHED_SECONDS:
-            self._wait()
-        silent = [node for node, one in self._heard.items() if one.at + LEASE_SECONDS <= now]
-        for node in silent:
-            heard = self._heard[node]
-            # Not again before this has come to something.
-            self._heard[node] = replace(heard, at=now)
-            self.begin(self._put_out(node, heard.version), self._not_done)
+            self._heard.wait(now)
+        for node, version in self._heard.take_silent(now):
+            self.begin(self._put_out(node, version), self._not_done)
         self._arm()
 
     async def _put_out(self, node: str, version: int) -> None:

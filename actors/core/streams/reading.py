@@ -117,7 +117,7 @@ class Reads:
             return None
         found = collect(asked, operation, self._own_address)
         if found.too_large and operation.log == self._log:
-            self._passed_over(asked, found)
+            self._passed_over(found)
         look_bytes = asked.look_bytes - found.too_large_bytes
         if found.messages or look_bytes <= 0 or not found.too_large:
             payload = encode_pulled(asked.request, found.messages)
@@ -168,7 +168,7 @@ class Reads:
             answer = (asked.return_route, payload)
             self._context.router.reply(asked.origin, self._own_address, [answer])
 
-    def _passed_over(self, pull: Pull, found: Collected) -> None:
+    def _passed_over(self, found: Collected) -> None:
         """Count entries that somebody does not get, and remember where they lie."""
         if self._oversized is None:
             self._oversized = Oversized()

@@ -1,6 +1,7 @@
 """One group of writes: planned into changes, written in slices, made durable by one sync."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -47,7 +48,6 @@ from rillnode.actors.log.rocks.layout import (
     utf8,
 )
 from rillnode.actors.log.rocks.logs import LogTable, block_at, block_position, seek, step
-from rillnode.actors.log.rocks.resting import REST_BYTES_MIN, Rest
 from rillnode.actors.log.rocks.retention import BlockAt, cut_index, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
@@ -56,11 +56,22 @@ from rillnode.actors.log.rocks.view import DurableView
 from rillnode.codecs.entries import Block, data_bytes, encode_block
 from rillnode.codecs.errors import StoreError
 
+REST_BYTES_MIN: Final = 1_048_576
+"""Less than that is not worth a table of its own. Own choice."""
+
 _GONE_MAX: Final = 65_536
 """Streams that were made and removed since one was forgotten. Own choice: 6 MB."""
 
 _CHANGE_BYTES: Final = 100
 """What a small change counts for beside its value."""
+
+
+@dataclass(slots=True, eq=False)
+class Rest(Operation):
+    """Begin to write as tables what was written since the last one, unless that is little.
+
+    What comes meanwhile does not wait for it.
+    """
 
 
 class GroupCommit:

@@ -22,7 +22,7 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.directories import make_directory
 from rillnode.actors.log.rocks.checkpoint import Checkpoint
-from rillnode.actors.log.rocks.commit import GroupCommit, MakeCommit
+from rillnode.actors.log.rocks.commit import GroupCommit, MakeCommit, Rest
 from rillnode.actors.log.rocks.format import (
     MIGRATIONS,
     Migration,
@@ -31,7 +31,6 @@ from rillnode.actors.log.rocks.format import (
 )
 from rillnode.actors.log.rocks.layout import COPY_KEY
 from rillnode.actors.log.rocks.readers import ReaderPool
-from rillnode.actors.log.rocks.resting import Rest
 from rillnode.actors.log.rocks.tables import OpenTables, Tables, Tuning, open_error
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
@@ -139,7 +138,7 @@ class RocksLogStore:
         self._writer.submit(operation)
 
     def rest(self) -> None:
-        """Let memory go that only speeds up what is under way."""
+        """Begin to write out what RocksDB keeps in memory of what was written."""
         self._writer.submit(Rest())
 
     def _prepare(self) -> None:

@@ -68,7 +68,7 @@ def config(directory: Path, syslog: str = 'listen = "127.0.0.1:0"') -> str:
 def test_a_node_stores_what_comes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def run() -> list[bytes]:
         async with Node(parse_config(config(tmp_path), tmp_path / "node.toml")) as node:
-            host, port = node.facts["syslog"].split(":")
+            host, port = node.addresses()["syslog"].split(":")
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
                 udp.sendto(LINE, (host, int(port)))
                 udp.sendto(b"no syslog", (host, int(port)))

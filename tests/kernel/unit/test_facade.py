@@ -21,7 +21,7 @@ def test_public_name_can_be_had(name: str) -> None:
 
 def test_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = rillnode.nothing
+        _ = rillnode.nothing  # type: ignore[attr-defined]  # pyright: ignore
 
 
 def test_importing_the_package_imports_no_node() -> None:

@@ -6,15 +6,14 @@ A plug-in is whatever lies in a folder of its name, in each layer; the rest is t
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from rooms import PLUG_INS, ROOT
+
 pytestmark = pytest.mark.check
 
-
-ROOT: Final = Path(__file__).parents[3]
 
 LAYERS: Final = {
     "codecs": {"codecs"},
@@ -23,11 +22,6 @@ LAYERS: Final = {
     "node": {"actors", "codecs", "node", "transports"},
 }
 """What each layer may import."""
-
-PLUG_INS: Final = (
-    "ockam", "streamr", "overlay", "nextgraph", "gateway", "jetstream", "postgres", "kafka",
-    "spark", "telemetry", "simulation",
-)  # fmt: skip
 
 USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""

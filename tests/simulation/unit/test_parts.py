@@ -92,7 +92,7 @@ class Silent(PlugIn):
 
 
 def test_a_plug_in_takes_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(casting, "every_plug_in", lambda: [PlugIn, Other, Silent])
+    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([PlugIn, Other, Silent], []))
     monkeypatch.setattr(Part, "made", ())
     result = Run(SMALL, 1).run()
     (part,) = Part.made
@@ -103,7 +103,7 @@ def test_a_plug_in_takes_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plug_in_has_clients_of_kinds_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = ClientsTable(producers=1, ockam_users=0, examiners=0, others={"lookers": 2})
     scenario = replace(SMALL, clients=clients)
-    monkeypatch.setattr(casting, "every_plug_in", lambda: [Looking])
+    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([Looking], []))
     run = Run(scenario, 1)
     result = run.run()
     assert result.violations == []

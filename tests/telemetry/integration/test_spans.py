@@ -264,7 +264,7 @@ def test_without_the_extra_the_node_says_what_to_install(
     monkeypatch.setattr("rillnode.node.telemetry.telemetry.find_spec", hidden)
     with pytest.raises(ConfigError, match=r"pip install .*\[telemetry\]'`") as raised:
         push_one(exporting(tmp_path, "http://127.0.0.1:1"))
-    assert raised.value.code == "config.extra"
+    assert raised.value.code == "plugin.extra"
 
 
 def test_a_node_without_spans_imports_nothing_of_them(tmp_path: Path) -> None:

@@ -66,9 +66,6 @@ class Syslog(PlugIn):
         self.counts: Counter[str] = Counter()
         self.waiting = 0
         self.trouble = ""
-        self._connections: set[asyncio.BaseTransport] = set()
-        self._datagrams: asyncio.BaseTransport | None = None
-        self._server: asyncio.Server | None = None
 
     def start(self, core: Core) -> None:
         """Make the actor."""
@@ -77,32 +74,14 @@ class Syslog(PlugIn):
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind both ports."""
-        host, port = self._table.address
-        loop = asyncio.get_running_loop()
+        listener = Listener(self)
         try:
-            self._server = await loop.create_server(partial(Connection, self), host, port)
-            host, port = self._server.sockets[0].getsockname()[:2]
-            self._datagrams, _ = await loop.create_datagram_endpoint(
-                partial(Datagrams, self), local_addr=(host, port)
-            )
+            await listener.bind(*self._table.address)
         except OSError as error:
+            listener.stop_accepting()
             text = f"[syslog] cannot listen on {self._table.listen}: {error}"
             raise TransportError("listen.failed", text) from error
-        self.address = f"{host}:{port}"
-
-    async def finish(self, seconds: float) -> None:
-        """Take nothing more; what was taken is pushed while the node drains."""
-        if self._datagrams is not None:
-            self._datagrams.close()
-        if self._server is not None:
-            self._server.close()
-        for connection in tuple(self._connections):
-            connection.close()
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Where it listens."""
-        return {"syslog": self.address} if self._datagrams is not None else {}
+        bound["syslog"] = listener
 
     def status(self) -> dict[str, Any]:
         """How many messages became what."""
@@ -138,38 +117,70 @@ class Syslog(PlugIn):
             self.waiting += len(records)
             self._core.streams.system.post(self._actor, Pushed(records))
 
-    def opened(self, connection: asyncio.BaseTransport) -> None:
-        """Keep a connection, to close it when the node stops."""
-        self._connections.add(connection)
 
-    def closed(self, connection: asyncio.BaseTransport) -> None:
-        """Forget it."""
-        self._connections.discard(connection)
+class Listener:
+    """Both ports: the node shows them as one, and ends them when it stops."""
+
+    group = None
+
+    def __init__(self, plug_in: Syslog) -> None:
+        self.plug_in = plug_in
+        self.counters = Counter[str]()
+        self.open: set[asyncio.BaseTransport] = set()
+        self.address = ""
+        self._server: asyncio.Server | None = None
+
+    async def bind(self, host: str, port: int) -> None:
+        """Bind the port of TCP, and that of UDP with the same number."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(partial(Connection, self), host, port)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        await loop.create_datagram_endpoint(partial(Datagrams, self), local_addr=(host, port))
+        self.address = f"{host}:{port}"
+
+    @property
+    def link_count(self) -> int:
+        """How many connections there are; the port of UDP is one."""
+        return len(self.open)
+
+    def stop_accepting(self) -> None:
+        """Take nothing more; what was taken is pushed while the node drains."""
+        if self._server is not None:
+            self._server.close()
+        for transport in tuple(self.open):
+            transport.close()
+
+    async def close(self) -> None:
+        """There is nothing left."""
 
 
 class Datagrams(asyncio.DatagramProtocol):
     """UDP: a datagram is a message (RFC 5426)."""
 
-    def __init__(self, plug_in: Syslog) -> None:
-        self._plug_in = plug_in
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is bound."""
+        self._listener.open.add(transport)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Take one."""
-        self._plug_in.take([data[:MESSAGE_BYTES_MAX].rstrip(b"\n\0")])
+        self._listener.plug_in.take([data[:MESSAGE_BYTES_MAX].rstrip(b"\n\0")])
 
 
 class Connection(asyncio.Protocol):
     """One TCP connection."""
 
-    def __init__(self, plug_in: Syslog) -> None:
-        self._plug_in = plug_in
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._frames = Frames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._plug_in.opened(transport)
+        self._listener.open.add(transport)
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; who sends no syslog is disconnected."""
@@ -178,10 +189,10 @@ class Connection(asyncio.Protocol):
             for line in self._frames.take(data):
                 lines.append(line)
         except SyslogError:
-            self._plug_in.counts["malformed"] += 1
+            self._listener.counters["syslog.malformed"] += 1
             self._transport.close()
-        self._plug_in.take(lines)
+        self._listener.plug_in.take(lines)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._plug_in.closed(self._transport)
+        self._listener.open.discard(self._transport)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.cli.run import loop_factory
+from rillnode.node.cli.process import loop_factory
 
 
 def made_by(name: str | None) -> type[asyncio.AbstractEventLoop]:

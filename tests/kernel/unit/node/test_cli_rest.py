@@ -2,7 +2,7 @@
 
 import pytest
 
-from rillnode.node.cli.run import rest_when_idle
+from rillnode.node.cli.process import rest_when_idle
 
 
 class OverError(Exception):

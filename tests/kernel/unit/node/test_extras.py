@@ -72,6 +72,18 @@ for file in sys.argv[1:]:
     sys.stderr.write({END!r})
 """
 
+SIMULATED: Final = f"""
+from rillnode.node.cli import main
+
+for text in (
+    "others.unheard_of = 0", "streamr_users = 1", "ockam_users = 1\\n[store]\\nengine = 'shared'"
+):
+    with open(sys.argv[1], "w") as file:
+        file.write("nodes = 2\\nmessages = 2\\nseconds = 1\\n[clients]\\n" + text)
+    print(main(["sim", "run", sys.argv[1], "--seed", "1"]))
+    sys.stderr.write({END!r})
+"""
+
 LACKING: Final = {
     "streamr": "[streamr]",
     **{room: f"[{room}]" for room in there("nextgraph")},
@@ -125,6 +137,34 @@ def test_a_table_whose_plug_in_lacks_something_names_the_extra(tmp_path: Path) -
     for (extra, table), text in zip(LACKING.items(), said, strict=True):
         assert f"[{extra}]'`" in text, table
     assert "Traceback" not in done.stderr
+
+
+IMPORTS: Final = """
+from importlib import import_module
+
+for name in sys.argv[1:]:
+    try:
+        import_module(f"rillnode.{name}")
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_a_client_that_lacks_something_names_the_extra() -> None:
+    names = there("streamr", "nextgraph")
+    lines = without(modules_of_extras(), IMPORTS, *names).stdout.splitlines()
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith(f"rillnode.{name} needs ")
+        assert line.endswith(f"[{name}]'`")
+
+
+def test_simulations_go_without_what_they_do_not_ask_for(tmp_path: Path) -> None:
+    done = without(modules_of_extras(), SIMULATED, tmp_path / "scenario.toml")
+    codes = [line for line in done.stdout.splitlines() if line.isdigit()]
+    assert codes == ["0", "2", "0"], done.stderr
+    (_, said, _, _) = done.stderr.split(END)
+    assert "'streamr_users'" in said
+    assert "[streamr]'`" in said
 
 
 def test_each_plug_in_has_an_extra_of_its_name_and_all_has_all() -> None:

@@ -25,9 +25,9 @@ from rillnode.actors.log import (
     Trim,
     log_id,
 )
+from rillnode.actors.log.rocks.commit import REST_BYTES_MIN
 from rillnode.actors.log.rocks.format import settle_format
 from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
-from rillnode.actors.log.rocks.resting import REST_BYTES_MIN
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables, Tuning
 from rillnode.codecs.errors import StoreError
