@@ -15,6 +15,7 @@ from rillnode.actors.log import (
     SaveIndex,
     StreamRecord,
     Trim,
+    check_same,
     logs_of,
     removed_error,
 )
@@ -135,6 +136,8 @@ class GroupCommit:
             self._append(operation)
         elif isinstance(operation, SaveIndex):
             key = saved_index_key(operation.key)
+            if operation.created_at:
+                check_same(operation, self._stream(operation.key.stream))
             self._put(key, INDEX.pack(operation.index))
         elif isinstance(operation, Trim):
             self._trim(operation)
