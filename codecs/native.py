@@ -192,14 +192,21 @@ class FollowRequest(Struct):
     index: UInt
     credit_bytes: UInt
     where: str
+    created_at: UInt = 0
 
 
 class SubscribeRequest(Struct):
-    """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead."""
+    """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead.
+
+    Attributes:
+        created_at: that of the stream that is meant, as StreamInfo has it: an index says nothing of
+            a later stream of the name. 0: whichever has the name now.
+    """
 
     request_id: UInt
     index: UInt
     credit_bytes: UInt
+    created_at: UInt = 0
 
 
 class CreditRequest(Struct):
@@ -283,13 +290,18 @@ class LoadIndexRequest(Struct):
 
 
 class SaveIndexRequest(Struct):
-    """Save a consumer's position; the answer tells what is saved durably then."""
+    """Save a consumer's position; the answer tells what is saved durably then.
+
+    Attributes:
+        created_at: as of SubscribeRequest.
+    """
 
     request_id: UInt
     client_id: str
     stream: str
     partition: UInt
     index: UInt
+    created_at: UInt = 0
 
 
 class ListIndexesRequest(Struct):
@@ -311,11 +323,13 @@ class JoinGroupRequest(Struct):
         member: a token of 16 bytes, made up for one member; whoever asks with it is the same.
         shared: whether members share the partitions; else a single consumer has the name, which
             takes part in nothing but that.
+        created_at: as of SubscribeRequest.
     """
 
     request_id: UInt
     member: bytes
     shared: bool
+    created_at: UInt = 0
 
 
 class LeaveGroupRequest(Struct):
@@ -499,6 +513,7 @@ class WorkRequest(Struct):
         attempts: after so many an entry is a dead letter.
         visibility_milliseconds: what is not answered by then is given again.
         by_key: entries of one key are with one worker at a time, in their order.
+        created_at: as of SubscribeRequest.
     """
 
     request_id: UInt
@@ -509,6 +524,7 @@ class WorkRequest(Struct):
     attempts: UInt
     visibility_milliseconds: UInt
     by_key: bool
+    created_at: UInt = 0
 
 
 class Settlement(Struct):

@@ -685,9 +685,10 @@ class Node:
 
     def _on_health(self, health: StoreHealth) -> None:
         self._observed.health = health
-        indexes = self._router.lookup(index_service.ADDRESSES[0])
-        if indexes is not None:
-            self._system.post_threadsafe([(indexes, health)])
+        for address in (index_service.ADDRESSES[0], service.ADDRESSES[0]):
+            told = self._router.lookup(address)
+            if told is not None:
+                self._system.post_threadsafe([(told, health)])
         for plug_in in self._plug_ins:
             guarded(plug_in.on_health, health)
         if health.writable:

@@ -241,16 +241,19 @@ class SaveIndex(Operation):
     The caller keeps it monotonic: one actor of a node owns each key. Where others save the same,
     the highest counts.
 
-    Errors: `store.fenced` (see `seen`).
+    Errors: `store.fenced` (see `seen`), `stream.removed` (see `created_at`).
 
     Attributes:
         index: the position; result: what is saved, which may be a higher one of others.
         seen: as of PutRecords: named values that lie with the stream.
+        created_at: that of the stream that the position is in: it is refused where that has been
+            removed, also if another has the name. 0: whichever has the name, or will have it.
     """
 
     key: SavedIndexKey = field(default_factory=lambda: SavedIndexKey("", 0, ""))
     index: int = 0
     seen: Sequence[tuple[str, int]] = ()
+    created_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -560,6 +563,16 @@ def written_bytes(operation: Operation) -> int:
 
 Complete = Callable[[Sequence[Operation]], None]
 """Takes completed operations, in order of completion; called from any thread."""
+
+
+def check_same(save: SaveIndex, record: StreamRecord | None) -> None:
+    """See that a position is in the stream that has the name now.
+
+    Raises:
+        StoreError: `stream.removed`.
+    """
+    if save.created_at and (record is None or record.created_at != save.created_at):
+        raise removed_error(0 if record is None else record.id)
 
 
 def removed_error(stream_id: int) -> StoreError:

@@ -32,6 +32,7 @@ from rillnode.actors.log import (
     SaveIndex,
     StreamRecord,
     Trim,
+    check_same,
     logs_of,
     removed_error,
 )
@@ -103,6 +104,7 @@ class MemoryTables:
                 # Refuses what could not be stored.
                 saved_index_key(operation.key)
                 INDEX.pack(operation.index)
+                check_same(operation, self._streams.get(operation.key.stream))
                 self._indexes[operation.key] = operation.index
             case PutRecord(key=key, value=value):
                 self._put_records([(key, value)])

@@ -134,7 +134,7 @@ class ConsumerActor(Worker):
         self._opening = Origin(subscription.principal, FRAME_BYTES_MAX, native=True)
         self._following = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
         self._items = Origin(ANONYMOUS, ITEM_BYTES_MAX, native=False)
-        self._stream = b""
+        self._stream, self._created_at = b"", 0
         self._source: Route = ()
         self._timer: TimerHandle | None = None
         self._blocks: deque[Block] = deque()
@@ -217,7 +217,7 @@ class ConsumerActor(Worker):
         match native.decode_response(wire.payload):
             case native.StreamResponse(stream=info) if self._may_pull():
                 self._subscription.opened = True
-                self._stream = info.partitions[0].address
+                self._stream, self._created_at = info.partitions[0].address, info.created_at
                 self.begin(self._follow())
             case native.Failure(retryable=True):
                 self.wake_after(RETRY_SECONDS, _Open())
@@ -237,7 +237,9 @@ class ConsumerActor(Worker):
             return
         if not self._following.attached:
             self._next = self._handled = self._saved = index
-            request = native.SubscribeRequest(_REQUEST_ID, self._next, CREDIT_BYTES)
+            request = native.SubscribeRequest(
+                _REQUEST_ID, self._next, CREDIT_BYTES, self._created_at
+            )
             self._ask(self._following, self._stream, request)
 
     async def _position(self, index: int | None) -> int:
@@ -248,7 +250,8 @@ class ConsumerActor(Worker):
         """
         subscription = self._subscription
         key = SavedIndexKey(subscription.stream, 0, subscription.subscription_id)
-        position = await self.ask(self._index_service, AskPosition(key, index))
+        asked = AskPosition(key, index, created_at=self._created_at)
+        position = await self.ask(self._index_service, asked)
         if position.error is not None:
             raise position.error
         return position.index or 0

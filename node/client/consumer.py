@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
-from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError
+from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
 from rillnode.node.client import arguments
 from rillnode.node.iteration import Iteration, Source
 
@@ -304,6 +304,8 @@ class Saving:
                     await also()
             except RillnodeError as error:
                 logger.warning("position_not_saved", extra={"code": error.code})
+                if isinstance(error, StreamRemoved):
+                    return  # with it all positions went
 
 
 def check_seconds(save_seconds: float) -> None:

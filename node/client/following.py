@@ -208,7 +208,14 @@ class _Streams(Follower):
             self._at_end, self._saved = False, {}
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
-        followed = self.follow(self._session, address, part.number, index, window_bytes=window)
+        followed = self.follow(
+            self._session,
+            address,
+            part.number,
+            index,
+            window_bytes=window,
+            created_at=part.created_at,
+        )
         self._parts[followed] = part
 
     def _forget(self, stream: str) -> None:

@@ -14,6 +14,7 @@ from rillnode.codecs.errors import (
     UNHANDLED,
     RequestError,
     RillnodeError,
+    StreamRemoved,
     TransportError,
 )
 from rillnode.codecs.group_address import group_address
@@ -85,14 +86,23 @@ class Membership:
         session: asks the node.
         stream: name of the stream.
         name: of the group, or the consumer.
+        created_at: of the stream, as of SubscribeRequest.
         shared: whether it is a group.
         owner: told of what becomes of it.
     """
 
     def __init__(
-        self, session: Session, stream: str, name: str, *, shared: bool, owner: Claimant
+        self,
+        session: Session,
+        stream: str,
+        name: str,
+        created_at: int,
+        *,
+        shared: bool,
+        owner: Claimant,
     ) -> None:
         self._names = (stream, name)
+        self._created_at = created_at
         self.token = session.messages.entropy(_TOKEN_BYTES)
         self._session = session
         self._shared = shared
@@ -152,7 +162,9 @@ class Membership:
     def resume(self) -> tuple[bytes, native.Request]:
         """Join, or tell over another link that it is still there."""
         assert self._id is not None, "it has asked"
-        return self.address, native.JoinGroupRequest(self._id, self.token, self._shared)
+        return self.address, native.JoinGroupRequest(
+            self._id, self.token, self._shared, self._created_at
+        )
 
     def received(self, response: native.Response, route: Route) -> None:
         """Take what the member has."""
@@ -184,9 +196,14 @@ class Single:
     """A single consumer's claim: that no group has its name meanwhile."""
 
     def __init__(
-        self, session: Session, stream: str, name: str, failed: Callable[[RillnodeError], None]
+        self,
+        session: Session,
+        stream: str,
+        name: str,
+        created_at: int,
+        failed: Callable[[RillnodeError], None],
     ) -> None:
-        membership = Membership(session, stream, name, shared=False, owner=self)
+        membership = Membership(session, stream, name, created_at, shared=False, owner=self)
         self.join, self.leave = membership.join, membership.leave
         self._failed = failed
 
@@ -250,7 +267,9 @@ class Sharing(Reading):
         self._begins = begin
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
-        self._membership = Membership(session, stream, name, shared=True, owner=self)
+        self._membership = Membership(
+            session, stream, name, terms.created_at, shared=True, owner=self
+        )
         self._held: dict[int, _Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._giving: set[int] = set()
@@ -336,6 +355,10 @@ class Sharing(Reading):
 
     def failed(self, error: RillnodeError) -> None:
         """The member is out, for good."""
+        if isinstance(error, StreamRemoved):
+            for partition in tuple(self._held):
+                self._lose(partition)
+        self._claimed.set()
         self._follower.fail(error)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -366,7 +389,9 @@ class Sharing(Reading):
                 if position != (saved or 0):
                     self._begin(self._saved_at_once())
                 address = described.partitions[partition].address
-                self._follower.follow(self._session, address, partition, position)
+                self._follower.follow(
+                    self._session, address, partition, position, created_at=self._created_at
+                )
                 self._tell(self._on_assigned, partition)
             return
 

@@ -19,11 +19,13 @@ class Terms(NamedTuple):
     """What holds for a consumer of either kind.
 
     Attributes:
+        created_at: of the stream: positions say nothing of a later one of its name.
         describe: tells the addresses and ends of all partitions.
         save_seconds: after which positions are saved.
         consumers: what the client finishes, if it is closed first.
     """
 
+    created_at: int
     describe: Callable[[], Awaitable[native.StreamInfo]]
     save_seconds: float
     consumers: set[Callable[[], Awaitable[None]]]
@@ -82,7 +84,7 @@ class Reading(Opened):
         self._stream = stream
         self._name = name
         self._ledger = ledger
-        self._describe, self._save_seconds, self._consumers = terms
+        self._created_at, self._describe, self._save_seconds, self._consumers = terms
         self._saving = Saving(ledger.positions, self._save_position)
         self.save = self._saving.save
 
@@ -104,7 +106,8 @@ class Reading(Opened):
     async def _finish(self) -> None:
         self._saving.end()
         try:
-            await self.save()
+            with suppress(StreamRemoved):  # with which its positions went
+                await self.save()
         finally:
             await self._leave()
             # Not before: a client that is closed meanwhile has to save them too.

@@ -121,14 +121,15 @@ class Stream:
     # An application may have very many, most of which are only pushed to: they are made of as few
     # objects as possible, all of which the garbage collector looks at again and again.
     __slots__ = (
-        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers", "_queues",
-        "_session", "name", "partitions",
+        "__weakref__", "_addresses", "_consumers", "_created_at", "_first_producer", "_producers",
+        "_queues", "_session", "name", "partitions",
     )  # fmt: skip
 
     def __init__(self, session: Session, info: native.StreamInfo) -> None:
         self.name = info.name
         self.partitions = len(info.partitions)
         self._session = session
+        self._created_at = info.created_at
         self._addresses = tuple([partition.address for partition in info.partitions])
         self._first_producer: Producer | None = None  # of partition 0
         # Of each there was none yet.
@@ -467,7 +468,7 @@ class Stream:
         if consumers is None:
             consumers = self._consumers = set()
             self._session.to_close.add(self)
-        terms = Terms(described, save_seconds, consumers)
+        terms = Terms(self._created_at, described, save_seconds, consumers)
         feed: Feed[Entry]
         lapsed: Callable[[], bool] | None = None
         if group:
@@ -526,6 +527,7 @@ class Stream:
             queue_address(self.name, arguments.text("queue", queue)),
             name=queue,
             stream=self.name,
+            created_at=self._created_at,
             attempts=attempts,
             visibility_seconds=visibility_seconds,
             in_flight=in_flight,
@@ -552,7 +554,7 @@ class Stream:
         if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
         starts = partial(self._starts(start), chosen)
-        return _Following(self._session, self._address, starts, where)
+        return _Following(self._session, self._address, self._created_at, starts, where)
 
     def _starts(self, start: Start) -> "_Starts":
         """What finds out where partitions begin."""
@@ -655,10 +657,12 @@ class _Following(Opened):
         self,
         session: Session,
         address: Callable[[int], bytes],
+        created_at: int,
         starts: Callable[[], Awaitable[dict[int, int]]],
         where: str = "",
     ) -> None:
         super().__init__()
+        self._created_at = created_at
         self._where = where
         self._session = session
         self._address = address
@@ -667,7 +671,14 @@ class _Following(Opened):
     async def _open(self) -> None:
         for partition, index in (await self._starts()).items():
             address = self._address(partition)
-            self._follower.follow(self._session, address, partition, index, self._where)
+            self._follower.follow(
+                self._session,
+                address,
+                partition,
+                index,
+                self._where,
+                created_at=self._created_at,
+            )
 
 
 class _Batches:
@@ -709,7 +720,7 @@ class _Consuming(Reading):
         begin: _Starts,
     ) -> None:
         super().__init__(session, stream, name, ledger, terms)
-        self._single = Single(session, stream, name, self._follower.fail)
+        self._single = Single(session, stream, name, terms.created_at, self._follower.fail)
         self._address = address
         self._partitions = partitions
         self._begin = begin
@@ -735,13 +746,16 @@ class _Consuming(Reading):
         await self._find_ends()
         self._saving.every(self._save_seconds, self._follow_ends)
         for partition, index in starts.items():
-            self._follower.follow(self._session, self._address(partition), partition, index)
+            address = self._address(partition)
+            self._follower.follow(
+                self._session, address, partition, index, created_at=self._created_at
+            )
 
     async def _leave(self) -> None:
         await self._single.leave()
 
     async def _save_position(self, partition: int, index: int) -> None:
         request = native.SaveIndexRequest(
-            self._session.next_id(), self._name, self._stream, partition, index
+            self._session.next_id(), self._name, self._stream, partition, index, self._created_at
         )
         await self._session.request(b"stream_index", request, native.SavedIndexResponse)

@@ -58,13 +58,17 @@ class Follower:
         index: int,
         where: str = "",
         window_bytes: int = CREDIT_BYTES,
+        created_at: int = 0,
     ) -> object:
         """Add a partition, from `index` on: its entries that meet a condition, if there is one.
 
-        The node sends at most `window_bytes` ahead. What is returned stands for the partition in
-        `take`, `lost` and `drop`.
+        The node sends at most `window_bytes` ahead. `created_at` is that of the stream: it fails
+        with `stream.removed` where another has the name by then; 0: it follows that. What is
+        returned stands for the partition in `take`, `lost` and `drop`.
         """
-        followed = _Partition(self, session, address, partition, index, where, window_bytes)
+        followed = _Partition(
+            self, session, address, partition, index, where, window_bytes, created_at
+        )
         self._partitions[followed] = followed
         followed.subscribe()
         return followed
@@ -158,7 +162,9 @@ class _Partition:
         index: int,
         where: str,
         window_bytes: int,
+        created_at: int,
     ) -> None:
+        self._created_at = created_at
         self._where = where
         self._follower = follower
         self._session = session
@@ -182,9 +188,10 @@ class _Partition:
         self._owed_bytes = 0
         # With none at all the node would never tell the route that credit goes to.
         credit = max(1, self._window_bytes - self._held_bytes)
+        place = self._id, self._next, credit
         if self._where:
-            return self._address, native.FollowRequest(self._id, self._next, credit, self._where)
-        return self._address, native.SubscribeRequest(self._id, self._next, credit)
+            return self._address, native.FollowRequest(*place, self._where, self._created_at)
+        return self._address, native.SubscribeRequest(*place, self._created_at)
 
     def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""

@@ -343,12 +343,14 @@ class _Worker:
         session: Session,
         address: bytes,
         *,
+        created_at: int,
         attempts: int,
         visibility_seconds: float,
         in_flight: int,
         queue_in_flight: int | None,
         by_key: bool,
     ) -> None:
+        self._created_at = created_at
         self._in_flight = in_flight
         self._session = session
         self._address = address
@@ -487,6 +489,7 @@ class _Worker:
             max(0, self._attempts),
             max(0, round(1_000 * self._visibility_seconds)),
             self._by_key,
+            self._created_at,
         )
 
     def link_lost(self) -> None:
@@ -719,6 +722,7 @@ def work_queue(
     *,
     name: str,
     stream: str,
+    created_at: int,
     attempts: int,
     visibility_seconds: float,
     in_flight: int,
@@ -738,6 +742,7 @@ def work_queue(
     worker = _Worker(
         session,
         address,
+        created_at=created_at,
         attempts=attempts,
         visibility_seconds=visibility_seconds,
         in_flight=in_flight,

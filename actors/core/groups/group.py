@@ -106,6 +106,7 @@ _LATE: Final = RequestError(
 _REVOKED: Final = RequestError(
     "group.revoked", "The right to consume this stream has ended: ask for a grant, and join anew"
 )
+_REMOVED: Final = RequestError("stream.removed", "The stream was removed")
 _FAR: Final = RequestError("group.route", "A member joins over a link of its own to the node")
 _BUSY: Final = StoreError("store.busy", "Other nodes change this group all the time: try again")
 
@@ -189,7 +190,7 @@ class GroupActor(Worker):
         self._instance = context.entropy(4).hex()
         self._refusal: RillnodeError | None = None
         self._view: GroupView | None = None
-        self._stream_id = 0
+        self._stream_id = self._created_at = 0
         self._partitions = 0
         self._version = 0
         self._known = False
@@ -240,7 +241,7 @@ class GroupActor(Worker):
                     self._partitions = partitions
                     self.begin(self._settle())
             case StreamRemoved():
-                self._dismiss(RequestError("stream.removed", "The stream was removed"))
+                self._dismiss(_REMOVED)
                 self.system.exit(self.address)
             case GroupNews(out=out):
                 if self._context.groups.suspended:
@@ -297,6 +298,7 @@ class GroupActor(Worker):
             if find.record is None:
                 raise unknown_stream(self._stream)
             self._stream_id, self._partitions = find.record.id, find.record.partitions
+            self._created_at = find.record.created_at
             name = record_name(self._stream_id, self._name)
             self._view = GroupView(self._stream, self._name, name, self.address, GroupState())
             context.groups.add(self._view)
@@ -454,6 +456,8 @@ class GroupActor(Worker):
         origin, route = ask.origin, ask.wire.return_route
         if not leads_out(self._context.router, origin, route) or len(route) > _DIRECT_HOPS:
             raise _FAR
+        if request.created_at not in (0, self._created_at):
+            raise _REMOVED
         if len(request.member) != TOKEN_BYTES:
             raise RequestError("group.member", f"A member's token has {TOKEN_BYTES} bytes")
         if not self._lasts:
@@ -506,7 +510,8 @@ class GroupActor(Worker):
             if hold != Hold(here.id, request.generation):
                 raise _LATE
             seen = () if self._lasts else ((self._shown.record_name, self._version),)
-            saved: Position = await self.ask(indexes, AskPosition(key, request.index, seen))
+            asked = AskPosition(key, request.index, seen, self._created_at)
+            saved: Position = await self.ask(indexes, asked)
             if saved.error is None:
                 response = native.SavedIndexResponse(request.request_id, saved.index)
                 ask.reply(native.encode(response))

@@ -483,6 +483,10 @@ class QueueActor(Worker):
         ends: Sequence[int],
         now: int,
     ) -> native.Response | RequestError:
+        record = self._partitions.record
+        assert record is not None, "the state is read beside it"
+        if request.created_at not in (0, record.created_at):
+            return _REMOVED
         number = self._members.join(state, said, now)
         if isinstance(number, RequestError):
             return number

@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from rillnode.actors.core.orders import Orders
@@ -22,6 +23,8 @@ KNOWN_MAX: Final = 10_000
 """Positions that are known without a look; above it those not asked for for longest are forgotten.
 Own choice."""
 
+_OWN: Final = ("store.fenced", "stream.removed")
+"""Refusals of one save, which say nothing of others."""
 
 Seen = Sequence[tuple[str, int]]
 """Named values that a position follows from, and their versions."""
@@ -37,7 +40,7 @@ class _Position:
         lasts: whether nobody else saves it: then what is known need not be looked at again.
         changes: how often something has happened that makes a look of before outdated.
         saves: how many are under way.
-        highest: of these.
+        highest: of these, by the stream that they are for, as of SaveIndex.
     """
 
     known: bool = False
@@ -45,7 +48,7 @@ class _Position:
     lasts: bool = True
     changes: int = 0
     saves: int = 0
-    highest: int = -1
+    highest: dict[int, int] = field(default_factory=dict[int, int])
 
     def look_again(self) -> None:
         """What was known may hold no more."""
@@ -63,7 +66,7 @@ class _Position:
             about = {"stream": operation.key.stream, "code": error.code}
             logger.warning("index_not_saved", extra=about)
         if not self.saves:
-            self.highest = -1
+            self.highest.clear()
 
 
 class KnownPositions:
@@ -97,7 +100,7 @@ class KnownPositions:
         for key, position in self._positions.items():
             if key.stream == stream:
                 position.look_again()
-                position.highest = -1
+                position.highest.clear()
 
     def look_again(self) -> None:
         """Have all positions looked at before the next answer."""
@@ -112,7 +115,7 @@ class _Line:
     Attributes:
         asking: how many there are.
         asked: the number of the last.
-        wanted: what they want to have saved, by their numbers.
+        wanted: the stream that they want it saved for, as of SaveIndex, and what, by their numbers.
         looked: the number of the last who had asked when the store was last asked to look.
         tried: likewise to do anything.
         error: why that failed, for those up to `failed`.
@@ -120,7 +123,7 @@ class _Line:
 
     asking: int = 0
     asked: int = 0
-    wanted: dict[int, int] = field(default_factory=dict[int, int])
+    wanted: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     looked: int = 0
     tried: int = 0
     failed: int = 0
@@ -164,28 +167,37 @@ class Positions:
         """
         return await self._ask(key, 0, anew=True)
 
-    async def save(self, key: SavedIndexKey, index: int, seen: Seen = ()) -> int | None:
+    async def save(
+        self, key: SavedIndexKey, index: int, seen: Seen = (), created_at: int = 0
+    ) -> int | None:
         """Save a position unless a higher one is saved; return what is durably saved then.
 
         Args:
             key: whose, and where.
             index: the position.
             seen: what it follows from, as of SaveIndex.
+            created_at: of the stream that it is for, likewise.
 
         Raises:
             StoreError: it was not saved.
         """
-        return await self._ask(key, index, anew=False, seen=seen)
+        return await self._ask(key, index, anew=False, seen=seen, created_at=created_at)
 
     async def _ask(
-        self, key: SavedIndexKey, index: int | None, *, anew: bool, seen: Seen = ()
+        self,
+        key: SavedIndexKey,
+        index: int | None,
+        *,
+        anew: bool,
+        seen: Seen = (),
+        created_at: int = 0,
     ) -> int | None:
         line = self._lines.setdefault(key, _Line())
         line.asking += 1
         line.asked += 1
         number = line.asked
         if index is not None:
-            line.wanted[number] = index
+            line.wanted[number] = created_at, index
         try:
             async with self._orders.of(key):
                 if line.error is not None and number <= line.failed:
@@ -194,9 +206,10 @@ class Positions:
                         error.code, error.text, retryable=error.retryable, **error.context
                     )
                 try:
-                    return await self._settle(key, line, index, number if anew else 0, seen)
+                    save = partial(self._save, key, line, seen, created_at)
+                    return await self._settle(key, line, index, number if anew else 0, save)
                 except StoreError as error:
-                    if error.code != "store.fenced":  # which is nobody else's fault
+                    if error.code not in _OWN:
                         line.error, line.failed = error, line.tried
                     raise
         finally:
@@ -206,7 +219,12 @@ class Positions:
                 del self._lines[key]
 
     async def _settle(
-        self, key: SavedIndexKey, line: _Line, index: int | None, looked: int, seen: Seen
+        self,
+        key: SavedIndexKey,
+        line: _Line,
+        index: int | None,
+        looked: int,
+        save: Callable[[_Position], Awaitable[int]],
     ) -> int | None:
         while True:
             position = self._known.of(key)
@@ -215,8 +233,7 @@ class Positions:
             elif index is None or (position.index is not None and index <= position.index):
                 return position.index
             else:
-                begins = () if position.index is not None else await self._may_begin(key)
-                return await self._save(key, line, position, (*seen, *begins))
+                return await save(position)
 
     async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
         line.tried = line.looked = line.asked
@@ -226,12 +243,18 @@ class Positions:
         if position.changes == changes:
             position.known, position.index, position.lasts = True, load.index, load.lasts
 
-    async def _save(self, key: SavedIndexKey, line: _Line, position: _Position, seen: Seen) -> int:
+    async def _save(
+        self, key: SavedIndexKey, line: _Line, seen: Seen, created_at: int, position: _Position
+    ) -> int:
+        begins = () if position.index is not None else await self._may_begin(key)
         line.tried = line.asked
-        index = max(position.highest, *line.wanted.values())
-        position.highest = index
+        wanted = [index for stream, index in line.wanted.values() if stream == created_at]
+        index = max(position.highest.get(created_at, -1), *wanted)
+        position.highest[created_at] = index
         position.saves += 1
-        save = SaveIndex(token=position, key=key, index=index, seen=seen)
+        save = SaveIndex(
+            token=position, key=key, index=index, seen=(*seen, *begins), created_at=created_at
+        )
         await write(self._store, save, done=_saved)
         return max(index, position.index or 0)
 

@@ -65,11 +65,13 @@ class AskPosition:
 
     Attributes:
         seen: what a save follows from, as of SaveIndex.
+        created_at: of the stream that it is for, likewise.
     """
 
     key: SavedIndexKey
     index: int | None = None
     seen: Seen = ()
+    created_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,10 @@ class IndexService(Worker):
     async def _answer(self, message: AskPosition, sender: Cell | None) -> None:
         key, index, positions = message.key, message.index, self._positions
         try:
-            saving = None if index is None else positions.save(key, index, message.seen)
-            saved = await (saving or positions.get(key))
+            if index is None:
+                saved = await positions.get(key)
+            else:
+                saved = await positions.save(key, index, message.seen, message.created_at)
             position = Position(saved)
         except RillnodeError as error:
             position = Position(error=error)
@@ -194,8 +198,8 @@ class IndexService(Worker):
         match request:
             case SaveIndexRequest() | SavePartitionIndexRequest():
                 await positions.save(key, request.index)  # which has no answer
-            case native.SaveIndexRequest(request_id=request_id):
-                index = await positions.save(key, request.index)
+            case native.SaveIndexRequest(request_id=request_id, created_at=created_at):
+                index = await positions.save(key, request.index, created_at=created_at)
                 asked.reply(native.encode(native.SavedIndexResponse(request_id, index)))
             case native.LoadIndexRequest(request_id=request_id):
                 index = await positions.get(key)

@@ -64,13 +64,18 @@ class _Name:
 
 
 class Records:
-    """The records of all streams of a node, for the one actor that changes them."""
+    """The records of all streams of a node, for the one actor that changes them.
+
+    Attributes:
+        doubtful: streams whose removal has failed, by name: they may be gone all the same.
+    """
 
     def __init__(self, context: StreamContext, changed: Changed) -> None:
         self.context = context
         self.changed = changed
         self.names: dict[str, _Name] = {}
         self.orders = Orders()
+        self.doubtful: dict[str, StreamRecord] = {}
 
     def of(self, name: str) -> "Named":
         """A stream's record, within an `async with`; see `Named`."""
@@ -119,12 +124,25 @@ class Records:
             case PutStream(token=True, record=record):
                 self.context.quotas.not_created(record.owner, record.name)
             case RemoveStream(error=None, record=StreamRecord() as record):
-                self.context.quotas.removed(record)
-                self.changed(tell_removed(self.context, record))
+                self.doubtful.pop(record.name, None)
+                self._removed(record)
+            case RemoveStream(error=StoreError(code=code), token=record) if code != "store.unknown":
+                self.doubtful[record.name] = record
             case Trim(error=None, token=owner, log=log, extent=extent):
                 self.context.quotas.keeps(owner, log, extent)
             case _:
                 pass
+
+    def found(self, name: str, record: StreamRecord | None) -> None:
+        """A stream was looked for: what was there before may have been removed."""
+        before = self.doubtful.get(name)
+        if before is not None and (record is None or record.id != before.id):
+            del self.doubtful[name]
+            self._removed(before)
+
+    def _removed(self, record: StreamRecord) -> None:
+        self.context.quotas.removed(record)
+        self.changed(tell_removed(self.context, record))
 
 
 class Named:
@@ -192,6 +210,7 @@ class Named:
                 if find.error is not None:
                     shared.known = find.error
                     raise find.error
+                self._records.found(self._name, find.record)
                 found = shared.known = Found(find.record, find.extents)
             if another_was_first and found.record is not None:
                 context.quotas.found(found.record, found.extents)
@@ -203,7 +222,7 @@ class Named:
             is_new = found.record is None
             operation: PutStream | RemoveStream
             if record is None:
-                operation = RemoveStream(name=self._name)
+                operation = RemoveStream(token=found.record, name=self._name)
             elif is_new and not context.quotas.admit_stream(record.owner, self._name):
                 text = "You own as many streams as your quota allows: remove one"
                 raise RequestError("quota.streams", text)
@@ -224,6 +243,14 @@ class Named:
             if is_new:
                 return Found(operation.record, [LogExtent()] * record.partitions)
             another_was_first, wanted = False, _as_it_is
+
+    async def look(self) -> None:
+        """See what has become of the stream.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        await self.change(_as_it_is)
 
     async def trim(self, record: StreamRecord, partition: int, before: int) -> int:
         """Drop entries of a partition; return the index of the first that is left.

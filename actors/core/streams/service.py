@@ -35,7 +35,7 @@ from rillnode.actors.core.streams.rules import RESERVED_PREFIX, StreamRules
 from rillnode.actors.core.streams.watching import StreamWatchActor, check_pattern
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import ListStreams, Retention, StreamRecord
+from rillnode.actors.log import ListStreams, Retention, StoreHealth, StreamRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -83,7 +83,7 @@ class StreamService(Worker):
         self._records = Records(context, changed)
 
     def handle(
-        self, message: Delivery | EnsureStream | ReviseStream, sender: Cell | None
+        self, message: Delivery | EnsureStream | ReviseStream | StoreHealth, sender: Cell | None
     ) -> Coroutine[Any, Any, None] | None:
         """Take requests."""
         match message:
@@ -96,6 +96,8 @@ class StreamService(Worker):
                 return self._ensure(message)
             case ReviseStream():
                 return self._revise(message, sender)
+            case StoreHealth(writable=writable):
+                return self._look_again() if writable else None
             case _:
                 assert_never(message)
 
@@ -254,6 +256,15 @@ class StreamService(Worker):
             after = page.records[-1].name if more else ""
         last = answer.items[-1].name if answer.full else ""
         ask.reply(native.encode(native.ListResponse(request.request_id, answer.items, last)))
+
+    async def _look_again(self) -> None:
+        """See which streams have gone in removals that have failed."""
+        for name in tuple(self._records.doubtful):
+            try:
+                async with self._records.of(name) as stream:
+                    await stream.look()
+            except RillnodeError as error:
+                logger.info("stream_not_found", extra={"code": error.code})
 
     async def _ensure(self, message: EnsureStream) -> None:
         wanted = partial(self._configured, message)

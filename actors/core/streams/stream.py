@@ -94,6 +94,7 @@ class StreamActor(Worker):
         self._name = name
         self._partition = partition
         self._log = UNKNOWN
+        self._created_at = 0
         # All that an instance ever has is named here: what came later would take a dictionary.
         self._appends: Appends = NOT_YET
         self._reads: Reads | None = None  # until somebody reads
@@ -163,6 +164,7 @@ class StreamActor(Worker):
         if record is None or self._partition >= record.partitions:
             return unknown_stream(self._name)
         self._log = log_id(record.id, self._partition)
+        self._created_at = record.created_at
         self._appends = Appends(context, self._own_address, self._log, record.owner)
         self._appends.update(record)
         self._reads = None
@@ -343,8 +345,10 @@ class StreamActor(Worker):
         try:
             if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
                 raise RequestError("subscription.limit", "This link has too many subscriptions")
+            if request.created_at not in (0, self._created_at):
+                raise removed_error(self._log >> 32)
             where = Where(request.where) if isinstance(request, native.FollowRequest) else None
-        except RequestError as error:
+        except RillnodeError as error:
             answer = (return_route, failed(request.request_id, error))
             self._context.router.reply(origin, self._own_address, [answer])
             return

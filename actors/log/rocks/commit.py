@@ -16,6 +16,7 @@ from rillnode.actors.log import (
     SaveIndex,
     StreamRecord,
     Trim,
+    check_same,
     logs_of,
     removed_error,
 )
@@ -146,6 +147,8 @@ class GroupCommit:
             self._append(operation)
         elif isinstance(operation, SaveIndex):
             key = saved_index_key(operation.key)
+            if operation.created_at:
+                check_same(operation, self._stream(operation.key.stream))
             self._put(key, INDEX.pack(operation.index))
         elif isinstance(operation, Trim):
             self._trim(operation)

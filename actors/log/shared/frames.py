@@ -138,7 +138,7 @@ _LAYOUT: Final[Sequence[tuple[type[Operation], Sequence[int], int]]] = (
     (Trim, (5,), 5),
     (PutStream, (1,), 1),
     (RemoveStream, (1,), 1),
-    (SaveIndex, (3,), 2),
+    (SaveIndex, (4,), 2),
     (PutRecords, (2,), 1),
     (PutListing, (3,), 3),
     (BeginLog, (3,), 3),

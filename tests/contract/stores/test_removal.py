@@ -89,6 +89,36 @@ def test_a_later_stream_of_the_name_is_another_one_from_index_0(driver: StoreDri
     assert driver.read(LoadIndex(key=SavedIndexKey("s", 0, "c"))).index is None
 
 
+def test_a_position_is_saved_for_the_stream_that_is_meant_or_not_at_all(
+    driver: StoreDriver,
+) -> None:
+    key = SavedIndexKey("s", 0, "c")
+
+    def save(index: int, created_at: int) -> SaveIndex:
+        return SaveIndex(key=key, index=index, created_at=created_at)
+
+    def code(operation: WriteOperation) -> str | None:
+        return None if operation.error is None else operation.error.code
+
+    def make(created_at: int) -> PutStream:
+        return PutStream(record=StreamRecord(name="s", created_at=created_at))
+
+    none = driver.write(save(1, 3))
+    # Of one group, and of several.
+    writes: list[WriteOperation] = [
+        make(3), save(4, 3), RemoveStream(name="s"), save(5, 3), make(7), save(6, 3), save(2, 7)
+    ]  # fmt: skip
+    driver.write_all(writes)
+    refused = [none, writes[3], writes[5]]
+    assert [code(one) for one in refused] == ["stream.removed"] * 3
+    assert [one for one in writes if one.error is not None] == refused[1:]
+    driver.reopen()
+    assert driver.read(LoadIndex(key=key)).index == 2
+    assert code(driver.write(save(8, 3))) == "stream.removed"
+    driver.write_all([save(9, 7), save(10, 0)])
+    assert driver.read(LoadIndex(key=key)).index == 10
+
+
 def test_what_is_not_there_cannot_be_removed(driver: StoreDriver) -> None:
     put(driver, "s")
     refused = [driver.write(RemoveStream(name=name)) for name in ("", "t", "S", "s\0")]

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from core_support import Core, encode, with_core
+from core_support import Core, decode, encode, with_core
 from rillnode.actors.core.streams import index
 from rillnode.actors.core.streams.context import StreamRemoved
 from rillnode.actors.core.streams.index_service import AskPosition, IndexService, Position
@@ -113,6 +113,31 @@ async def test_nothing_is_answered_before_it_is_durable(
     # Those who waited have the highest that any of them wanted, of one write or two.
     assert (await load(peer)).index == 9
     assert len(held) == 1
+
+
+async def test_what_is_saved_together_is_of_one_stream(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = core.peer()
+    (opened,) = await peer.ask("stream", native.OpenRequest(1, "s", 1))
+    there, gone = opened.stream.created_at, opened.stream.created_at - 1
+    await save(peer, 1)
+    submit = core.store.submit
+    held = held_back(core, monkeypatch)
+    peer.answers.clear()
+    for number, (position, created_at) in enumerate([(2, there), (3, there), (9, gone)], 1):
+        request = native.SaveIndexRequest(number, "c", "s", 0, position, created_at)
+        peer.send("stream_index", encode(request))
+    await core.settle()
+    monkeypatch.setattr(core.store, "submit", submit)
+    for operation in held:
+        submit(operation)
+    await core.settle()
+    first, last, refused = sorted(
+        (decode(one.payload) for one in peer.answers), key=lambda answer: answer.request_id
+    )
+    assert (first.index, last.index, refused.code) == (2, 3, "stream.removed")
+    assert (await load(peer)).index == 3
 
 
 async def test_a_save_that_failed_leaves_the_position_to_be_asked_for(

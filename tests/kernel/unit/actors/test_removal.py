@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from core_support import Core, Peer, decode, encode
+from group_support import Consumer
 from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import StreamRemoved
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
@@ -15,6 +16,7 @@ from rillnode.actors.log import (
     FindStream,
     ReadOperation,
     Retention,
+    StoreHealth,
     StreamRecord,
     log_id,
 )
@@ -302,6 +304,34 @@ async def test_a_stream_that_went_in_a_failed_removal_is_found_gone(core: Core) 
     ]
     await open_stream(peer)
     assert await peer.ask(address, PushRequest(1, b"x")) == [PushConfirm(1, Status.OK, 0)]
+
+
+@pytest.mark.parametrize("how", ["repaired", "asked for"])
+async def test_who_is_in_a_stream_that_went_in_a_failed_removal_is_told(
+    core: Core, how: str
+) -> None:
+    peer, other = core.peer(), core.peer()
+    address = await open_stream(peer)
+    await peer.ask(address, native.SubscribeRequest(9, 0, 1_000))
+    member = Consumer(core, "m")
+    await member.join()
+    assert member.held
+    core.store.faults.failing_syncs = core.store.faults.surviving = 1
+    peer.answers.clear()
+    assert (await other.ask("stream", REMOVE))[0].code == "store.failed"
+    core.clock.advance(1)
+    await core.settle()
+    member.look()
+    assert (peer.answers, member.failures) == ([], [])
+    if how == "repaired":
+        core.system.post(core.streams, StoreHealth(writable=True))
+        await core.settle()
+    else:
+        await open_stream(other)
+    (told,) = [native.decode_response(answer.payload) for answer in peer.answers]
+    assert told == native.Failure(9, "stream.removed", "The stream was removed")
+    member.look()
+    assert member.failures == ["stream.removed"]
 
 
 async def test_removed_streams_are_trimmed_no_more(

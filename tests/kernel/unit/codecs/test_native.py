@@ -180,7 +180,21 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
     ),
     (
         native.FollowRequest(1, 7, 300, "a>5"),
-        "0f72696c6c6e6f64655f666f6c6c6f77" "08" "01" "07" "ac02" "03613e35",
+        "0f72696c6c6e6f64655f666f6c6c6f77" "09" "01" "07" "ac02" "03613e35" "00",
+    ),
+    (
+        native.SubscribeRequest(1, 7, 300, 1_700_000_000_000),
+        "1272696c6c6e6f64655f737562736372696265" "0a" "01" "07" "ac02" "80d095ffbc31",
+    ),
+    (
+        native.SaveIndexRequest(1, "c", "s", 2, 300, 1_700_000_000_000),
+        "1372696c6c6e6f64655f736176655f696e646578" "0e" "01" "0163" "0173" "02" "ac02"
+        "80d095ffbc31",
+    ),
+    (
+        native.JoinGroupRequest(1, b"0123456789abcdef", True, 300),
+        "1372696c6c6e6f64655f6a6f696e5f67726f7570" "15" "01" "1030313233343536373839616263646566"
+        "01" "ac02",
     ),
     (
         native.FoundResponse(1, 0, 9, 8, [native.BlockItem(4, b"b")]),
@@ -193,10 +207,10 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
 QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
     (
         native.WorkRequest(
-            23, b"0123456789abcdef", [native.JobRef(1, 300, 2)], 64, 0, 5, 500, True
+            23, b"0123456789abcdef", [native.JobRef(1, 300, 2)], 64, 0, 5, 500, True, 300
         ),
-        "0d72696c6c6e6f64655f776f726b" "1d" "17" "1030313233343536373839616263646566"
-        "01" "01ac0202" "40" "00" "05" "f403" "01",
+        "0d72696c6c6e6f64655f776f726b" "1f" "17" "1030313233343536373839616263646566"
+        "01" "01ac0202" "40" "00" "05" "f403" "01" "ac02",
     ),
     (
         native.SettleRequest(24, b"w", 3, [native.Settlement(0, 7, 2, 1, 500, "no")], []),

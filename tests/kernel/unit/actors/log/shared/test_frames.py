@@ -39,7 +39,7 @@ from rillnode.codecs.errors import StoreError
 from shared_nodes import later_frame, plant_second_version
 
 BEGIN = BeginLog(log=2**33, index=2**40, position=2**41)
-PINNED = 1_766_184_028
+PINNED = 2_003_963_371
 """Of the frame that has one of each operation, with all of its fields."""
 
 SESSION = Session(b"\xff\x00writer", 2**32 - 1, 2**64 - 1, 2**63)
@@ -77,7 +77,7 @@ OPERATIONS: list[SharedOperation] = [
     Trim(log=5),
     PutStream(record=RECORD),
     RemoveStream(name=""),
-    SaveIndex(key=SavedIndexKey("s", 2**32 - 1, "client"), index=2**64 - 1),
+    SaveIndex(key=SavedIndexKey("s", 2**32 - 1, "client"), index=2**64 - 1, created_at=7),
     PutRecords(records=[("a", b""), ("b", None)], seen=[("c", 0), ("d", 2**64 - 1)]),
     PutListing(name="n", record=RECORD, generation=2**64 - 1),
     PutListing(name="n", record=None, generation=0),
