@@ -98,14 +98,22 @@ class Codec(Generic[T]):
     """
 
     @overload
-    def __init__(self, annotation: type[T]) -> None: ...
+    def __init__(self, annotation: type[T], *, serde: bool = False) -> None: ...
     @overload
-    def __init__(self, annotation: object) -> None: ...
-    def __init__(self, annotation: object) -> None:
+    def __init__(self, annotation: object, *, serde: bool = False) -> None: ...
+    def __init__(self, annotation: object, *, serde: bool = False) -> None:
+        """Compile the codec of a type.
+
+        Args:
+            annotation: the type.
+            serde: whether to read all that Rust's serde_bare reads: leniently, and with any byte
+                but 0 for a bool that is true and an optional that is there.
+        """
         schema = read_schema(annotation)
         name = getattr(annotation, "__name__", str(annotation))
         encoder, encoder_names = encoder_source(schema)
-        decoder, decoder_names = decoder_source(schema)
+        decoder, decoder_names = decoder_source(schema, serde=serde)
+        self._serde = serde
         self.source = f"{encoder}\n\n{decoder}"
         exec(compile(encoder, f"<bare encoder of {name}>", "exec"), encoder_names)
         exec(compile(decoder, f"<bare decoder of {name}>", "exec"), decoder_names)
@@ -124,6 +132,7 @@ class Codec(Generic[T]):
         """
         if not isinstance(data, bytes):
             data = bytes(data)
+        lenient = lenient or self._serde
         value, end = self.decode_prefix(data, lenient=lenient)
         if end != len(data) and not lenient:
             raise CodecError("codec.trailing", "bytes after the value", offset=end)
