@@ -157,7 +157,6 @@ class ConnectionActor(BrokerActor):
         self._user: bytes | None = None
         self._session: Session | None = None
         self._checks: RequestChecks
-        self._last_id = 0
         # Whether something is under way that all else waits for; else there may be events, of which
         # these are the sizes, by their requests' ids, and the answers that others are sent before.
         self._asked = False
@@ -353,10 +352,10 @@ class ConnectionActor(BrokerActor):
         return True
 
     def _event_in(self, said: FromClient | CodecError) -> ClientRequest | None:
-        """The request, if it publishes an event and its number is a new one."""
+        """The request, if it publishes an event and no event under way has its number."""
         if isinstance(said, ClientMessage) and isinstance(said.content, ClientRequest):
             request = said.content
-            if isinstance(request.content, Event) and request.id > self._last_id:
+            if isinstance(request.content, Event) and request.id not in self._events:
                 return request
         return None
 
@@ -414,10 +413,6 @@ class ConnectionActor(BrokerActor):
         assert session is not None
         asked = Asked(session, request.id, overlay, content)
         self._asked = request.id not in self._events
-        if request.id <= self._last_id:
-            asked.refuse(ResultCode.INVALID_REQUEST)
-            return
-        self._last_id = request.id
         try:
             self._checks.check(overlay, content)
         except Refusal as refusal:

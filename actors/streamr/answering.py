@@ -112,7 +112,21 @@ def unsubscribed(request: Unsubscribe) -> None:
 
 
 def revoked(request: Revoked) -> None:
-    """Tell a client that it may have no more."""
-    if not request.answered:
-        request.answered = True
+    """Tell a client that it may have no more.
+
+    One that would disconnect at an error, and so lose what else it follows, is told that it is
+    unsubscribed.
+    """
+    if request.answered:
+        return
+    request.answered = True
+    if request.outlet.survives_errors:
         request.outlet.refuse(request.error, request.request_id)
+    else:
+        request.outlet.send(
+            UnsubscribeResponse(
+                stream_id=request.stream_id,
+                partition=request.partition,
+                request_id=request.request_id,
+            )
+        )

@@ -113,12 +113,14 @@ class Terms:
         message_version: likewise.
         layouts: those that it reads, the preferred first; None: what it writes tells.
         names_keys: whether it is to name the key of what it encrypts, where the version can.
+        survives_errors: whether it stays connected after an error that it has not asked for.
     """
 
     control_version: int
     message_version: int
     layouts: tuple[Layout, ...] | None = None
     names_keys: bool = True
+    survives_errors: bool = True
 
 
 class StreamrEvents(LinkActorEvents[FramedLink]):
@@ -128,7 +130,13 @@ class StreamrEvents(LinkActorEvents[FramedLink]):
 
     def __init__(self, context: StreamrContext, terms: Terms) -> None:
         def factory(link: FramedLink) -> Callable[[], StreamrConnection]:
-            outlet = Outlet(link, terms.control_version, terms.message_version, terms.layouts)
+            outlet = Outlet(
+                link,
+                terms.control_version,
+                terms.message_version,
+                terms.layouts,
+                survives_errors=terms.survives_errors,
+            )
             return partial(StreamrConnection, context, link, outlet, names_keys=terms.names_keys)
 
         super().__init__(context.streams.system, factory)

@@ -77,14 +77,19 @@ class Outlet:
         control_version: of what it is sent.
         message_version: likewise.
         layouts: what it has said when it connected; None: nothing, so that what it writes tells.
+        survives_errors: as the attribute.
 
     Attributes:
         link: the link, for who sends the same frame to many.
         dialect: what a message must be encoded in.
         holders: who writes to it.
+        survives_errors: whether the client goes on after an error that it has not asked for;
+            released clients up to 4 disconnect at any.
     """
 
-    __slots__ = ("_has_published", "_is_told", "dialect", "holders", "link")
+    __slots__ = (
+        "_has_published", "_is_told", "dialect", "holders", "link", "survives_errors",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -92,8 +97,11 @@ class Outlet:
         control_version: int,
         message_version: int,
         layouts: tuple[Layout, ...] | None = None,
+        *,
+        survives_errors: bool = True,
     ) -> None:
         self.link = link
+        self.survives_errors = survives_errors
         self.dialect = Dialect(control_version, message_version, layouts or EITHER_LAYOUT)
         self.holders: set[OutletHolder] = set()
         self._is_told = layouts is not None

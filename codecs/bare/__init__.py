@@ -93,11 +93,19 @@ class Codec(Generic[T]):
     """
 
     @overload
-    def __init__(self, annotation: type[T]) -> None: ...
+    def __init__(self, annotation: type[T], *, serde: bool = False) -> None: ...
     @overload
-    def __init__(self, annotation: object) -> None: ...
-    def __init__(self, annotation: object) -> None:
+    def __init__(self, annotation: object, *, serde: bool = False) -> None: ...
+    def __init__(self, annotation: object, *, serde: bool = False) -> None:
+        """Note what the codec is of.
+
+        Args:
+            annotation: the type.
+            serde: whether to read all that Rust's serde_bare reads: leniently, and with any byte
+                but 0 for a bool that is true and an optional that is there.
+        """
         self._annotation = annotation
+        self._serde = serde
 
     @cached_property
     def encode(self) -> Callable[[T], bytes]:
@@ -116,13 +124,15 @@ class Codec(Generic[T]):
         For a value in the midst of others. Raises CodecError as `decode` does, except for what
         follows the value; a memoryview is copied first.
         """
-        source, names = decoder_source(self._schema)
+        source, names = decoder_source(self._schema, serde=self._serde)
         return cast(DecodePrefix[T], self._compiled("decode", source, names))
 
     @property
     def source(self) -> str:
         """The Python source made for the type, for reading and profiling."""
-        return f"{encoder_source(self._schema)[0]}\n\n{decoder_source(self._schema)[0]}"
+        encoder, _ = encoder_source(self._schema)
+        decoder, _ = decoder_source(self._schema, serde=self._serde)
+        return f"{encoder}\n\n{decoder}"
 
     @cached_property
     def _schema(self) -> Schema:
@@ -145,6 +155,7 @@ class Codec(Generic[T]):
         """
         if not isinstance(data, bytes):
             data = bytes(data)
+        lenient = lenient or self._serde
         value, end = self.decode_prefix(data, lenient=lenient)
         if end != len(data) and not lenient:
             raise CodecError("codec.trailing", "bytes after the value", offset=end)

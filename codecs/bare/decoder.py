@@ -25,14 +25,14 @@ from rillnode.codecs.limits import LIST_ITEMS_MAX
 from rillnode.codecs.varint import U64_MAX
 
 
-def decoder_source(schema: Schema) -> tuple[str, dict[str, object]]:
-    """Write `decode(data, offset=0, *, lenient=False) -> (value, end)`, and its namespace."""
-    writer = _Decoder()
+def decoder_source(schema: Schema, *, serde: bool = False) -> tuple[str, dict[str, object]]:
+    """Write `decode(data, offset=0, *, lenient=serde) -> (value, end)`, and its namespace."""
+    writer = _Decoder(serde)
     writer.decode(schema, "value")
     body = indent("\n".join(writer.lines), "        ")
     writer.functions.append(
         f"""\
-def decode(data, offset=0, *, lenient=False):
+def decode(data, offset=0, *, lenient={serde}):
     if data.__class__ is not bytes:
         data = bytes(data)
     size = len(data)
@@ -48,6 +48,10 @@ def decode(data, offset=0, *, lenient=False):
 
 class _Decoder(Writer):
     """Writes code that reads a value at `offset` of `data` and moves `offset` past it."""
+
+    def __init__(self, serde: bool) -> None:
+        super().__init__()
+        self._serde = serde
 
     def decode(self, schema: Schema, target: str) -> None:
         match schema:
@@ -65,7 +69,7 @@ class _Decoder(Writer):
                     self.line(f"{target} = {target} >> 1 ^ -({target} & 1)")
             case Bool():
                 self._flag(target, "codec.bool", "bool is neither 0 nor 1")
-                self.line(f"{target} = {target} == 1")
+                self.line(f"{target} = {target} != 0")
             case Data(length=length):
                 end = self._extent(length)
                 self.line(f"{target} = data[offset:{end}]", f"offset = {end}")
@@ -105,7 +109,8 @@ class _Decoder(Writer):
 
     def _flag(self, target: str, code: str, text: str) -> None:
         self.line(f"{target} = data[offset]")
-        self.fail(f"{target} > 1", code, text, "offset")
+        if not self._serde:
+            self.fail(f"{target} > 1", code, text, "offset")
         self.line("offset += 1")
 
     def _extent(self, length: int | None) -> str:

@@ -78,7 +78,7 @@ Chunk = Annotated[InternalNode | bytes, Tags(0, 1)]
 BLOCK: Final[Codec[Block]] = Codec(Annotated[Block, V0])
 
 _CONTENT: Final[Codec[BlockContent]] = Codec(Annotated[BlockContent, V0])
-_CHUNK: Final[Codec[InternalNode | bytes]] = Codec(Chunk)
+_CHUNK: Final[Codec[InternalNode | bytes]] = Codec(Chunk, serde=True)
 
 
 def block_id(block: Block) -> bytes:

@@ -129,8 +129,8 @@ class Transaction:
     document: DocumentTransaction | None
 
 
-TRANSACTION: Final[Codec[Transaction]] = Codec(Transaction)
-_SEALED: Final[Codec[bytes]] = Codec(Annotated[bytes, V0])
+TRANSACTION: Final[Codec[Transaction]] = Codec(Transaction, serde=True)
+_SEALED: Final[Codec[bytes]] = Codec(Annotated[bytes, V0], serde=True)
 
 
 def body_type(body: bytes) -> int | None:

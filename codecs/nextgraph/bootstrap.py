@@ -101,7 +101,7 @@ class Invitation:
     url: str | None
 
 
-_INVITATION: Final[Codec[Invitation]] = Codec(Annotated[Invitation, V0])
+_INVITATION: Final[Codec[Invitation]] = Codec(Annotated[Invitation, V0], serde=True)
 
 
 def bootstrap_document(content: BootstrapContent, registration_url: str | None) -> bytes:

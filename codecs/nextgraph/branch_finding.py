@@ -80,12 +80,12 @@ class _StoreUpdate:
     metadata: bytes
 
 
-_ADD_BRANCH: Final[Codec[_AddBranch]] = Codec(Annotated[_AddBranch, V0])
-_ADD_REPO: Final[Codec[_AddRepo]] = Codec(Annotated[_AddRepo, V0])
-_ROOT_BRANCH: Final[Codec[_RootBranch]] = Codec(Annotated[_RootBranch, V0])
-_STORE_UPDATE: Final[Codec[_StoreUpdate]] = Codec(Annotated[_StoreUpdate, V0])
-_KEY: Final[Codec[bytes]] = Codec(PublicKey)
-_NAME: Final[Codec[str]] = Codec(str)
+_ADD_BRANCH: Final[Codec[_AddBranch]] = Codec(Annotated[_AddBranch, V0], serde=True)
+_ADD_REPO: Final[Codec[_AddRepo]] = Codec(Annotated[_AddRepo, V0], serde=True)
+_ROOT_BRANCH: Final[Codec[_RootBranch]] = Codec(Annotated[_RootBranch, V0], serde=True)
+_STORE_UPDATE: Final[Codec[_StoreUpdate]] = Codec(Annotated[_StoreUpdate, V0], serde=True)
+_KEY: Final[Codec[bytes]] = Codec(PublicKey, serde=True)
+_NAME: Final[Codec[str]] = Codec(str, serde=True)
 _STORE_UPDATES: Final = (32, 33)
 """The type of a store's update: its number depends on the release."""
 

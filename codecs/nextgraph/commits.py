@@ -101,10 +101,12 @@ class Commit:
     sig: Signature
 
 
-COMMIT_OBJECT: Final[Codec[Commit]] = Codec(Annotated[Commit, V0, Tags(0), V0])
+COMMIT_OBJECT: Final[Codec[Commit]] = Codec(Annotated[Commit, V0, Tags(0), V0], serde=True)
 """A commit as an object's content."""
 
-HEADER_OBJECT: Final[Codec[CommitHeader]] = Codec(Annotated[CommitHeader, V0, Tags(2), V0])
+HEADER_OBJECT: Final[Codec[CommitHeader]] = Codec(
+    Annotated[CommitHeader, V0, Tags(2), V0], serde=True
+)
 """A commit's header as an object's content."""
 
 _CONTENT: Final[Codec[CommitContent]] = Codec(Annotated[CommitContent, V0])

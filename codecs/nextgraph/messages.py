@@ -62,7 +62,7 @@ _Read = (
 )
 ProtocolMessage = _Read | AppMessage | CoreMessage
 
-_CODEC: Final[Codec[_Read]] = Codec(_Read)
+_CODEC: Final[Codec[_Read]] = Codec(_Read, serde=True)
 _APP_TAG: Final = b"\x0f"
 _CORE_TAG: Final = b"\x10"
 

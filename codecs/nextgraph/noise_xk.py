@@ -126,15 +126,20 @@ class Channel:
         Raises:
             NextGraphError: it is in clear, malformed, or not what the peer sealed next.
         """
-        if not frame.startswith(_FRAME_HEAD):
-            read_clear(frame)
-            raise NextGraphError(ProtocolCode.MUST_BE_ENCRYPTED, "the message is not encrypted")
+        if frame.startswith(_FRAME_HEAD):
+            try:
+                start, end = read_data(frame, len(_FRAME_HEAD), lenient=True)
+            except CodecError as error:
+                raise malformed(error) from None
+            sealed = memoryview(frame)[start:end]
+        else:
+            message = read_clear(frame)
+            if not isinstance(message, Noise):
+                text = "the message is not encrypted"
+                raise NextGraphError(ProtocolCode.MUST_BE_ENCRYPTED, text)
+            sealed = memoryview(message.data)
         try:
-            start, end = read_data(frame, len(_FRAME_HEAD))
-        except CodecError as error:
-            raise malformed(error) from None
-        try:
-            return self._opener.open(memoryview(frame)[start:end])
+            return self._opener.open(sealed)
         except CodecError as error:
             raise NextGraphError(ProtocolCode.DECRYPTION_ERROR, error.text) from None
 

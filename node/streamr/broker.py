@@ -59,8 +59,9 @@ _LAYOUTS: Final = {
 }
 """What the parameter `layout` of a WebSocket's URL may say."""
 
-_KEYLESS_RELEASE: Final = "4."
-"""Releases of streamr-client that encrypt messages of version 32 without naming the key."""
+_FOURTH_RELEASE: Final = "4."
+"""Releases of streamr-client that encrypt messages of version 32 without naming the key, and
+disconnect at any error, as those before them do, which speak version 1."""
 
 _TOKENS: Final = b"streamr session tokens"
 
@@ -223,6 +224,7 @@ class Streamr(PlugIn):
                 layouts = _layouts(request)
             except ValueError as error:
                 return web.Response(status=400, text=f"{error}\n")
+            is_fourth = _release(request).startswith(_FOURTH_RELEASE)
             return await accept_websocket(
                 request,
                 StreamrEvents(
@@ -231,7 +233,8 @@ class Streamr(PlugIn):
                         control_version,
                         message_version,
                         layouts,
-                        names_keys=not _release(request).startswith(_KEYLESS_RELEASE),
+                        names_keys=not is_fourth,
+                        survives_errors=control_version > 1 and not is_fourth,
                     ),
                 ),
                 group,

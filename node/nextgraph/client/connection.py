@@ -111,7 +111,7 @@ class Connection:
         await self._wire.close()
 
     async def _send(self, overlay: OverlayId, content: RequestContent) -> tuple[int, Answers]:
-        # Ids must increase on the wire, and frames be sealed in the order that they are sent.
+        # Frames must be sealed in the order that they are sent.
         async with self._sending:
             if self._error is not None:
                 raise self._error

@@ -314,6 +314,29 @@ def test_a_lenient_reader_holds_numbers_to_64_bits() -> None:
     assert caught.value.code == "codec.varint"
 
 
+@pytest.mark.parametrize(
+    ("annotation", "form", "value"),
+    [
+        (UInt, "858000", 5),
+        (bool, "00", False),
+        (bool, "02", True),
+        (list[bool], "03000180", [False, True, True]),
+        (MaybeUInt, "00", None),
+        (MaybeUInt, "ff8500", 5),
+        (str, "8100" + "61", "a"),
+    ],
+)
+def test_a_reader_like_serde_s_takes_padded_numbers_and_any_flag(
+    annotation: Any, form: str, value: Any
+) -> None:
+    codec: Codec[Any] = Codec(annotation, serde=True)
+    data = bytes.fromhex(form)
+    assert codec.decode(data) == codec.decode(data + b"later") == value
+    assert codec.decode_prefix(data + b"later") == (value, len(data))
+    assert codec.decode(codec.encode(value)) == value
+    assert Codec[Any](annotation).decode(codec.encode(value)) == value
+
+
 def test_local_fields_are_not_on_the_wire() -> None:
     codec = Codec(Tagged)
     assert codec.encode(Tagged(5, b"x", "other", [1])) == bytes.fromhex("050178")

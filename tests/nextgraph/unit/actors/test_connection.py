@@ -171,7 +171,7 @@ async def test_so_many_events_are_under_way_and_of_so_many_bytes(
     assert {message.content.result for message in client.said} == {ResultCode.OK}
 
 
-@pytest.mark.parametrize("mistake", ["a signature", "bytes", "a number"])
+@pytest.mark.parametrize("mistake", ["a signature", "bytes"])
 async def test_what_is_wrong_behind_events_is_told_when_they_are_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, mistake: str
 ) -> None:
@@ -182,8 +182,6 @@ async def test_what_is_wrong_behind_events_is_told_when_they_are_answered(
     forged, _ = client.event(b"forged")
     if mistake == "bytes":
         client.events.messages_received([b"no message"])
-    elif mistake == "a number":
-        client.post(INNER, forged, number=numbers[0])
     else:
         client.post(INNER, sign_event(forged.content, TOPIC_B, client.key))
     await client.settle()
@@ -191,13 +189,8 @@ async def test_what_is_wrong_behind_events_is_told_when_they_are_answered(
     assert client.wire.closed is None
     await appends.let_go(client)
     told = [(message.content.id, message.content.result) for message in client.said]
-    assert told[:2] == [(number, ResultCode.OK) for number in numbers]
-    if mistake == "a number":
-        assert told[2:] == [(numbers[0], ResultCode.INVALID_REQUEST)]
-        assert client.wire.closed is None
-    else:
-        assert told[2:] == []
-        assert client.wire.closed is not None
+    assert told == [(number, ResultCode.OK) for number in numbers]
+    assert client.wire.closed is not None
 
 
 async def test_a_node_that_stops_answers_the_events_that_are_under_way(
@@ -218,16 +211,36 @@ async def test_a_node_that_stops_answers_the_events_that_are_under_way(
     assert client.wire.closed == (1_001, "the node is stopping")
 
 
-@pytest.mark.parametrize("number", [1, 5])
-async def test_an_id_that_does_not_increase_is_refused(broker: Broker, number: int) -> None:
+@pytest.mark.parametrize("numbers", [(2, 1, 3), (5, 5, 5)])
+async def test_requests_may_have_any_number_above_0(
+    broker: Broker, numbers: tuple[int, ...]
+) -> None:
+    # Released clients number a request before they wait for their turn to send it.
     client = await broker.client()
-    client.post(INNER, RepoPinStatusReq(ID), number=5)
-    client.post(INNER, RepoPinStatusReq(ID), number=number)
-    client.post(INNER, RepoPinStatusReq(ID), number=6)
+    for number in numbers:
+        client.post(INNER, RepoPinStatusReq(ID), number=number)
     await client.settle()
     answers = [(one.content.id, one.content.result) for one in client.said]
-    expected = [ResultCode.FALSE, ResultCode.INVALID_REQUEST, ResultCode.FALSE]
-    assert answers == list(zip((5, number, 6), expected, strict=True))
+    assert answers == [(number, ResultCode.FALSE) for number in numbers]
+
+
+@pytest.mark.parametrize(("numbers", "at_once"), [((8, 7, 9), 3), ((8, 8, 8), 1), ((9, 7, 9), 2)])
+async def test_events_may_have_any_number_above_0(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...], at_once: int
+) -> None:
+    # One with the number of an event that is under way waits for that.
+    client = await broker.client()
+    appends = HeldAppends(broker, monkeypatch)
+    await client.pin(TOPIC_A)
+    made = [client.event(b"%d" % n)[0] for n, _ in enumerate(numbers)]
+    for number, event in zip(numbers, made, strict=True):
+        client.post(INNER, event, number=number)
+    await client.settle()
+    assert len(appends) == at_once
+    while len(client.said) < len(numbers):
+        await appends.let_go(client)
+    told = [(message.content.id, message.content.result) for message in client.said]
+    assert told == [(number, ResultCode.OK) for number in numbers]
 
 
 @pytest.mark.parametrize("number", [0, -1])

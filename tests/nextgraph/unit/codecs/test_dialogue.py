@@ -344,6 +344,18 @@ def test_what_does_not_authenticate_ends_the_connection(spoil: Callable[[bytes],
     assert fails(near, spoil(far.seal(encode_message(RESPONSE)))) is ProtocolCode.DECRYPTION_ERROR
 
 
+@pytest.mark.parametrize(
+    "head", ["06 00 {} 00", "8600 00 {} 00", "06 8000 {} 8000", "868000 00 {} 00"]
+)
+def test_the_head_of_a_frame_may_be_padded(head: str) -> None:
+    near, far = joined()
+    for number in (1, 2):
+        frame = near.seal(encode_message(request(number)))
+        assert frame[2] < 128
+        padded = bytes.fromhex(head.format(f"{frame[2] | 128:02x}"))
+        assert far.receive(padded + frame[3:]) == request(number)
+
+
 def test_frames_are_neither_repeated_nor_left_out() -> None:
     near, far = joined()
     frame = near.seal(encode_message(request(1)))

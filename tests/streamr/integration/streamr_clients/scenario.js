@@ -147,6 +147,22 @@ async function share(client, state) {
   expect(!(await stream.hasPermission('stream_get', user)), `still there: ${get.id}`)
 }
 
+/** A subscription that the server ends takes nothing else with it. */
+async function loseOne(client, state) {
+  const got = []
+  const other = await driver.connect(driver.make({ privateKey: key }))
+  const lost = await client.createStream({ name: `lost ${generation} ${START}` })
+  await driver.subscribe(other, { stream: state.stream }, (content) => got.push(content.kept))
+  const subscription = await driver.subscribe(other, { stream: lost.id }, () => {})
+  const ended = once(subscription, 'unsubscribed')
+  await lost.delete()
+  await ended
+  await client.publish(state.stream, { kept: true })
+  await until(() => got.length, () => JSON.stringify(other.errors))
+  same([got, other.errors], [[true], []], 'what the other subscription brings')
+  await driver.disconnect(other)
+}
+
 async function partition(client, state) {
   const got = []
   const other = await driver.connect(driver.make({ privateKey: key }))
@@ -188,6 +204,7 @@ async function main() {
   await step('subscribe with resend', () => catchUp(client, state))
   await step('break and heal', () => breakAndHeal(client, state))
   await step('share', () => share(client, state))
+  if (!modern) await step('lose one', () => loseOne(client, state))
   if (state.partitioned) await step('partitions', () => partition(client, state))
   await step('unsubscribe', () => driver.unsubscribe(client, state.subscription).then(() => undefined))
   await step('edit and delete', () => editAndDelete(client, state))

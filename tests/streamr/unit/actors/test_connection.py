@@ -426,6 +426,26 @@ async def test_a_late_failure_of_an_earlier_request_leaves_the_subscription_to_b
     assert (error[2], error[4]) == ("sub", "PERMISSION_DENIED")
 
 
+@pytest.mark.parametrize(("control", "told"), [(1, [1, 3, "a", 0]), (2, [2, 3, "sub", "a", 0])])
+async def test_a_client_that_disconnects_at_errors_is_told_that_it_is_unsubscribed(
+    node: StreamrCore, control: int, told: list[object]
+) -> None:
+    node.core.access.revoke("anonymous")
+    client = node.client(control, 32, survives_errors=False)
+    for name in ("a", "b"):
+        node.core.access.set_stream(name, {"anonymous": ["push", "subscribe"]})
+        await node.stream(name)
+        await client.subscribe(name)
+    node.core.access.set_stream("a", {})
+    assert await client.heard() == [told]
+    await node.client().ask(publish(message(1_000, stream="b", key=None)))
+    (broadcast,) = await client.heard()
+    assert broadcast[1] == 0
+    # What it asks for itself is refused as ever.
+    (error,) = await client.ask([1, 9, "a", 0, None] if control == 1 else [2, 9, "r", "a", 0, None])
+    assert error[1] == 7
+
+
 async def test_a_loss_at_one_stream_ends_what_goes_on_there_and_nothing_else(
     node: StreamrCore,
 ) -> None:
