@@ -24,6 +24,7 @@ from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
+from rillnode.actors.core.principals import check_principals
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.queues.service import (
     ADDRESS as QUEUES_ADDRESS,
@@ -78,7 +79,6 @@ from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.typed import TypedStream
 from rillnode.node.config import Config, check_config
-from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
@@ -306,7 +306,7 @@ class Node:
 
         Raises:
             RequestError: `address.taken`, `address.reserved`, `address.invalid`.
-            ConfigError: `actor.allow`.
+            ConfigError: `actor.allow`; `actor.class`, `make` is no function.
             ActorError: `actor.stopped`, the node is not running.
         """
         check_principals(allow)
