@@ -7,7 +7,7 @@ own.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeGuard, TypeVar, get_type_hints
 
 from rillnode.codecs import native
 from rillnode.codecs.bare import UInt
@@ -130,7 +130,7 @@ def unsendable(request: native.Request, error: Exception) -> Exception:
     hints: dict[str, Any] = get_type_hints(type(request), include_extras=True)
     for field in fields(request):
         value = getattr(request, field.name)
-        if hints[field.name] == UInt and not (_is_whole(value) and 0 <= value <= U64_MAX):
+        if hints[field.name] == UInt and not is_index(value):
             return refused(field.name, _WHOLE, value)
         if hints[field.name] is str and not _is_text(value):
             return refused(field.name, "is a text", value)
@@ -141,7 +141,12 @@ def unsendable(request: native.Request, error: Exception) -> Exception:
     return error
 
 
-def _is_whole(value: object) -> bool:
+def is_index(value: object) -> bool:
+    """Whether it is a whole number that can be sent, as an index is."""
+    return _is_whole(value) and 0 <= value <= U64_MAX
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
