@@ -186,15 +186,22 @@ class Client(Correspondent):
     async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Answer open calls, save positions, wait for what is unconfirmed, and end the link.
 
+        Cancelled, it ends the link at once.
+
         Args:
             timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
         """
         arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
-        for service in tuple(self._services):
-            await service.stop()
-        for part in tuple(self._session.to_close):
-            await part.close()
-        await self._session.close(timeout_seconds=timeout_seconds)
+        try:
+            for service in tuple(self._services):
+                await service.stop()
+            for part in tuple(self._session.to_close):
+                await part.close()
+        except asyncio.CancelledError:
+            timeout_seconds = 0.0
+            raise
+        finally:
+            await self._session.close(timeout_seconds=timeout_seconds)
         for part in tuple(self._parts):
             await part.close()
 
