@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +25,7 @@ from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
+from rillnode.actors.core.principals import check_principals
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.queues.service import (
     ADDRESS as QUEUES_ADDRESS,
@@ -64,7 +66,7 @@ from rillnode.actors.log import (
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
-from rillnode.codecs.errors import ActorError, NodeFailed
+from rillnode.codecs.errors import ActorError, NodeFailed, RillnodeError
 from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
@@ -77,11 +79,10 @@ from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.typed import TypedStream
 from rillnode.node.config import Config, check_config
-from rillnode.node.config.rules import check_principals
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
-from rillnode.node.iteration import Iteration
+from rillnode.node.iteration import Iteration, kept
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, public_address
 from rillnode.node.observation import Observation, Parts
@@ -98,6 +99,8 @@ from rillnode.transports.web_server import WebServer
 T = TypeVar("T")
 
 logger = logging.getLogger("rillnode.node.runtime")
+
+_NOT_STARTED: Final = "the node has not started: use it within `async with`"
 
 DRAIN_SECONDS: Final = 10.0
 JOBS_SECONDS: Final = 30.0
@@ -139,9 +142,9 @@ class Node:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say of the client, which there is from the start on, how a node is started."""
-            text = "the node has not started: use it within `async with`"
-            raise AttributeError(text if name == "client" else f"a node has no attribute {name!r}")
+            """Say of the client, and of all that is made at the start, how a node is started."""
+            made = name == "client" or name.startswith("_")
+            raise AttributeError(_NOT_STARTED if made else f"a node has no attribute {name!r}")
 
     def __init__(
         self,
@@ -185,6 +188,9 @@ class Node:
         self._introduction: Cell | None = None
         self._sessions: dict[str, Session] = {}
         self._own_links: dict[str, ConnectionEvents] = {}
+        self._stopping: asyncio.Task[None] | None = None
+        self._opening = threading.Lock()
+        self._wanted = False
 
     @property
     def identity(self) -> str:
@@ -305,7 +311,7 @@ class Node:
 
         Raises:
             RequestError: `address.taken`, `address.reserved`, `address.invalid`.
-            ConfigError: `actor.allow`.
+            ConfigError: `actor.allow`; `actor.class`, `make` is no function.
             ActorError: `actor.stopped`, the node is not running.
         """
         check_principals(allow)
@@ -340,11 +346,16 @@ class Node:
         """Open the store, bind the listeners, start the sinks; all or nothing.
 
         Raises:
-            RillnodeError: the store cannot be opened, or an address cannot be bound.
+            RillnodeError: the store cannot be opened, or an address cannot be bound;
+                `node.running`, it was started before, and not stopped since.
         """
+        if self._observed.state not in ("new", "stopped"):
+            text = "the node was started before: `async with` does so by itself; stop it first"
+            raise RillnodeError("node.running", text)
         variants = (one.variants for one in self._plug_ins)
         self._variants = next((one for one in variants if one is not None), Variants())
         self._observed.state = "starting"
+        self._wanted = True
         loop = asyncio.get_running_loop()
         self._clock = self._given_clock or SystemClock(loop)
         self._system = AsyncioSystemBase(clock=self._clock, loop=loop)
@@ -377,9 +388,17 @@ class Node:
         logger.info("node_ready", extra={"node": self.config.name, "identity": self.identity})
 
     async def stop(self) -> None:
-        """Take nothing new, answer what was taken, then close; harmless when repeated."""
+        """Take nothing new, answer what was taken, then close; harmless when repeated.
+
+        Cancelled, it goes on to close.
+        """
         if self._observed.state in ("new", "stopped"):
             return
+        if self._stopping is None or self._stopping.done():
+            self._stopping = kept(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         failed = self._entered.failure is not None
         self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
@@ -408,7 +427,7 @@ class Node:
         for plug_in in self._plug_ins:
             await within(plug_in.close, DRAIN_SECONDS)
         await self._system.shutdown()
-        await asyncio.to_thread(self._store.close)
+        await asyncio.to_thread(self._close_store)
         if self._http is not None:
             await self._http.close()
         await self._variants.close()
@@ -665,8 +684,16 @@ class Node:
     # The store's threads ---------------------------------------------------------------------
 
     def _open_store(self) -> None:
-        self._store.open()
-        remove_abandoned_copies(self.config.checkpoints_dir)
+        # A start that is cancelled does not wait for this thread: whichever comes second sees it.
+        with self._opening:
+            if self._wanted:
+                self._store.open()
+                remove_abandoned_copies(self.config.checkpoints_dir)
+
+    def _close_store(self) -> None:
+        with self._opening:
+            self._wanted = False
+            self._store.close()
 
     def _now_ms(self) -> int:
         return self._clock.now_ms()
@@ -716,6 +743,8 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """How the node is, as a JSON document."""
+        if self._observed.state == "new":
+            raise AttributeError(_NOT_STARTED)
         return self._observed.status()
 
 

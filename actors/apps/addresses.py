@@ -26,11 +26,20 @@ def check_address(address: str) -> None:
         RequestError: `address.reserved`, it is the node's own, whether it is in use or not;
             `address.invalid`, it cannot be written in a route or in a grant.
     """
-    if not _POSSIBLE.fullmatch(address) or len(address.encode()) > NAME_BYTES_MAX:
+    given: object = address
+    if not isinstance(given, str) or not _is_possible(given):
         text = (
-            f"{address[:64]!r} is no address: at most {NAME_BYTES_MAX} bytes without spaces and "
+            f"{given!r:.64} is no address: at most {NAME_BYTES_MAX} bytes without spaces and "
             "without any of ; # = > * ? [ ]"
         )
         raise RequestError("address.invalid", text)
     if _RESERVED.fullmatch(address):
         raise RequestError("address.reserved", f"{address!r} is the node's own: take another")
+
+
+def _is_possible(address: str) -> bool:
+    try:
+        size = len(address.encode())
+    except UnicodeEncodeError:
+        return False
+    return size <= NAME_BYTES_MAX and _POSSIBLE.fullmatch(address) is not None

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 from msgspec import Struct
 from thespian.actors import ActorAddress, PoisonMessage
 
+from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.apps.context import Context
 from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
@@ -267,6 +268,7 @@ class HostedActor(Worker, ABC):
 
     def tick_after(self, seconds: float, value: object, every: bool) -> TimerHandle:
         """Set a timer; see `Context.after`."""
+        arguments.seconds("seconds", seconds)
         tick = Tick(value, seconds if every else None)
         tick.timer = self.wake_after(seconds, tick)
         return tick

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from thespian.actors import Actor as StockActor, ActorAddress
 
+from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.admission import address_guard
@@ -28,6 +29,7 @@ from rillnode.actors.apps.stock import Decode, Encode, Wire, as_bytes, is_stock,
 from rillnode.actors.core.access import NODE_PRINCIPAL, Access, Grant, GrantVerb
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.pauses import Pauses
+from rillnode.actors.core.principals import check_principals
 from rillnode.actors.core.router import Router, told
 from rillnode.actors.core.threads import Threads
 from rillnode.actors.engine.cell import Cell
@@ -165,8 +167,9 @@ class Hosting:
                 parent,
                 Wire(self, decode, encode),
             )
-        if isinstance(given, type) and not issubclass(given, Actor):
-            text = f"{given.__qualname__} is neither a rillnode.Actor nor a function"
+        if not callable(given) or (isinstance(given, type) and not issubclass(given, Actor)):
+            shown = given.__qualname__ if isinstance(given, type) else f"{given!r:.80}"
+            text = f"{shown} is neither a rillnode.Actor nor a function"
             raise ConfigError("actor.class", text)
         policy = policy_of(actor, settings or {}, essential=essential)
         make: Callable[[], Actor]
@@ -218,6 +221,7 @@ class Hosting:
         settings: Mapping[str, Any],
     ) -> ActorRef:
         """Make a child of an actor; see `Context.spawn`."""
+        check_principals(allow)
         if name is None:
             parent.serial += 1
             name = str(parent.serial)
@@ -237,6 +241,9 @@ class Hosting:
             text = f"{prefix!r} is no prefix: one part that ends with the only slash, as `device/`"
             raise RequestError("address.invalid", text)
         check_address(prefix[:-1])
+        if not callable(make):
+            text = f"{make!r:.80} is no function that makes a rillnode.Actor of a name"
+            raise ConfigError("actor.class", text)
         key = prefix.encode()
         if key in self._made_on_demand:
             raise RequestError("address.taken", f"{prefix!r} is another's prefix")
@@ -497,6 +504,7 @@ class Hosting:
         waiting: bool,
     ) -> Answer:
         """Ask somebody and wait; see `Context.ask`."""
+        arguments.seconds("timeout_seconds", seconds)
         target = self._find(to)
         if not isinstance(target, tuple | Endpoint):
             found = await self.system.ask(target, payload if value is None else value, seconds)
@@ -629,6 +637,7 @@ class Hosting:
 
     async def stop(self, endpoint: Endpoint, seconds: float, reason: Reason) -> None:
         """End an actor when it has worked off what waits; see `ActorRef.stop`."""
+        arguments.seconds("timeout_seconds", seconds)
         current: object = asyncio.current_task()
         if isinstance(current, Work) and current.cell is endpoint.cell:
             self.begin_stop(endpoint)

@@ -6,7 +6,7 @@ own.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeGuard, TypeVar, get_type_hints
 
 from rillnode.codecs import native
 from rillnode.codecs.bare import UInt
@@ -129,7 +129,7 @@ def unsendable(request: native.Request, error: Exception) -> Exception:
     hints: dict[str, Any] = get_type_hints(type(request), include_extras=True)
     for name in request.__struct_fields__:
         value = getattr(request, name)
-        if hints[name] == UInt and not (_is_whole(value) and 0 <= value <= U64_MAX):
+        if hints[name] == UInt and not is_index(value):
             return refused(name, _WHOLE, value)
         if hints[name] is str and not _is_text(value):
             return refused(name, "is a text", value)
@@ -140,7 +140,12 @@ def unsendable(request: native.Request, error: Exception) -> Exception:
     return error
 
 
-def _is_whole(value: object) -> bool:
+def is_index(value: object) -> bool:
+    """Whether it is a whole number that can be sent, as an index is."""
+    return _is_whole(value) and 0 <= value <= U64_MAX
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -7,8 +7,9 @@ so to type checkers, `help` and the reference as well.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from functools import wraps
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial, wraps
 from math import inf
 from pathlib import Path
 from threading import Lock
@@ -603,23 +604,29 @@ class BlockingClient(_Face[Client]):
     ) -> BlockingService:
         """Serve an address at the node; arguments and errors as of `Client.serve`.
 
-        The handler may block. It is called in threads, for several calls at once unless `calls_max`
-        is 1.
+        The handler may block. It is called in threads, for up to `calls_max` calls at once.
         """
         arguments.called("handler", handler)
+        # Its own: the loop's threads also look up host names, and a handler may wait for a link.
+        threads = ThreadPoolExecutor(max(1, arguments.whole("calls_max", calls_max)), address)
 
         def in_thread(message: Message) -> Awaitable[bytes | None]:
-            return asyncio.to_thread(handler, message)
+            call = partial(copy_context().run, handler, message)
+            return asyncio.get_running_loop().run_in_executor(threads, call)
 
-        serving = self._behind.serve(
-            address,
-            in_thread,
-            at=at,
-            group=group,
-            calls_max=calls_max,
-            lease_seconds=lease_seconds,
-        )
-        return BlockingService(self._loop.run(serving), self._loop)
+        async def begun() -> Service:
+            service = await self._behind.serve(
+                address,
+                in_thread,
+                at=at,
+                group=group,
+                calls_max=calls_max,
+                lease_seconds=lease_seconds,
+            )
+            service.on_end(lambda _: threads.shutdown(wait=False))
+            return service
+
+        return BlockingService(self._loop.run(begun()), self._loop)
 
 
 def connect_blocking(

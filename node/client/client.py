@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, overload
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from rillnode.node.client import arguments, lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
-from rillnode.node.client.messages import ANSWER_SECONDS, as_route
+from rillnode.node.client.messages import ANSWER_SECONDS, as_route, as_way
 from rillnode.node.client.round_trip import round_trip
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Handler, Service
 from rillnode.node.client.session import (
@@ -185,14 +186,22 @@ class Client(Correspondent):
     async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Answer open calls, save positions, wait for what is unconfirmed, and end the link.
 
+        Cancelled, it ends the link at once.
+
         Args:
             timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
         """
-        for service in tuple(self._services):
-            await service.stop()
-        for part in tuple(self._session.to_close):
-            await part.close()
-        await self._session.close(timeout_seconds=timeout_seconds)
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        try:
+            for service in tuple(self._services):
+                await service.stop()
+            for part in tuple(self._session.to_close):
+                await part.close()
+        except asyncio.CancelledError:
+            timeout_seconds = 0.0
+            raise
+        finally:
+            await self._session.close(timeout_seconds=timeout_seconds)
         for part in tuple(self._parts):
             await part.close()
 
@@ -221,7 +230,10 @@ class Client(Correspondent):
             ConfigError: `stream.schema`, the class cannot be a schema.
         """
         codec = None if schema is None else EntryCodec(schema)
-        name = "" if name is None else arguments.text("name", name)
+        if name is not None and not arguments.text("name", name):
+            text = "a stream has a name; None, and not an empty text, has the node choose one"
+            raise StreamError("stream.invalid", text)
+        name = name or ""
         stream = Stream(self._session, await self._open(name, partitions))
         return stream if codec is None else TypedStream(stream, codec)
 
@@ -578,7 +590,7 @@ class Client(Correspondent):
             ActorError, TransportError: as `ask`.
         """
         arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
-        return await lookup.about(self.messages, as_route(route), timeout_seconds)
+        return await lookup.about(self.messages, as_way(route), timeout_seconds)
 
     def routes(
         self,
@@ -611,7 +623,7 @@ class Client(Correspondent):
         Raises:
             RequestError, ActorError, TransportError: as `about`.
         """
-        return await lookup.watch(self.messages, as_route(route))
+        return await lookup.watch(self.messages, as_way(route))
 
     async def stop(self, route: Route | str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
         """Have what is at the end of a route stop: its owner may, and who is granted `admin`.
@@ -625,7 +637,7 @@ class Client(Correspondent):
             ActorError, TransportError: as `about`.
         """
         arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
-        await lookup.stop(self.messages, as_route(route), timeout_seconds)
+        await lookup.stop(self.messages, as_way(route), timeout_seconds)
 
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:
         """Ask whether a peer of the node answers; return the round trip's seconds.
@@ -736,6 +748,16 @@ async def connect(
             that lets it in.
         ConfigError: the address or the key cannot be used; `client.nowhere`, no node was found.
     """
+    for name, value in (("url", url), ("node_identity", node_identity), ("context", context)):
+        if value is not None:
+            arguments.text(name, value)
+    if not isinstance(key_file, str | PathLike | None):
+        raise arguments.refused("key_file", "is a path", key_file)
+    if not isinstance(identity, Identity | None):
+        raise arguments.refused("identity", "is an Identity: a file is `key_file`", identity)
+    for name, call in (("on_disconnect", on_disconnect), ("on_reconnect", on_reconnect)):
+        if call is not None:
+            arguments.called(name, call)
     if url is None:
         found = _found(context)
         url, node_identity = found.url, node_identity or found.node_identity

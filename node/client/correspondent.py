@@ -3,7 +3,7 @@
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import arguments
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
-from rillnode.node.client.messages import ANSWER_SECONDS, Answer, Messages, as_route
+from rillnode.node.client.messages import ANSWER_SECONDS, Answer, Messages, as_way
 
 
 class Correspondent:
@@ -30,13 +30,13 @@ class Correspondent:
         Raises:
             ArgumentError: something is of another type.
             CodecError: the text is no route.
-            RequestError: the message is too large.
+            RequestError: the message is too large; `message.route`, the route has no address.
             TransportError: there is no link now, or the client or channel is closed.
         """
         if return_address is not None:
             arguments.octets("return_address", return_address)
         back = () if return_address is None else (local(return_address),)
-        self.messages.send(as_route(route), payload, back)
+        self.messages.send(as_way(route), payload, back)
 
     async def ask(
         self, route: Route | str, payload: bytes, *, timeout_seconds: float = ANSWER_SECONDS
@@ -49,12 +49,13 @@ class Correspondent:
         Raises:
             CodecError: the text is no route.
             RequestError: the node, or a peer behind it, could not hand the message on
-                (`address.unknown`, `peer.unreachable`), or it is too large.
+                (`address.unknown`, `peer.unreachable`), or it is too large; `message.route`, the
+                route has no address.
             ActorError: `message.timeout`, nothing has come back.
             TransportError: the client or channel is closed, or closes meanwhile.
         """
         arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
-        wire = await self.messages.ask(as_route(route), payload, seconds=timeout_seconds)
+        wire = await self.messages.ask(as_way(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
 
     def mailbox(self, *, messages_max: int = MAILBOX_MESSAGES) -> Mailbox:

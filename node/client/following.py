@@ -8,6 +8,7 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
+from rillnode.node.client import arguments
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, CREDIT_BYTES, PASSING, Follower
 from rillnode.node.iteration import Iteration
@@ -252,7 +253,7 @@ def _checked(start: FollowStart) -> Positions:
     for name, partitions in _mapping(start).items():  # out of anybody's file
         of = found[name] = dict[str, int]()
         for number, index in _mapping(partitions).items():
-            if not str(number).isdecimal() or not isinstance(index, int) or index < 0:
+            if not str(number).isdecimal() or not arguments.is_index(index):
                 text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"
                 raise RequestError("follow.invalid", text)
             of[str(number)] = index

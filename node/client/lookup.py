@@ -197,8 +197,6 @@ async def _ask(
 
 def _by_desk(route: Route) -> Route:
     """The way to the desk of the node at which a route ends, and what is asked after there."""
-    if not route:
-        raise RequestError("message.route", "a route has one address at least")
     return (*route[:-1], DESK, route[-1])
 
 

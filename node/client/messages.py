@@ -199,6 +199,18 @@ def as_route(route: Route | str, name: str = "route") -> Route:
     return route
 
 
+def as_way(route: Route | str) -> Route:
+    """A route that leads somewhere, or what its text says.
+
+    Raises:
+        RequestError: `message.route`, it has no address; else as `as_route`.
+    """
+    way = as_route(route)
+    if not way:
+        raise RequestError("message.route", "a route has one address at least")
+    return way
+
+
 def fresh_address(entropy: Entropy = os.urandom) -> bytes:
     """An address that nobody can guess, as released Ockam nodes make them: 16 hex digits."""
     return entropy(8).hex().encode()

@@ -406,6 +406,8 @@ class _Window:
 
     async def add(self, partition: int, size: int, confirm: asyncio.Future[int]) -> None:
         """Note one, and wait while it is too much."""
+        # After the first error, and after a cancellation, nobody asks what comes of the others.
+        confirm.add_done_callback(_outcome_seen)
         self._under_way.append((partition, size, confirm))
         self._bytes += size
         while self._bytes > WINDOW_BYTES:
@@ -449,6 +451,11 @@ def _packed(waiting: _Waiting) -> Iterable[tuple[int, bytes, int]]:
     entries = (keyed.get(place) or NewEntry(data) for place, data in enumerate(waiting.items))
     for run in split_entries(entries):
         yield len(run.entries), *run.pack()
+
+
+def _outcome_seen(done: "asyncio.Future[int]") -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 def _free(freed: "asyncio.Future[None]") -> None:

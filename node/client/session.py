@@ -212,22 +212,38 @@ class Session:
         Raises:
             TransportError, HandshakeError: the node is not reached, or refuses this identity.
         """
-        await self._connect(self)
+        try:
+            await self._connect(self)
+        except BaseException:
+            # A link that was open already when its dialling was given up is not made again.
+            self._fail(TransportError("client.closed", "the client has not been opened"))
+            raise
 
     async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Wait until every request is answered, then close; what is still open then fails."""
-        if not self._closing:
-            self._closing = True
-            idle = self._idle = asyncio.Event()
-            self._ask_gathered()
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    while self._is_busy:
-                        idle.clear()
-                        await idle.wait()
-            except TimeoutError:
-                open_count = len(self.open_requests)
-                logger.warning("closed_with_requests_open", extra={"requests": open_count})
+        """Wait until every request is answered, then close; what is still open then fails.
+
+        Cancelled, it closes at once.
+        """
+        try:
+            if not self._closing:
+                self._closing = True
+                await self._answered(timeout_seconds)
+        finally:
+            self._close()
+
+    async def _answered(self, seconds: float) -> None:
+        idle = self._idle = asyncio.Event()
+        self._ask_gathered()
+        try:
+            async with asyncio.timeout(seconds):
+                while self._is_busy:
+                    idle.clear()
+                    await idle.wait()
+        except TimeoutError:
+            open_count = len(self.open_requests)
+            logger.warning("closed_with_requests_open", extra={"requests": open_count})
+
+    def _close(self) -> None:
         if self._reconnecting is not None:
             self._reconnecting.cancel()
         self._fail(TransportError("client.closed", "the client is closed"))
@@ -659,7 +675,7 @@ class _Other(Session):
     async def _begin(self, pause: float) -> None:
         await asyncio.sleep(pause * self._random.uniform(0.5, 1.5))
         try:
-            await self.open()
+            await self._connect(self)
         except RillnodeError as error:
             if error.retryable:
                 self._fail(error)

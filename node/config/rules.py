@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
+from rillnode.actors.core.principals import GRANTED, GRANTED_TEXT, PRINCIPAL, PRINCIPAL_TEXT
 from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
-from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
 from rillnode.node.config.listener_tables import WebListener
@@ -20,17 +20,6 @@ from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config
 from rillnode.node.installed import ENGINES, installed
 
-_HEX_64 = "[0-9a-f]{64}"
-_PRINCIPAL: Final = re.compile(
-    rf"\*|anonymous|(?:noise|ockam|nextgraph):(?:\*|{_HEX_64})"
-    r"|eth:(?:\*|0x[0-9a-f]{40})|apikey:(?:\*|[A-Za-z0-9._-]+)"
-)
-_PRINCIPAL_TEXT: Final = (
-    "expected noise:HEX, ockam:HEX or nextgraph:HEX (64 hexadecimal digits in lower case), "
-    "eth:0xHEX (40), apikey:NAME, anonymous, * for everybody or noise:* for all of one kind"
-)
-_GRANTED: Final = re.compile(rf"{_PRINCIPAL.pattern}|streamr:[A-Za-z0-9._:@#-]{{0,256}}\*?")
-_GRANTED_TEXT: Final = f"{_PRINCIPAL_TEXT}, or streamr:ID for a released Streamr node"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -166,8 +155,8 @@ def _store(config: Config) -> Iterator[Problem]:
 def _grants(config: Config) -> Iterator[Problem]:
     for at, grant in enumerate(config.grants):
         path: KeyPath = ("grant", at)
-        if not _GRANTED.fullmatch(grant.who):
-            yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {_GRANTED_TEXT}")
+        if not GRANTED.fullmatch(grant.who):
+            yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {GRANTED_TEXT}")
         if grant.streams is None and grant.addresses is None:
             yield Problem(path, "config.missing", "is for nothing: set streams or addresses")
             continue
@@ -175,17 +164,6 @@ def _grants(config: Config) -> Iterator[Problem]:
         yield from _granted(path, "addresses", grant.addresses, ADDRESS_VERBS, grant.may)
         if len(set(grant.may)) < len(grant.may):
             yield Problem((*path, "may"), "config.conflict", "names a verb twice")
-
-
-def check_principals(principals: Iterable[str]) -> None:
-    """See that principals are such as a grant may name.
-
-    Raises:
-        ConfigError: `actor.allow`.
-    """
-    for who in principals:
-        if not _GRANTED.fullmatch(who):
-            raise ConfigError("actor.allow", f"{who!r}: {_GRANTED_TEXT}")
 
 
 def _granted(
@@ -207,8 +185,8 @@ def _granted(
 def _quotas(config: Config) -> Iterator[Problem]:
     for at, quota in enumerate(config.quotas):
         path: KeyPath = ("quota", at)
-        if not _PRINCIPAL.fullmatch(quota.who):
-            yield Problem((*path, "who"), "config.value", f"{quota.who!r}: {_PRINCIPAL_TEXT}")
+        if not PRINCIPAL.fullmatch(quota.who):
+            yield Problem((*path, "who"), "config.value", f"{quota.who!r}: {PRINCIPAL_TEXT}")
         if (quota.streams_max, quota.bytes_max, quota.push_bytes_per_second) == (None, None, None):
             text = "limits nothing: set streams_max, bytes_max or push_bytes_per_second"
             yield Problem(path, "config.missing", text)
@@ -245,9 +223,9 @@ def _peers(config: Config) -> Iterator[Problem]:
         path: KeyPath = ("peer", at)
         yield from unfit_name((*path, "name"), peer.name)
         for position, who in enumerate(peer.who or ()):
-            if not _PRINCIPAL.fullmatch(who):
+            if not PRINCIPAL.fullmatch(who):
                 yield Problem(
-                    (*path, "who", position), "config.value", f"{who!r}: {_PRINCIPAL_TEXT}"
+                    (*path, "who", position), "config.value", f"{who!r}: {PRINCIPAL_TEXT}"
                 )
         if (peer.noise is None) == (peer.ockam is None):
             yield Problem(path, "config.conflict", "needs either noise and identity, or ockam")

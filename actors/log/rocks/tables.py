@@ -208,8 +208,8 @@ def open_error(path: Path, error: Exception) -> StoreError:
     if "LOCK" in text and ("lock hold" in text or "temporarily unavailable" in text):
         return StoreError(
             "store.locked",
-            f"the store in {path} is in use by another process: stop that node, or give this "
-            "one its own data_dir",
+            f"the store in {path} is in use: stop the node that has it, or give this one its "
+            "own data_dir",
             retryable=False,
             path=str(path),
         )

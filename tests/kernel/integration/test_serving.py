@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -671,3 +672,27 @@ async def test_the_blocking_client_serves_too(tmp_path: Path) -> None:
 
     async with Node(config_of(tmp_path)) as node:
         await asyncio.to_thread(talk, node)
+
+
+async def test_blocking_handlers_run_all_at_once_and_keep_no_thread_of_the_loop(
+    tmp_path: Path,
+) -> None:
+    """A handler may wait for the client's link, which must not wait for a thread then."""
+    calls = 40  # more than asyncio has threads of its own
+    together = threading.Barrier(calls, timeout=20.0)
+
+    def handler(_: Message) -> bytes:
+        return b"%d" % together.wait()
+
+    async def ask_all(client: Client) -> set[bytes]:
+        answers = await asyncio.gather(*(client.ask("printer", b"page") for _ in range(calls)))
+        return {answer.payload for answer in answers}
+
+    async with Node(config_of(tmp_path)) as node, await connect_to(node) as client:
+        url = f"noise://{node.addresses()['noise']}"
+        printer = await asyncio.to_thread(
+            connect_blocking, url, identity=PRINTER, node_identity=node.identity
+        )
+        await asyncio.to_thread(printer.serve, "printer", handler)
+        assert await ask_all(client) == {b"%d" % number for number in range(calls)}
+        await asyncio.to_thread(printer.close)

@@ -16,7 +16,7 @@ import pytest
 
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import ArgumentError, RillnodeError
-from rillnode.node.client import Client, connect_blocking
+from rillnode.node.client import Client, connect, connect_blocking
 from rillnode.node.client.blocking import BlockingConsumer, BlockingWorkQueue
 from rillnode.node.client.consumer import Consumer
 from rillnode.node.client.producer import NamedProducer
@@ -50,7 +50,8 @@ READ: Final[Wrong] = {
 }
 
 TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
-    "Client.stream": ({"name": "s"}, {"name": TEXT[:2], "partitions": WHOLE}),
+    "Client.stream": ({"name": "s"}, {"name": (*TEXT[:2], ""), "partitions": WHOLE}),
+    "Client.close": ({}, {"timeout_seconds": NUMBER}),
     "Client.open_streams": (
         {"names": ["s"]},
         {"names": (*LIST, [5], [NO_TEXT]), "partitions": WHOLE},
@@ -58,7 +59,10 @@ TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
     "Client.describe": ({"name": "s"}, {"name": TEXT}),
     "Client.streams": ({}, {"prefix": TEXT}),
     "Client.iterate_streams": ({}, {"prefix": TEXT}),
-    "Client.follow": ({"pattern": "s"}, {"pattern": TEXT, "start": (5, "begin", None, [])}),
+    "Client.follow": (
+        {"pattern": "s"},
+        {"pattern": TEXT, "start": (5, "begin", None, [], {"s": {"0": 2**64}}, {"s": {"0": True}})},
+    ),
     "Client.trim": (
         {"name": "s", "before": 0},
         {"name": TEXT, "partition": (*WHOLE[:2], -1), "before": (*WHOLE[:2], -1, 2**64)},
@@ -96,25 +100,31 @@ TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
             "lease_seconds": NUMBER,
         },
     ),
-    "Client.about": ({"route": "about"}, {"route": (5, None, NO_TEXT), "timeout_seconds": NUMBER}),
+    "Client.about": (
+        {"route": "about"},
+        {"route": (5, None, NO_TEXT, ""), "timeout_seconds": NUMBER},
+    ),
     "Client.routes": (
         {},
         {"pattern": TEXT, "kind": TEXT, "at": (5, None), "timeout_seconds": NUMBER},
     ),
-    "Client.watch": ({"route": "about"}, {"route": (5, None, NO_TEXT)}),
-    "Client.stop": ({"route": "none"}, {"route": (5, None, NO_TEXT), "timeout_seconds": NUMBER}),
+    "Client.watch": ({"route": "about"}, {"route": (5, None, NO_TEXT, "")}),
+    "Client.stop": (
+        {"route": "none"},
+        {"route": (5, None, NO_TEXT, ""), "timeout_seconds": NUMBER},
+    ),
     "Client.ping": ({"peer": "p"}, {"peer": (NO_TEXT,), "timeout_seconds": NUMBER}),
     "Client.send": (
         {"route": "none", "payload": b""},
         {
-            "route": (5, None, NO_TEXT),
+            "route": (5, None, NO_TEXT, ""),
             "payload": ("x", 5),
             "return_address": (5, "x"),
         },
     ),
     "Client.ask": (
         {"route": "none", "payload": b""},
-        {"route": (5, None, NO_TEXT), "payload": ("x", 5), "timeout_seconds": NUMBER},
+        {"route": (5, None, NO_TEXT, ""), "payload": ("x", 5), "timeout_seconds": NUMBER},
     ),
     "Client.mailbox": ({}, {"messages_max": (*WHOLE, 0)}),
     "Stream.push": ({"data": b"x"}, PUSH),
@@ -192,12 +202,22 @@ TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
 """By class and verb: arguments that are right, and for each what is not."""
 
 NOT_CHECKED: Final = {
-    "Client.close", "Client.closes",  # a time to wait, which asyncio checks; what is no user's
+    "Client.closes",  # what is no user's
     "Client.stream.schema",  # `stream.schema`, see test_typed_streams
     "Client.run_sink.run", "Client.serve.group", "Stream.consumer.group", "Stream.work.by_key",
     "Consumer.still",  # the blocking face's own
 }  # fmt: skip
 """What is true or false may be anything, as everywhere in Python."""
+
+CONNECT: Final[dict[str, tuple[Any, ...]]] = {
+    "url": (5, b"noise://127.0.0.1:1"),
+    "key_file": (5, [b"x"]),
+    "identity": ("x", b"x", 5),
+    "node_identity": (5, b"x"),
+    "on_disconnect": CALLED,
+    "on_reconnect": CALLED,
+}
+"""Of `connect`, what cannot be its arguments; those of the command line find no node instead."""
 
 CLASSES: Final = (Client, Stream, Consumer, WorkQueue, Job, Pusher, NamedProducer)
 
@@ -349,3 +369,14 @@ async def test_the_error_names_the_argument_and_is_pythons_own_as_well(
     assert caught.value.code == "client.argument"
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("argument", CONNECT)
+async def test_what_cannot_be_an_argument_of_connect_is_refused(argument: str) -> None:
+    right: dict[str, Any] = {"url": "noise://127.0.0.1:1", "node_identity": "00" * 32}
+    for value in CONNECT[argument]:
+        given = {**right, argument: value}
+        with pytest.raises(ArgumentError, match=f"^{argument} "):
+            await connect(**given)
+        with pytest.raises(ArgumentError, match=f"^{argument} "):
+            await asyncio.to_thread(connect_blocking, **given)

@@ -1,6 +1,7 @@
 """Tests that appends of one turn to many partitions go together, each in its order."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,8 +11,8 @@ from coroutines import run_with
 from far_end import FarEnd
 from link_support import until
 from rillnode.codecs import native
-from rillnode.codecs.entries import pack_body
-from rillnode.codecs.errors import RequestError, TransportError
+from rillnode.codecs.entries import NewEntry, pack_body
+from rillnode.codecs.errors import QuotaError, RequestError, TransportError
 from rillnode.codecs.limits import APPENDS_MAX, LINK_BUFFER_BYTES_MAX
 from rillnode.node.client.appends import (
     TOGETHER_BYTES,
@@ -20,7 +21,7 @@ from rillnode.node.client.appends import (
     Block,
     Partition,
 )
-from rillnode.node.client.producer import Producer
+from rillnode.node.client.producer import Producer, push_keyed
 from rillnode.node.client.repeating import OnResponse
 from rillnode.node.client.session import Session
 
@@ -230,3 +231,26 @@ async def test_more_than_a_link_may_hold_goes_out_as_it_is_taken(
             else:
                 far.store(request.request_id)
     await asyncio.gather(*pushing)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_of_many_blocks_that_fail_the_first_is_told_and_nothing_is_logged(
+    session: Session, far: FarEnd, keyed: bool
+) -> None:
+    logged: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    data, producer = b"x" * 600_000, Producer(session, b"ST_S_0_s")
+    entries = [(0, NewEntry(data, b"key", b""))] * 8
+    pushing = asyncio.create_task(
+        push_keyed(lambda _: producer, entries) if keyed else producer.push_all([data] * 8)
+    )
+    await until(lambda: len(far.requests) == len(entries))
+    for request in far.requests:
+        far.answer(native.Failure(request.request_id, "quota.bytes", "too much"))
+    with pytest.raises(QuotaError):
+        await pushing
+    del pushing
+    for _ in range(2 * len(entries)):  # the other answers come
+        await asyncio.sleep(0)
+    gc.collect()
+    assert logged == []

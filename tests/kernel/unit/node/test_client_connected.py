@@ -9,8 +9,10 @@ import pytest
 from coroutines import handed_by, run_with
 from far_end import FarEnd
 from link_support import until
+from rillnode.codecs.errors import TransportError
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
+from rillnode.transports.links import LinkEvents
 
 Talk = Callable[[Client, FarEnd, list[str]], Awaitable[None]]
 
@@ -114,3 +116,61 @@ def test_what_a_callback_raises_harms_nothing(caplog: pytest.LogCaptureFixture) 
 
     with caplog.at_level(logging.CRITICAL, "asyncio"):
         asyncio.run(main())
+
+
+async def test_a_client_that_was_given_up_while_it_connected_makes_no_link_again() -> None:
+    told: list[str] = []
+    far = FarEnd()
+
+    async def dial(events: LinkEvents) -> None:
+        await far.connect(events)
+        await until(lambda: bool(far.links))
+        try:
+            await asyncio.Event().wait()  # the caller has not been told yet
+        except asyncio.CancelledError:
+            far.links[-1].close("dialling was given up")
+            raise
+
+    opening = asyncio.ensure_future(Session(dial, on_disconnect=told.append).open())
+    await until(lambda: bool(far.links))
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await asyncio.sleep(0.2)  # a new link would be made after 0.075 s at most
+    assert len(far.links) == 1
+    assert told == []
+
+
+class Stuck:
+    """Something of a client that does not come to its end by itself."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def close(self) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("waits_for", ["part", "answer"])
+async def test_a_close_that_is_cancelled_ends_the_link_at_once(waits_for: str) -> None:
+    told: list[str] = []
+    far, stuck = FarEnd(), Stuck()
+    session = Session(far.connect, on_disconnect=told.append)
+    await session.open()
+    client = Client(session)
+    async with asyncio.timeout(10.0):
+        asking = asyncio.ensure_future(client.status())
+        await until(lambda: bool(far.requests))
+        if waits_for == "part":
+            session.to_close.add(stuck)
+        closing = asyncio.ensure_future(client.close())
+        await (stuck.begun.wait() if waits_for == "part" else asyncio.sleep(0.01))
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(TransportError) as caught:
+            await asking
+        assert caught.value.code == "client.closed"
+        await until(lambda: not client.connected)
+    assert told == []

@@ -16,7 +16,7 @@ from rillnode.actors.core.access import Grant, GrantVerb
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.codecs import native
-from rillnode.codecs.errors import CodecError, ConfigError
+from rillnode.codecs.errors import ArgumentError, CodecError, ConfigError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import WireMessage, local
 
@@ -761,3 +761,51 @@ async def test_one_whose_mailbox_is_full_hears_of_ends_and_ends(site: Site) -> N
     assert notes == ["0", "1", "Ended"]
     for asked in asking:
         asked.cancel()
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), "5", True, []])
+async def test_a_time_that_is_none_is_refused_and_harms_no_timer(site: Site, wrong: Any) -> None:
+    async def tries(message: Message, ctx: Context) -> bytes:
+        with pytest.raises(ArgumentError, match=r"^seconds "):
+            ctx.after(wrong, "never")
+        with pytest.raises(ArgumentError, match=r"^timeout_seconds "):
+            await ctx.ask("tries", timeout_seconds=wrong)
+        return b"done"
+
+    ref = await site.spawn(tries, address="tries")
+    with pytest.raises(ArgumentError, match=r"^timeout_seconds "):
+        await ref.ask(timeout_seconds=wrong)
+    with pytest.raises(ArgumentError, match=r"^timeout_seconds "):
+        await ref.stop(wrong)
+    assert (await ref.ask()).payload == b"done"
+
+
+@pytest.mark.parametrize("wrong", [5, None, "greeter", dict])
+async def test_what_is_no_actor_is_refused_at_once(site: Site, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"neither a rillnode\.Actor nor a function") as caught:
+        await site.spawn(wrong)
+    assert caught.value.code == "actor.class"
+    if not callable(wrong):
+        with pytest.raises(ConfigError, match="no function that makes"):
+            site.hosting.on_demand("made/", wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, b"x", "\ud800"])
+async def test_an_address_that_is_no_text_is_refused(site: Site, wrong: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        await site.spawn(Notes, address=wrong)
+    assert caught.value.code == "address.invalid"
+    with pytest.raises(RequestError) as caught:
+        site.hosting.on_demand(wrong, lambda _: Notes([]))
+    assert caught.value.code == "address.invalid"
+
+
+@pytest.mark.parametrize("wrong", ["noise:*", b"noise:*", ["bob"], 5, None])
+async def test_a_child_is_opened_to_nobody_whom_no_list_names(site: Site, wrong: Any) -> None:
+    async def tries(message: Message, ctx: Context) -> bytes:
+        with pytest.raises(ConfigError) as caught:
+            await ctx.spawn(tries, name="child", allow=wrong)
+        return caught.value.code.encode()
+
+    ref = await site.spawn(tries)
+    assert (await ref.ask()).payload == b"actor.allow"

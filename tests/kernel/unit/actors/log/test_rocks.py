@@ -61,7 +61,7 @@ def test_missing_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_a_store_in_use_is_refused_with_the_next_step(rocks: RocksDriver) -> None:
-    with pytest.raises(StoreError, match="in use by another process: stop that node") as caught:
+    with pytest.raises(StoreError, match="is in use: stop the node that has it") as caught:
         new_store(rocks.path).open()
     assert (caught.value.code, caught.value.retryable) == ("store.locked", False)
     assert rocks.write(append(b"still fine")).error is None
