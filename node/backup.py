@@ -14,7 +14,8 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
@@ -109,18 +110,16 @@ def make_backup(
     Raises:
         BackupError: there is something at the target, or a file cannot be read or written.
     """
-    _refuse_occupied(target)
     try:
-        partial = _begin(target)
-        files: list[StoredFile] = []
-        for path, original in source.files().items():
-            # The node's own files may be links; those of a backup are not.
-            copied = _copy(original.resolve(), partial / path, on_bytes)
-            files.append(StoredFile(path, *copied))
-        manifest = msgspec.structs.replace(about, files=tuple(files))
-        _check_files(partial, manifest, on_bytes)
-        _write(partial / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-        _finish(partial, target)
+        with _begun(target) as partial:
+            files: list[StoredFile] = []
+            for path, original in source.files().items():
+                # The node's own files may be links; those of a backup are not.
+                copied = _copy(original.resolve(), partial / path, on_bytes)
+                files.append(StoredFile(path, *copied))
+            manifest = msgspec.structs.replace(about, files=tuple(files))
+            _check_files(partial, manifest, on_bytes)
+            _write(partial / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     except OSError as error:
         raise _failed(target, error) from error
     return manifest
@@ -179,12 +178,11 @@ def restore_backup(backup: Path, home: Path, on_bytes: OnBytes = lambda size: No
         BackupError: there is something at `home`, or the backup is harmed: then nothing is there.
     """
     manifest = read_manifest(backup)
-    _refuse_occupied(home)
     try:
-        partial = _begin(home)
-        for stored in manifest.files:
-            _compare(stored, _copy(backup / stored.path, partial / stored.path, on_bytes), backup)
-        _finish(partial, home)
+        with _begun(home) as partial:
+            for stored in manifest.files:
+                copied = _copy(backup / stored.path, partial / stored.path, on_bytes)
+                _compare(stored, copied, backup)
     except OSError as error:
         raise _failed(home, error) from error
     return manifest
@@ -219,21 +217,31 @@ class _Versioned(msgspec.Struct):
 # Files ---------------------------------------------------------------------------------------
 
 
-def _begin(target: Path) -> Path:
-    """An empty directory beside the target; what an earlier attempt left there is removed."""
+@contextmanager
+def _begun(named: Path) -> Generator[Path]:
+    """An empty directory that has the name at the end of the block, durably; if it fails, none.
+
+    An empty directory there is replaced, and so is one that a link leads to. What an earlier
+    attempt that was killed left beside it is removed.
+
+    Raises:
+        BackupError: there is something.
+    """
+    _refuse_occupied(named)
+    target = Path(os.path.realpath(named))
     partial = target.with_name(f".{target.name}.partial")
     if partial.exists():
         shutil.rmtree(partial)
     make_directory(partial.parent)
     partial.mkdir(mode=0o700)
-    return partial
-
-
-def _finish(partial: Path, target: Path) -> None:
-    """Let what was written have its name, durably; an empty directory there is replaced."""
-    for directory, _, _ in os.walk(partial):
-        sync(Path(directory))
-    partial.replace(target)
+    try:
+        yield partial
+        for directory, _, _ in os.walk(partial):
+            sync(Path(directory))
+        partial.replace(target)
+    except BaseException:  # it may be large, where there was no room, and has secret keys
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     sync(target.parent)
 
 

@@ -55,6 +55,8 @@ async def bench(args: argparse.Namespace, terminal: Terminal) -> None:
     if not args.directory.is_dir():
         raise UsageError(args.command, f"--dir {args.directory}: no such directory")
     rows: list[dict[str, Any]] = []
+    # As Ctrl-C does: else the node would run on, and its data stay.
+    signal.signal(signal.SIGTERM, lambda _, __: signal.raise_signal(signal.SIGINT))
     disk = args.directory.resolve()  # the node runs in a directory of its own
     with tempfile.TemporaryDirectory(prefix="rillnode-bench-", dir=disk) as home:
         async with _node(Path(home)) as client:

@@ -147,7 +147,7 @@ class Parser(argparse.ArgumentParser):
 
 def add_noun(commands: Commands, name: str, summary: str) -> Commands:
     """Add a noun, whose verbs are added to what is returned."""
-    noun = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    noun = commands.add_parser(name, help=summary, description=_sentence(summary))
     noun.usage = f"{noun.prog} VERB ..."
     return noun.add_commands(metavar="VERB", title="verbs")
 
@@ -173,7 +173,7 @@ def add_verb(
         text: paragraphs below the summary.
         examples: command lines.
     """
-    about = summary[0].upper() + summary[1:] + "."
+    about = _sentence(summary)
     lines = "".join(f"\n  {line}" for line in examples)
     parser = commands.add_parser(
         name,
@@ -193,6 +193,11 @@ def add_verb(
         "-v", "--verbose", action="store_true", help="debug log and traces on stderr"
     )
     return parser
+
+
+def _sentence(summary: str) -> str:
+    """A summary as a sentence; names in it, such as HTTP, stay as they are."""
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def is_text(value: object) -> bool:

@@ -91,8 +91,21 @@ def run(args: argparse.Namespace, terminal: Terminal) -> None:
     Raises:
         NodeFailed: it could not go on.
     """
-    with _prepared(args) as tried:
-        _run(args, terminal, tried)
+    with _signals_kept() as kept, _prepared(args) as tried:
+        _run(args, terminal, tried, kept)
+
+
+@contextmanager
+def _signals_kept() -> Generator[set[int]]:
+    """Keep signals that come before the loop takes them: they would end the process at once."""
+    kept: set[int] = set()
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda come, _: kept.add(come)) for number in numbers}
+    try:
+        yield kept
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -120,7 +133,7 @@ def _prepared(args: argparse.Namespace) -> Generator[Trial | None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> None:
+def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None, kept: set[int]) -> None:
     import asyncio
 
     from rillnode.node.logs import configure_logs
@@ -135,7 +148,7 @@ def _run(args: argparse.Namespace, terminal: Terminal, tried: Trial | None) -> N
     ended = threading.Event()
     try:
         with asyncio.Runner(loop_factory=process.loop_factory(args.loop)) as runner:
-            runner.run(_serve(config, args, terminal, ended, tried))
+            runner.run(_serve(config, args, terminal, ended, tried, kept))
     except TransportError as error:
         for name, table in config.listeners().items():
             if str(table.address) == error.context.get("address"):
@@ -235,18 +248,25 @@ async def _serve(
     terminal: Terminal,
     ended: threading.Event,
     tried: Trial | None,
+    kept: set[int],
 ) -> None:
-    # Everything that a node is made of takes long to import, and no other verb needs it.
     import asyncio
 
+    stopping, asked = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number, stopping)
+    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    if signal.SIGTERM in kept:
+        return
+    if signal.SIGHUP in kept:
+        asked.set()
+
+    # Everything that a node is made of takes long to import, and no other verb needs it.
     from rillnode.actors.core.threads import SYSTEM_THREADS
     from rillnode.node.contexts import remove_dev_node, write_dev_node
     from rillnode.node.runtime import Node
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number, stopping)
     async with Node(config, commit_on_loop=True) as node:
         process.freeze()
         if args.ports_file is not None:
@@ -254,13 +274,11 @@ async def _serve(
         found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
         _show_banner(node, terminal, dev=args.dev, found=found)
         # A node for a try has no configuration that could be read again.
-        asked = asyncio.Event()
         again = reload_when(asked, node, args, terminal) if tried is None else asked.wait()
         reloading = loop.create_task(again)
         resting = loop.create_task(
             process.rest_when_idle(lambda: node.observed.totals().entries, node.rest)
         )
-        loop.add_signal_handler(signal.SIGHUP, asked.set)
         try:
             await stopping.wait()
         except asyncio.CancelledError:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from collections import Counter
@@ -315,6 +316,57 @@ def test_a_node_for_a_try_needs_nothing_and_is_found(
         assert client.status()["identity"] == first.ports["identity"]  # which still runs
     assert first.stop() == 0
     assert call("stream", "ls").returncode == 2
+
+
+SIGNALLED_EARLY = """
+    import os, signal, sys, tempfile
+    from rillnode.node import config
+    from rillnode.node.cli import main
+
+    make, load, loads = tempfile.mkdtemp, config.load_config, []
+
+    def made(*args, **options):
+        directory = make(*args, **options)
+        if "rillnode-dev-" in directory:  # a store makes others
+            os.kill(os.getpid(), signal.SIGTERM)
+        return directory
+
+    def loaded(*args):
+        loads.append(load(*args))
+        if len(loads) <= 2:
+            os.kill(os.getpid(), [signal.SIGHUP, signal.SIGTERM][len(loads) - 1])
+        return loads[-1]
+
+    tempfile.mkdtemp, config.load_config = made, loaded
+    code = main(sys.argv[1:])
+    print(len(loads) > 1, flush=True)
+    sys.exit(code)
+"""
+"""Sends itself SIGTERM when a node's directory was made, SIGHUP when a configuration was read,
+and SIGTERM when it was read again."""
+
+
+def signalled_early(*argv: str | Path, temporary: Path) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-c", textwrap.dedent(SIGNALLED_EARLY), "run", "-q", *map(str, argv)]
+    environ = {**os.environ, "TMPDIR": str(temporary)}
+    return subprocess.run(command, capture_output=True, env=environ, timeout=LIMIT_SECONDS)
+
+
+def test_a_node_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    ended = signalled_early("--dev", temporary=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_node_that_is_reloaded_while_it_starts_reads_again(
+    home: Path, tmp_path: Path, loop: str
+) -> None:
+    """It would have ended by a signal that systemd takes for an end in order."""
+    options = ("--loop", loop, "--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false")
+    ended = signalled_early("-c", home / "node.toml", *options, temporary=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == b"True\n"
 
 
 def test_nobody_there_is_exit_code_3(home: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import signal
 import subprocess
@@ -179,6 +180,40 @@ def test_an_empty_directory_is_taken(source: Source, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     restore_backup(made(source, tmp_path), tmp_path / "home")
     assert contents(tmp_path / "home") == EXPECTED
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_followed_to_an_empty_directory(
+    source: Source, tmp_path: Path, there: bool
+) -> None:
+    """As where a backup's disk is reached by a link."""
+    disk, home = tmp_path / "disk" / "home", tmp_path / "home"
+    disk.parent.mkdir()
+    if there:
+        disk.mkdir()
+    home.symlink_to(disk)
+    restore_backup(made(source, tmp_path), home)
+    assert home.is_symlink()
+    assert contents(disk) == EXPECTED
+
+
+def test_what_fails_leaves_nothing(source: Source, tmp_path: Path) -> None:
+    """It would hold secret keys, and the room that was missing."""
+    backup = made(source, tmp_path)
+    before = contents(tmp_path)
+
+    def full(size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    attempts = (
+        partial(restore_backup, backup, tmp_path / "home", full),
+        partial(make_backup, source, tmp_path / "home", ABOUT, full),
+    )
+    for attempt in attempts:
+        with pytest.raises(BackupError, match="No space left") as caught:
+            attempt()
+        assert caught.value.code == "backup.failed"
+        assert contents(tmp_path) == before
 
 
 # Killed --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The command line as a whole: help, usage errors, exit codes, the way to the node."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -93,6 +94,16 @@ def test_the_version_tells_which_plug_ins_lack_something(
         "  overlay needs coincurve",
         "  streamr needs coincurve",
     ]
+
+
+def test_names_keep_their_capitals_in_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("commands:")[2]
+    nouns = re.findall(r"^ {4}([a-z]+)\s+(\S.*)$", listed, re.MULTILINE)
+    assert {"apikey", "nextgraph", "stream"} <= {name for name, _ in nouns}
+    for name, summary in nouns:
+        assert main([name, "--help"]) == 0
+        assert f"\n{summary[0].upper()}{summary[1:]}.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,14 @@ def test_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(row["entries_per_second"] > 0 for row in rows)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_that_is_stopped_ends_its_node_and_leaves_nothing(tmp_path: Path) -> None:
+    argv_ = [sys.executable, "-m", "rillnode", "bench", "--seconds", "600", "--dir", str(tmp_path)]
+    with subprocess.Popen(argv_, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"pushing")
+        process.terminate()
+        assert process.stderr.read() == b""  # which its node has, too
+        assert process.wait(60) == 130
+    assert list(tmp_path.iterdir()) == []
