@@ -91,8 +91,12 @@ class Silent(PlugIn):
     simulated = f"{__name__}:no_part"
 
 
+NONE: list[ConfigError] = []
+"""What is lacking where all extras are installed."""
+
+
 def test_a_plug_in_takes_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([PlugIn, Other, Silent], []))
+    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([PlugIn, Other, Silent], NONE))
     monkeypatch.setattr(Part, "made", ())
     result = Run(SMALL, 1).run()
     (part,) = Part.made
@@ -103,7 +107,7 @@ def test_a_plug_in_takes_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plug_in_has_clients_of_kinds_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = ClientsTable(producers=1, ockam_users=0, examiners=0, others={"lookers": 2})
     scenario = replace(SMALL, clients=clients)
-    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([Looking], []))
+    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([Looking], NONE))
     run = Run(scenario, 1)
     result = run.run()
     assert result.violations == []
