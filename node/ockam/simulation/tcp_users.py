@@ -88,7 +88,8 @@ class OckamTcpUser(OckamUser):
         for route, payload, expected in ((parse_route("echo"), sent, sent), ((), PING, PONG)):
             while True:
                 try:
-                    answer = await client.ask(route, payload, timeout_seconds=CALL_SECONDS)
+                    # Not `client.ask`, which takes no route without an address.
+                    answer = await client.messages.ask(route, payload, seconds=CALL_SECONDS)
                 except ActorError as error:
                     self.unanswered(error)
                     continue

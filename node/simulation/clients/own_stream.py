@@ -201,7 +201,8 @@ class OwnStream:
         self.waits_for = "those who follow a stream that was removed are not told"
         for _ in range(int(CATCH_UP_SECONDS / LOOK_SECONDS)):
             going_on = any(not watcher.ended for watcher in self._watchers)
-            if not going_on or self._lost:
+            # Who asks again over another link may find the next stream of this name.
+            if not going_on or self._dials != self._links or self._lost:
                 return
             await asyncio.sleep(LOOK_SECONDS)
         self._broken("removed-served", "is removed, and those who follow it are not told")
