@@ -315,7 +315,7 @@ def test_a_view_goes_on_after_a_power_cut_as_if_there_had_been_none(
             assert (driver.contents(), driver.progress) == (wanted, end), (number, names, data)
             driver.close()
             shutil.rmtree(image)
-    assert len(begun) > 3
+    assert len(begun) > 1  # it was cut in different states
 
 
 KILLED = """
