@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError, TransportError
-from rillnode.node.spark.files import locked, replace_file
+from rillnode.node.spark.files import locked
 from rillnode.node.spark.job_config import ExportConfig, read_config
 from rillnode.node.spark.jobs import add_stdin, run_job
 from rillnode.node.spark.offsets import Offset, Range, check_ends, of_streams, ranges_between

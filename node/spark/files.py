@@ -1,7 +1,6 @@
 """Local files that must survive a power cut, or that one process at a time may use."""
 
 import fcntl
-import os
 import time
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from rillnode.actors.log.directories import sync
 from rillnode.codecs.errors import StoreError
 
 _POLL_SECONDS: Final = 0.1
@@ -34,18 +34,9 @@ def sync_files(paths: Iterable[Path]) -> None:
     """Make files and their names durable: each file first, then each directory once."""
     files = list(paths)
     for path in files:
-        _sync(path)
+        sync(path)
     for directory in dict.fromkeys(path.parent for path in files):
-        _sync(directory)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; it is durable when this returns."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(content)
-    sync_files([fresh])
-    fresh.replace(path)
-    sync_files([path])
+        sync(directory)
 
 
 @contextmanager
@@ -77,11 +68,3 @@ def locked_directory(location: str, name: str, *, seconds: float) -> AbstractCon
     """Hold a lock file in a directory, as `locked` does; an object store has no locks."""
     directory = local_path(location)
     return nullcontext() if directory is None else locked(directory / name, seconds=seconds)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,8 +5,9 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.files import local_path, replace_file
+from rillnode.node.spark.files import local_path
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.expectations import Expectation

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from deltalake import DeltaTable, Schema, Transaction
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import bronze
 from rillnode.node.spark.bronze import PYTHON, landed_in, landed_until, overtaken
@@ -36,7 +37,7 @@ from rillnode.node.spark.delta import (
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES, check_places, explain_end
-from rillnode.node.spark.files import absolute, replace_file
+from rillnode.node.spark.files import absolute
 from rillnode.node.spark.job_config import PythonJobConfig, read_config
 from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance

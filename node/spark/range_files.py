@@ -31,9 +31,10 @@ from zlib import crc32
 
 import msgspec
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
-from rillnode.node.spark.files import local_path, replace_file
+from rillnode.node.spark.files import local_path
 from rillnode.node.spark.offsets import (
     Key,
     Positions,

@@ -36,7 +36,6 @@ from rillnode.actors.log.shared.frames import (
 )
 from rillnode.codecs.entries import pack_body
 
-setattr(rocks_view, "VIEW_TUNING", TUNING)  # noqa: B010, which type checkers let pass
 SHARD, SHARDS = 1, 4
 LOGS = [log_id(SHARDS * stream + SHARD, 0) for stream in range(1_000, 1_010)]
 KEY = SavedIndexKey("s", 0, "c")
@@ -150,6 +149,8 @@ class ViewDriver:
 
 def main(directory: Path, count: int, seed: int) -> None:
     """Carry all frames out."""
+    # Here, and not where the view is opened again, which may be a process of other tests.
+    rocks_view.__dict__["VIEW_TUNING"] = TUNING
     library = ctypes.CDLL(None)
 
     def mark(sequence: int) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, Transaction
 from pyarrow import fs
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import (
     add_actions,
@@ -28,7 +29,7 @@ from rillnode.node.spark.delta import (
 )
 from rillnode.node.spark.delta_log import LiveTable
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
-from rillnode.node.spark.files import local_path, replace_file
+from rillnode.node.spark.files import local_path
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
 from rillnode.node.spark.schema_upgrade import conform
