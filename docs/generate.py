@@ -228,6 +228,7 @@ thread; `connect_blocking` is for programs without one.
 _PUBLIC: Final = (
     "rillnode",
     "rillnode.testing",
+    "rillnode.testing.contract",
     "rillnode.streamr",
     "rillnode.nextgraph",
     "rillnode.node.config",

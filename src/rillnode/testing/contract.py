@@ -1,0 +1,5 @@
+"""Suites of tests for parts of your own: subclass one, say how the part is made, and run pytest."""
+
+from rillnode.node.testing.contract.base import Contract
+
+__all__ = ["Contract"]
