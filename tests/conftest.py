@@ -87,6 +87,7 @@ _BROWSER: Final = "tests/kernel/integration/browser/install.sh installs it"
 
 NEEDS: Final[dict[str, tuple[Callable[[], bool], str]]] = {
     "cc": (partial(_finds, "cc"), "it is a C compiler"),
+    "curl": (partial(_finds, "curl"), _SHELLS),
     "jq": (partial(_finds, "jq"), _SHELLS),
     "groff": (partial(_finds, "groff"), "it is of the package of that name"),
     "fish": (partial(_finds, "fish"), _SHELLS),

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     verbs = add_noun(
         commands,
         "route",
-        "messages along routes, through several nodes too: ask, send, serve, ls, probe",
+        "messages along routes, through several nodes: ask, send, serve, ls, probe",
     )
     add_verbs(verbs)
     add_serve(verbs)

@@ -102,8 +102,18 @@ def run(
 
 
 SKIPPED_BY_DEFAULT = NOT_RUN | LONG
+FURTHER_PROGRAMS = {"curl": "\n$ curl ", "jq": "| jq "}
+"""What pages run that `make setup` does not install, and how their commands have it."""
+
+
+def needed(page: Path) -> list[pytest.MarkDecorator]:
+    """The marks of a page whose commands need more than is always there."""
+    text = page.read_text("utf-8")
+    return [pytest.mark.needs(one) for one, used in FURTHER_PROGRAMS.items() if used in text]
+
+
 QUICK_PAGES = [
-    pytest.param(one, marks=pytest.mark.needs("jq") if "| jq " in one.read_text("utf-8") else ())
+    pytest.param(one, marks=needed(one))
     for one in DOCUMENTS
     if one not in SPARK_PAGES + SLOW_PAGES and runs(one, SKIPPED_BY_DEFAULT)
 ]
