@@ -94,10 +94,10 @@ def seal_chunk(chunk: InternalNode | bytes, convergence_key: bytes) -> tuple[byt
 
 
 def open_chunk(encrypted_content: bytes, key: bytes) -> InternalNode | bytes:
-    """Decrypt a chunk.
+    """Decrypt a chunk. It is not authenticated: what a foreign key makes of it may be a chunk.
 
     Raises:
-        CodecError: the key is not the chunk's, or the chunk is malformed.
+        CodecError: what the key makes of it is no chunk.
     """
     return _CHUNK.decode(chacha20(key, _ZERO_NONCE, encrypted_content))
 
@@ -111,9 +111,18 @@ def open_block(block: Block, reference: ObjectRef) -> InternalNode | bytes:
     """
     if block_id(block) != reference.id:
         raise CodecError("block.id", "the block is not the one of this id")
-    chunk = open_chunk(block.content.encrypted_content, reference.key)
+    return open_content(block.content, reference.key)
+
+
+def open_content(content: BlockContent, key: bytes) -> InternalNode | bytes:
+    """Decrypt a block of which only the key is known.
+
+    Raises:
+        CodecError: `block.children`; or as `open_chunk`.
+    """
+    chunk = open_chunk(content.encrypted_content, key)
     keys = len(chunk.keys) if isinstance(chunk, InternalNode) else 0
-    if keys != len(block.content.children):
+    if keys != len(content.children):
         raise CodecError("block.children", "the block does not have one key for each child")
     return chunk
 
