@@ -1,8 +1,9 @@
 """Commits and events: made of what a branch's members say, and opened again by other members."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import Identity
@@ -29,8 +30,7 @@ BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
 """A commit's body, put together: more than one event carries only where blocks repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A branch, and what makes its commits readable.
 
     Attributes:
@@ -41,11 +41,13 @@ class Branch:
 
     repo_id: bytes
     id: bytes
-    read_cap_key: bytes = field(repr=False)
+    read_cap_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Branch(repo_id={self.repo_id!r}, id={self.id!r}, ...)"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedEvent:
+class OpenedEvent(Struct, frozen=True):
     """An event's content for readers of its branch.
 
     Attributes:

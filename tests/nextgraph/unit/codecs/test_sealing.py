@@ -1,8 +1,8 @@
-from dataclasses import replace
 from typing import Final
 
 import pytest
 from blake3 import blake3
+from msgspec.structs import replace
 
 from nextgraph_support import (
     CONVERGENCE_KEY,
