@@ -1,7 +1,8 @@
 """Serves unregistered clients: wallets on their way, objects that are exposed."""
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.log import GetRecord, GetRecords

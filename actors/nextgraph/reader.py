@@ -4,10 +4,11 @@ It reads no faster than its client takes what it sends, and ends with the client
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
 from thespian.actors import ActorAddress
 
 from rillnode.actors.log import GetRecords, Read

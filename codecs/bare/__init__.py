@@ -8,7 +8,7 @@ r"""BARE, schema first: a class with typed fields gives its encoder and decoder.
 | bool | `bool` | map<A><B> | `dict[A, B]` |
 | enum | an `IntEnum` | union {A \| B} | `A | B`, tags from 0 in this order |
 | str | `str` | union {A = 1} | `Annotated[A, Tags(1)]`, also for several |
-| data | `bytes` | struct | a Struct of msgspec, a dataclass, or `tuple[A, B]` |
+| data | `bytes` | struct | a Struct of msgspec, or `tuple[A, B]` |
 | data[n] | `Annotated[bytes, Length(n)]` | void | `None` |
 
 A union of one member, such as `Annotated[A, Tags(0)]` or `Annotated[bytes, Length(9), Tags(0)]`,

@@ -5,7 +5,6 @@ encoders and decoders are written from; it lives only while they are made.
 A schema is the program's own, so whatever is wrong with one is a TypeError, not a CodecError.
 """
 
-import dataclasses
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """Fields in order. `construct` is the dataclass, or None for a tuple."""
+    """Fields in order. `construct` is the class, or None for a tuple."""
 
     construct: type | None
     fields: tuple[Field, ...]
@@ -150,7 +149,7 @@ class Tags:
 
 
 class Local:
-    """Marks a dataclass field that is not on the wire: decoding leaves its default."""
+    """Marks a field that is not on the wire: decoding leaves its default."""
 
 
 LOCAL: Final = Local()
@@ -283,27 +282,17 @@ def _read_class(annotation: Any, inner: tuple[Any, ...]) -> Schema:
     if isinstance(annotation, type) and issubclass(annotation, IntEnum):
         _check_tags([int(member) for member in annotation])
         return Enumeration(annotation)
-    if not isinstance(annotation, type):
-        raise _no_type(annotation)
-    if issubclass(annotation, msgspec.Struct):
-        names = annotation.__struct_fields__
-    elif dataclasses.is_dataclass(annotation):
-        names = tuple(field.name for field in dataclasses.fields(annotation))
-    else:
-        raise _no_type(annotation)
+    if not (isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)):
+        raise TypeError(f"{annotation!r} stands for no BARE type (plain int: which width?)")
     hints = get_type_hints(annotation, include_extras=True)
     return Struct(
         annotation,
         tuple(
             Field(name, _read(hints[name], inner), name not in annotation.__match_args__)
-            for name in names
+            for name in annotation.__struct_fields__
             if LOCAL not in get_args(hints[name])
         ),
     )
-
-
-def _no_type(annotation: Any) -> TypeError:
-    return TypeError(f"{annotation!r} stands for no BARE type (plain int: which width?)")
 
 
 def _python_type(schema: Schema) -> type:

@@ -3,8 +3,9 @@
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs and actors/admin.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import I64, U16, U32, Codec
 from rillnode.codecs.keys import Identity, verify
@@ -12,29 +13,25 @@ from rillnode.codecs.nextgraph.bootstrap import Invitation
 from rillnode.codecs.nextgraph.types import V0, PublicKey, Signature, SymmetricKey
 
 
-@dataclass(slots=True)
-class UniqueCode:
+class UniqueCode(Struct):
     """Registers one user."""
 
     secret: SymmetricKey
 
 
-@dataclass(slots=True)
-class AdminCode:
+class AdminCode(Struct):
     """Registers an administrator."""
 
     secret: SymmetricKey
 
 
-@dataclass(slots=True)
-class MultiCode:
+class MultiCode(Struct):
     """Registers any number of users."""
 
     secret: SymmetricKey
 
 
-@dataclass(slots=True)
-class SetupCode:
+class SetupCode(Struct):
     """Registers the first administrator of a new broker."""
 
     secret: SymmetricKey
@@ -43,30 +40,26 @@ class SetupCode:
 InvitationCode = UniqueCode | AdminCode | MultiCode | SetupCode
 
 
-@dataclass(slots=True)
-class AddUser:
+class AddUser(Struct):
     """Register a user."""
 
     user: PublicKey
     is_admin: bool
 
 
-@dataclass(slots=True)
-class DelUser:
+class DelUser(Struct):
     """Remove a user."""
 
     user: PublicKey
 
 
-@dataclass(slots=True)
-class ListUsers:
+class ListUsers(Struct):
     """List the administrators, or all others."""
 
     admins: bool
 
 
-@dataclass(slots=True)
-class ListInvitations:
+class ListInvitations(Struct):
     """List invitations of some kinds."""
 
     admin: bool
@@ -74,8 +67,7 @@ class ListInvitations:
     multi: bool
 
 
-@dataclass(slots=True)
-class AddInvitation:
+class AddInvitation(Struct):
     """Make an invitation; `expiry` counts as commits' timestamps do, 0 is never."""
 
     invite_code: InvitationCode
@@ -84,8 +76,7 @@ class AddInvitation:
     tos_url: bool
 
 
-@dataclass(slots=True)
-class CreateUser:
+class CreateUser(Struct):
     """Make a user with a key of the broker's choice."""
 
 
@@ -99,8 +90,7 @@ AdminContent = (
 )
 
 
-@dataclass(slots=True)
-class AdminRequest:
+class AdminRequest(Struct):
     """A signed request of an administrator."""
 
     id: I64
@@ -110,34 +100,29 @@ class AdminRequest:
     padding: bytes = b""
 
 
-@dataclass(slots=True)
-class AdminEmpty:
+class AdminEmpty(Struct):
     """Nothing but the result."""
 
 
-@dataclass(slots=True)
-class Users:
+class Users(Struct):
     """Users' keys."""
 
     users: list[PublicKey]
 
 
-@dataclass(slots=True)
-class Invitations:
+class Invitations(Struct):
     """Invitations as (code, expiry, memo)."""
 
     invitations: list[tuple[InvitationCode, U32, str | None]]
 
 
-@dataclass(slots=True)
-class UserId:
+class UserId(Struct):
     """The key of a user that was made."""
 
     user: PublicKey
 
 
-@dataclass(slots=True)
-class AdminResponse:
+class AdminResponse(Struct):
     """The answer; `result` is a `results.ProtocolCode`."""
 
     id: I64

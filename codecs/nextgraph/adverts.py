@@ -3,9 +3,10 @@
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U16, U32, Codec, Tags
 from rillnode.codecs.keys import Identity, verify
@@ -13,16 +14,14 @@ from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode
 from rillnode.codecs.nextgraph.types import IP, V0, PeerId, PublicKey, Signature
 
 
-@dataclass(slots=True)
-class PublisherAdvertContent:
+class PublisherAdvertContent(Struct):
     """A topic, and the broker on which its owner publishes."""
 
     topic: PublicKey
     peer: PublicKey
 
 
-@dataclass(slots=True)
-class PublisherAdvert:
+class PublisherAdvert(Struct):
     """The right to publish on a topic through a broker, signed with the topic's key."""
 
     content: PublisherAdvertContent
@@ -37,8 +36,7 @@ class Transport(IntEnum):
     LOCAL = 2
 
 
-@dataclass(slots=True)
-class IPTransport:
+class IPTransport(Struct):
     """An address of a peer."""
 
     ip: IP
@@ -46,8 +44,7 @@ class IPTransport:
     protocol: Transport
 
 
-@dataclass(slots=True)
-class PeerAdvertContent:
+class PeerAdvertContent(Struct):
     """A peer's statement about itself."""
 
     peer: PeerId
@@ -57,8 +54,7 @@ class PeerAdvertContent:
     metadata: bytes
 
 
-@dataclass(slots=True)
-class PeerAdvert:
+class PeerAdvert(Struct):
     """A peer's signed advert of its place. Brokers of today read past it."""
 
     content: PeerAdvertContent

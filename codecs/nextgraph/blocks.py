@@ -13,12 +13,12 @@ chunk under the store's convergence key, and so is used for one plaintext only: 
 Source: nextgraph-rs 9ea23f60, engine/repo/src/block.rs and object.rs.
 """
 
-from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec, Tags
 from rillnode.codecs.errors import CodecError
@@ -27,15 +27,13 @@ from rillnode.codecs.nextgraph.types import V0, BlockId, ObjectId, ObjectRef, Sy
 _ZERO_NONCE: Final = bytes(12)
 
 
-@dataclass(slots=True)
-class HeaderId:
+class HeaderId(Struct):
     """A commit header that is an object of its own."""
 
     id: ObjectId
 
 
-@dataclass(slots=True)
-class RandomAccess:
+class RandomAccess(Struct):
     """Stands where a commit's header would, in blocks of files that are read in parts."""
 
 
@@ -43,8 +41,7 @@ CommitHeaderObject = Annotated[HeaderId | bytes | RandomAccess | None, Tags(0, 1
 """Where a commit's header is: elsewhere, sealed within (bytes), or there is none."""
 
 
-@dataclass(slots=True)
-class BlockContent:
+class BlockContent(Struct):
     """The part of a block that its id covers."""
 
     commit_header: CommitHeaderObject
@@ -52,8 +49,7 @@ class BlockContent:
     encrypted_content: bytes
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """A block.
 
     Attributes:
@@ -65,11 +61,13 @@ class Block:
     content: Annotated[BlockContent, V0]
 
 
-@dataclass(slots=True)
-class InternalNode:
+class InternalNode(Struct):
     """A chunk of a tree: the keys of the children, in their order."""
 
-    keys: list[SymmetricKey] = field(repr=False)
+    keys: list[SymmetricKey]
+
+    def __repr__(self) -> str:
+        return "InternalNode(...)"
 
 
 Chunk = Annotated[InternalNode | bytes, Tags(0, 1)]
@@ -94,10 +92,10 @@ def seal_chunk(chunk: InternalNode | bytes, convergence_key: bytes) -> tuple[byt
 
 
 def open_chunk(encrypted_content: bytes, key: bytes) -> InternalNode | bytes:
-    """Decrypt a chunk.
+    """Decrypt a chunk. It is not authenticated: what a foreign key makes of it may be a chunk.
 
     Raises:
-        CodecError: the key is not the chunk's, or the chunk is malformed.
+        CodecError: what the key makes of it is no chunk.
     """
     return _CHUNK.decode(chacha20(key, _ZERO_NONCE, encrypted_content))
 
@@ -111,9 +109,18 @@ def open_block(block: Block, reference: ObjectRef) -> InternalNode | bytes:
     """
     if block_id(block) != reference.id:
         raise CodecError("block.id", "the block is not the one of this id")
-    chunk = open_chunk(block.content.encrypted_content, reference.key)
+    return open_content(block.content, reference.key)
+
+
+def open_content(content: BlockContent, key: bytes) -> InternalNode | bytes:
+    """Decrypt a block of which only the key is known.
+
+    Raises:
+        CodecError: `block.children`; or as `open_chunk`.
+    """
+    chunk = open_chunk(content.encrypted_content, key)
     keys = len(chunk.keys) if isinstance(chunk, InternalNode) else 0
-    if keys != len(block.content.children):
+    if keys != len(content.children):
         raise CodecError("block.children", "the block does not have one key for each child")
     return chunk
 

@@ -10,9 +10,9 @@ checked against a real client's filter.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from siphash24 import siphash13
 
 from rillnode.codecs.errors import CodecError
@@ -36,8 +36,7 @@ _SALTS: Final = (
 )
 
 
-@dataclass(slots=True)
-class BloomFilter:
+class BloomFilter(Struct):
     """A filter as a message holds it; `f` is its buckets."""
 
     f: bytes

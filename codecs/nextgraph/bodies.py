@@ -10,9 +10,10 @@ Source: nextgraph-rs 9ea23f60, engine/repo/src/types.rs and engine/verifier/src/
 real clients sent. Types after 28 have other numbers in other releases.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U8, Codec, Tags
 from rillnode.codecs.errors import CodecError
@@ -55,38 +56,33 @@ class BodyType(IntEnum):
     REMOVE_LINK = 28
 
 
-@dataclass(slots=True)
-class PlainText:
+class PlainText(Struct):
     """A literal without more."""
 
     value: str
 
 
-@dataclass(slots=True)
-class LanguageText:
+class LanguageText(Struct):
     """A literal in a language."""
 
     value: str
     language: str
 
 
-@dataclass(slots=True)
-class TypedText:
+class TypedText(Struct):
     """A literal of a datatype, an IRI."""
 
     value: str
     datatype: str
 
 
-@dataclass(slots=True)
-class Literal:
+class Literal(Struct):
     """A value in a graph."""
 
     content: PlainText | LanguageText | TypedText
 
 
-@dataclass(slots=True)
-class Triple:
+class Triple(Struct):
     """A statement of a graph. Clients name blank nodes, so that there are none."""
 
     subject: Annotated[str, Tags(0)]
@@ -94,8 +90,7 @@ class Triple:
     object: Annotated[str | Literal, Tags(0, 2)]
 
 
-@dataclass(slots=True)
-class GraphTransaction:
+class GraphTransaction(Struct):
     """Statements that a commit adds and takes away."""
 
     inserts: list[Triple]
@@ -112,16 +107,14 @@ class DocumentKind(IntEnum):
     AUTOMERGE = 4
 
 
-@dataclass(slots=True)
-class DocumentTransaction:
+class DocumentTransaction(Struct):
     """A change of a document in a library's own format."""
 
     kind: DocumentKind
     update: bytes
 
 
-@dataclass(slots=True)
-class Transaction:
+class Transaction(Struct):
     """What a commit changes; the first field says which of both others is there."""
 
     has: U8

@@ -8,8 +8,9 @@ Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs; the document as a real c
 """
 
 import json
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U16, Codec
 from rillnode.codecs.errors import CodecError
@@ -22,36 +23,31 @@ BOOTSTRAP_PATH: Final = "/.ng_bootstrap"
 _INVITATION_MARK: Final = "/#/i/"
 
 
-@dataclass(slots=True)
-class Localhost:
+class Localhost(Struct):
     """A broker on the client's own machine; port 0 stands for 80."""
 
     port: U16
 
 
-@dataclass(slots=True)
-class BoxPrivate:
+class BoxPrivate(Struct):
     """A broker in a private network."""
 
     addresses: list[BindAddress]
 
 
-@dataclass(slots=True)
-class Public:
+class Public(Struct):
     """A broker with public addresses."""
 
     addresses: list[BindAddress]
 
 
-@dataclass(slots=True)
-class BoxPublicDyn:
+class BoxPublicDyn(Struct):
     """A broker whose public addresses change; there may be none."""
 
     addresses: list[BindAddress]
 
 
-@dataclass(slots=True)
-class Domain:
+class Domain(Struct):
     """A broker behind a name, over TLS; the name may end in a colon and a port."""
 
     name: str
@@ -60,8 +56,7 @@ class Domain:
 BrokerServerType = Localhost | BoxPrivate | Public | BoxPublicDyn | Domain
 
 
-@dataclass(slots=True)
-class BrokerServer:
+class BrokerServer(Struct):
     """A broker.
 
     Attributes:
@@ -77,15 +72,13 @@ class BrokerServer:
     peer_id: PublicKey
 
 
-@dataclass(slots=True)
-class BootstrapContent:
+class BootstrapContent(Struct):
     """Brokers, the preferred one first."""
 
     servers: list[BrokerServer]
 
 
-@dataclass(slots=True)
-class Invitation:
+class Invitation(Struct):
     """An invitation to register at a broker.
 
     Attributes:

@@ -14,8 +14,9 @@ Source: nextgraph-rs 9ea23f60, engine/repo/src/types.rs, and what real clients s
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec, UInt
 from rillnode.codecs.errors import CodecError
@@ -35,45 +36,37 @@ _NAMED_CRDTS: Final = 7
 """So many kinds of branches name the class of what they hold."""
 
 
-@dataclass(slots=True)
-class _AddBranch:
+class _AddBranch(Struct):
     topic: PublicKey | None
     read_cap: ObjectRef | None
     crdt: UInt
 
 
-@dataclass(slots=True)
-class _AddRepo:
+class _AddRepo(Struct):
     read_cap: ObjectRef
 
 
-@dataclass(slots=True)
-class _RootBranch:
+class _RootBranch(Struct):
     id: PublicKey
 
 
-@dataclass(slots=True)
-class _Public:
+class _Public(Struct):
     id: PublicKey
 
 
-@dataclass(slots=True)
-class _Protected:
+class _Protected(Struct):
     id: PublicKey
 
 
-@dataclass(slots=True)
-class _Private:
+class _Private(Struct):
     id: PublicKey
 
 
-@dataclass(slots=True)
-class _Store:
+class _Store(Struct):
     repo: _Public | _Protected | _Private
 
 
-@dataclass(slots=True)
-class _StoreUpdate:
+class _StoreUpdate(Struct):
     store: Annotated[_Store, V0]
     read_cap: ObjectRef
     overlay_read_cap: ObjectRef

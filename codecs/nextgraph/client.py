@@ -7,9 +7,10 @@ a client published by then ends the connection when it gets an `InboxReceive`.
 Source: the Client Protocol's specification; nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.events import Event
@@ -23,8 +24,7 @@ STORED_BEFORE: Final = b"stored before"
 word for it: clients take any result but 0 for a failure, and pass over the padding."""
 
 
-@dataclass(slots=True)
-class InboxReceive:
+class InboxReceive(Struct):
     """A message from an inbox: as it came, or asked for from the queue."""
 
     msg: InboxMessage
@@ -48,8 +48,7 @@ ClientContent = (
 """What is said; `Event` and `Block` are forwarded ones."""
 
 
-@dataclass(slots=True)
-class ClientMessage:
+class ClientMessage(Struct):
     """A message about an overlay; `padding` may hide its length, see also STORED_BEFORE."""
 
     overlay: OverlayId

@@ -3,7 +3,7 @@
 Source: nextgraph-rs 9ea23f60, engine/net/src/connection.rs; recorded connections of real clients.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.admin import AdminRequest, AdminResponse
@@ -27,8 +27,7 @@ from rillnode.codecs.nextgraph.start import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLogin:
+class ClientLogin(Struct, frozen=True, kw_only=True):
     """To come as a client.
 
     Attributes:
@@ -44,8 +43,7 @@ class ClientLogin:
     registration: Registration | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppLogin:
+class AppLogin(Struct, frozen=True, kw_only=True):
     """To come as an app whose verifier the broker runs."""
 
     user: bytes | None

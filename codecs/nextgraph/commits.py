@@ -8,9 +8,10 @@ Source: nextgraph-rs 9ea23f60, engine/repo/src/types.rs and commit.rs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U32, Codec, Tags
 from rillnode.codecs.errors import CodecError
@@ -32,12 +33,7 @@ TIMESTAMP_EPOCH_SECONDS: Final = 1_645_568_520
 """Unix time from which timestamps count minutes."""
 
 
-def _ids() -> list[bytes]:
-    return []
-
-
-@dataclass(slots=True)
-class CommitHeader:
+class CommitHeader(Struct):
     """A commit's place in the history.
 
     Attributes:
@@ -50,17 +46,16 @@ class CommitHeader:
         nfiles: files that nothing refers to any more once it counts.
     """
 
-    deps: list[ObjectId] = field(default_factory=_ids)
-    ndeps: list[ObjectId] = field(default_factory=_ids)
+    deps: list[ObjectId] = []
+    ndeps: list[ObjectId] = []
     compact: bool = False
-    acks: list[ObjectId] = field(default_factory=_ids)
-    nacks: list[ObjectId] = field(default_factory=_ids)
-    files: list[ObjectId] = field(default_factory=_ids)
-    nfiles: list[ObjectId] = field(default_factory=_ids)
+    acks: list[ObjectId] = []
+    nacks: list[ObjectId] = []
+    files: list[ObjectId] = []
+    nfiles: list[ObjectId] = []
 
 
-@dataclass(slots=True)
-class CommitHeaderKeys:
+class CommitHeaderKeys(Struct):
     """The keys of what a header lists, for those who can read the commit."""
 
     deps: list[SymmetricKey]
@@ -79,8 +74,7 @@ class Quorum(IntEnum):
     I_AM_THE_SIGNATURE = 4
 
 
-@dataclass(slots=True)
-class CommitContent:
+class CommitContent(Struct):
     """The part of a commit that its author signs."""
 
     author: Digest
@@ -93,8 +87,7 @@ class CommitContent:
     body: ObjectRef
 
 
-@dataclass(slots=True)
-class Commit:
+class Commit(Struct):
     """A commit as its object holds it."""
 
     content: Annotated[CommitContent, V0]

@@ -1,15 +1,15 @@
 """Tells the key of what a NextGraph client has published: its topic."""
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.types import V0, PublicKey
 
 
-@dataclass(slots=True)
-class _Head:
+class _Head(Struct):
     """The begin of an Event, before its blocks."""
 
     topic: PublicKey

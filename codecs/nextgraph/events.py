@@ -11,8 +11,9 @@ key, sealed so that only who has the branch's read cap can open it.
 Source: nextgraph-rs 9ea23f60, engine/repo/src/event.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U64, Codec
 from rillnode.codecs.keys import Identity, verify
@@ -32,8 +33,7 @@ BLOCKS_MIN: Final = 2
 """Blocks of an event: a commit and its body at least."""
 
 
-@dataclass(slots=True)
-class EventContent:
+class EventContent(Struct):
     """The part of an event that both signatures cover."""
 
     topic: PublicKey
@@ -44,8 +44,7 @@ class EventContent:
     key: bytes
 
 
-@dataclass(slots=True)
-class Event:
+class Event(Struct):
     """An event; what is decoded and encoded again is the same bytes.
 
     Attributes:

@@ -5,8 +5,9 @@ Wallets are handed from device to device with it, and public objects read.
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import I64, U16
 from rillnode.codecs.nextgraph.blocks import Block
@@ -14,16 +15,14 @@ from rillnode.codecs.nextgraph.requests import TopicSyncReq
 from rillnode.codecs.nextgraph.types import V0, ObjectId, OverlayId, SymmetricKey
 
 
-@dataclass(slots=True)
-class WalletGetExport:
+class WalletGetExport(Struct):
     """Fetch a wallet, or wait for it."""
 
     id: SymmetricKey
     is_rendezvous: bool
 
 
-@dataclass(slots=True)
-class ExtObjectGet:
+class ExtObjectGet(Struct):
     """Fetch objects of an outer overlay, whole, and if asked for the files they name."""
 
     overlay: OverlayId
@@ -31,35 +30,30 @@ class ExtObjectGet:
     include_files: bool
 
 
-@dataclass(slots=True)
-class ExtRequest:
+class ExtRequest(Struct):
     """A question of a client that need not be registered."""
 
     id: I64
     content: WalletGetExport | ExtObjectGet | Annotated[TopicSyncReq, V0]
 
 
-@dataclass(slots=True)
-class ExtEmpty:
+class ExtEmpty(Struct):
     """Nothing but the result."""
 
 
-@dataclass(slots=True)
-class Blocks:
+class Blocks(Struct):
     """Blocks of the objects asked for."""
 
     blocks: list[Annotated[Block, V0]]
 
 
-@dataclass(slots=True)
-class ExportedWallet:
+class ExportedWallet(Struct):
     """A wallet, sealed."""
 
     wallet: bytes
 
 
-@dataclass(slots=True)
-class ExtResponse:
+class ExtResponse(Struct):
     """The answer; `result` is a `results.ResultCode`."""
 
     id: I64

@@ -5,8 +5,9 @@ They are of the development version of 2026-04, not of the clients published by 
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U32, Codec
 from rillnode.codecs.keys import Identity, verify
@@ -15,8 +16,7 @@ from rillnode.codecs.nextgraph.bootstrap import BrokerServerType
 from rillnode.codecs.nextgraph.types import V0, OverlayId, PublicKey, Signature
 
 
-@dataclass(slots=True)
-class InboxBody:
+class InboxBody(Struct):
     """The part that a sender may sign; `msg` is a sealed box to the inbox's key in X25519 form."""
 
     to_overlay: OverlayId
@@ -26,8 +26,7 @@ class InboxBody:
     msg: bytes
 
 
-@dataclass(slots=True)
-class InboxMessage:
+class InboxMessage(Struct):
     """A letter, and blocks that go with it; anonymous without a signature."""
 
     body: InboxBody
@@ -35,16 +34,14 @@ class InboxMessage:
     blocks: list[Annotated[Block, V0]]
 
 
-@dataclass(slots=True)
-class LocatedServers:
+class LocatedServers(Struct):
     """The servers of a broker."""
 
     servers: list[BrokerServerType]
     version: U32
 
 
-@dataclass(slots=True)
-class LocatedBroker:
+class LocatedBroker(Struct):
     """A broker, and where it says that it is."""
 
     content: LocatedServers

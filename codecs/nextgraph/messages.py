@@ -6,8 +6,9 @@ that is written back is the same bytes without them.
 Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.nextgraph.admin import AdminResponse
@@ -29,15 +30,13 @@ from rillnode.codecs.nextgraph.start import (
 from rillnode.codecs.nextgraph.types import V0
 
 
-@dataclass(slots=True)
-class AppMessage:
+class AppMessage(Struct):
     """A message between an app and the verifier that a broker runs for it, not looked into."""
 
     body: bytes
 
 
-@dataclass(slots=True)
-class CoreMessage:
+class CoreMessage(Struct):
     """A message between core brokers, not looked into."""
 
     body: bytes

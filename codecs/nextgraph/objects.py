@@ -11,8 +11,9 @@ Source: nextgraph-rs 9ea23f60, engine/repo/src/object.rs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX, NEXTGRAPH_TREE_DEPTH_MAX
@@ -40,8 +41,7 @@ _HEADER_ID_BYTES: Final = 66
 _HEADER_EMBEDDED_BYTES: Final = 34
 
 
-@dataclass(slots=True)
-class Object:
+class Object(Struct):
     """An object's tree.
 
     Attributes:

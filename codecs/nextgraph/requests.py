@@ -7,8 +7,9 @@ which has it within.
 Source: the Client Protocol's specification; nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import I64, U16, Length
 from rillnode.codecs.keys import Identity, verify
@@ -32,8 +33,7 @@ from rillnode.codecs.nextgraph.types import (
 CHALLENGE_BYTES: Final = 32
 
 
-@dataclass(slots=True)
-class OpenRepo:
+class OpenRepo(Struct):
     """Subscribe to a repo's topics while the connection lasts."""
 
     hash: RepoHash
@@ -44,8 +44,7 @@ class OpenRepo:
     rw_topics: list[WirePublisherAdvert]
 
 
-@dataclass(slots=True)
-class PinRepo:
+class PinRepo(Struct):
     """Subscribe to a repo's topics, and keep it; answered with RepoOpened."""
 
     hash: RepoHash
@@ -58,22 +57,19 @@ class PinRepo:
     rw_topics: list[WirePublisherAdvert]
 
 
-@dataclass(slots=True)
-class UnpinRepo:
+class UnpinRepo(Struct):
     """Keep a repo no longer."""
 
     hash: RepoHash
 
 
-@dataclass(slots=True)
-class RepoPinStatusReq:
+class RepoPinStatusReq(Struct):
     """Ask whether a repo is pinned; answered with RepoPinStatus, or result 3."""
 
     hash: RepoHash
 
 
-@dataclass(slots=True)
-class TopicSub:
+class TopicSub(Struct):
     """Subscribe to a topic of a repo; answered with TopicSubRes."""
 
     topic: PublicKey
@@ -81,23 +77,20 @@ class TopicSub:
     publisher: WirePublisherAdvert | None
 
 
-@dataclass(slots=True)
-class TopicUnsub:
+class TopicUnsub(Struct):
     """Unsubscribe from a topic of a repo."""
 
     topic: PublicKey
     repo_hash: RepoHash
 
 
-@dataclass(slots=True)
-class BlocksExist:
+class BlocksExist(Struct):
     """Ask which blocks the broker has; answered with BlocksFound."""
 
     blocks: list[BlockId]
 
 
-@dataclass(slots=True)
-class BlocksGet:
+class BlocksGet(Struct):
     """Ask for blocks; answered with a stream of them."""
 
     ids: list[BlockId]
@@ -105,16 +98,14 @@ class BlocksGet:
     topic: PublicKey | None
 
 
-@dataclass(slots=True)
-class CommitGet:
+class CommitGet(Struct):
     """Ask for the blocks of a commit as its event had them; answered with a stream of them."""
 
     id: ObjectId
     topic: PublicKey | None
 
 
-@dataclass(slots=True)
-class TopicSyncReq:
+class TopicSyncReq(Struct):
     """Ask for a topic's events that the client has not.
 
     Answered with a stream of TopicSyncRes, parents before children.
@@ -132,36 +123,31 @@ class TopicSyncReq:
     known_commits: Annotated[BloomFilter, V0] | None
 
 
-@dataclass(slots=True)
-class ObjectPin:
+class ObjectPin(Struct):
     """Keep an object."""
 
     id: ObjectId
 
 
-@dataclass(slots=True)
-class ObjectUnpin:
+class ObjectUnpin(Struct):
     """Keep an object no longer."""
 
     id: ObjectId
 
 
-@dataclass(slots=True)
-class ObjectDel:
+class ObjectDel(Struct):
     """Delete an object."""
 
     id: ObjectId
 
 
-@dataclass(slots=True)
-class BlocksPut:
+class BlocksPut(Struct):
     """Store blocks."""
 
     blocks: list[Annotated[Block, V0]]
 
 
-@dataclass(slots=True)
-class WalletPutExport:
+class WalletPutExport(Struct):
     """Leave a wallet for another device to fetch, or hand it to one that waits."""
 
     wallet: bytes
@@ -169,8 +155,7 @@ class WalletPutExport:
     is_rendezvous: bool
 
 
-@dataclass(slots=True)
-class InboxRegister:
+class InboxRegister(Struct):
     """Ask for the messages to an inbox, proving to have its key by signing a challenge."""
 
     inbox_id: PublicKey
@@ -179,8 +164,7 @@ class InboxRegister:
     sig: Signature
 
 
-@dataclass(slots=True)
-class InboxPost:
+class InboxPost(Struct):
     """Leave a message in an inbox."""
 
     msg: InboxMessage
@@ -210,8 +194,7 @@ RequestContent = (
 """What is asked; `Event` is the request called PublishEvent."""
 
 
-@dataclass(slots=True)
-class ClientRequest:
+class ClientRequest(Struct):
     """A request; clients number theirs from 1 on, and a broker would from -1 down."""
 
     id: I64

@@ -7,8 +7,9 @@ is a single EmptyResponse with EMPTY_STREAM or NOT_FOUND. Errors have an EmptyRe
 Source: the Client Protocol's specification; nextgraph-rs 9ea23f60, engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import I64, U16, U64
 from rillnode.codecs.nextgraph.blocks import Block
@@ -16,13 +17,11 @@ from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.types import V0, BlockId, ObjectId, PublicKey, RepoHash
 
 
-@dataclass(slots=True)
-class EmptyResponse:
+class EmptyResponse(Struct):
     """Nothing but the result."""
 
 
-@dataclass(slots=True)
-class TopicSubRes:
+class TopicSubRes(Struct):
     """A topic subscribed to: its heads, whether as its publisher, and how many commits it has."""
 
     topic: PublicKey
@@ -31,30 +30,26 @@ class TopicSubRes:
     commits_nbr: U64
 
 
-@dataclass(slots=True)
-class RepoOpened:
+class RepoOpened(Struct):
     """The topics of a repo that was pinned or opened."""
 
     topics: list[Annotated[TopicSubRes, V0]]
 
 
-@dataclass(slots=True)
-class TopicSyncRes:
+class TopicSyncRes(Struct):
     """One item of a topic's synchronization; brokers send events only."""
 
     item: Annotated[Event, V0] | Annotated[Block, V0]
 
 
-@dataclass(slots=True)
-class BlocksFound:
+class BlocksFound(Struct):
     """The blocks that the broker has, and those that it has not."""
 
     found: list[BlockId]
     missing: list[BlockId]
 
 
-@dataclass(slots=True)
-class RepoPinStatus:
+class RepoPinStatus(Struct):
     """A repo that is pinned."""
 
     hash: RepoHash
@@ -73,8 +68,7 @@ ResponseContent = (
 )
 
 
-@dataclass(slots=True)
-class ClientResponse:
+class ClientResponse(Struct):
     """An answer to the request with the same id; `result` is a `results.ResultCode`."""
 
     id: I64

@@ -1,12 +1,14 @@
 """Commits and events: made of what a branch's members say, and opened again by other members."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
-from rillnode.codecs.nextgraph.blocks import block_id, open_chunk
+from rillnode.codecs.nextgraph.blocks import Block, InternalNode, block_id, open_content
 from rillnode.codecs.nextgraph.commits import (
     COMMIT_OBJECT,
     HEADER_OBJECT,
@@ -28,8 +30,7 @@ BODY_BYTES_MAX: Final = 4 * NEXTGRAPH_MESSAGE_BYTES_MAX
 """A commit's body, put together: more than one event carries only where blocks repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A branch, and what makes its commits readable.
 
     Attributes:
@@ -40,11 +41,13 @@ class Branch:
 
     repo_id: bytes
     id: bytes
-    read_cap_key: bytes = field(repr=False)
+    read_cap_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Branch(repo_id={self.repo_id!r}, id={self.id!r}, ...)"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedEvent:
+class OpenedEvent(Struct, frozen=True):
     """An event's content for readers of its branch.
 
     Attributes:
@@ -113,24 +116,21 @@ def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> 
 
     Raises:
         NextGraphError: a signature of the event does not hold; see `check_event`.
-        CodecError: `commit.author`, the commit is not signed by `author`; or the key is not the
-            branch's, or what it opens is malformed or not whole.
+        CodecError: `commit.author`, the commit is not signed by `author`; `event.branch`, it is of
+            another branch; or the key is not the branch's, or what it opens is malformed or not
+            whole.
     """
     publisher = check_event(event)
-    content = event.content
-    key = _commit_key(event, branch, publisher)
-    blocks = {block_id(block): block for block in content.blocks}
-    reference = ObjectRef(block_id(content.blocks[0]), key)
-    encoded = join_object(reference, blocks, content_bytes_max=BODY_BYTES_MAX)
-    commit = COMMIT_OBJECT.decode(encoded)
+    key, commit = _commit_of(event, branch, publisher)
     if author is not None and not verify_commit(commit, author):
         raise CodecError("commit.author", "the commit is not signed by its author")
-    body = join_object(commit.content.body, blocks, content_bytes_max=BODY_BYTES_MAX)
-    return OpenedEvent(reference, commit_header(content.blocks), commit, body)
+    blocks = event.content.blocks
+    body = join_object(commit.content.body, _by_id(blocks), content_bytes_max=BODY_BYTES_MAX)
+    return OpenedEvent(ObjectRef(block_id(blocks[0]), key), commit_header(blocks), commit, body)
 
 
 def opens(event: Event, branch: Branch) -> bool:
-    """Whether a branch's key is the one that an event's commit is sealed with; nothing is verified.
+    """Whether an event's commit is a branch's, and its key opens it; signatures are not verified.
 
     Costs little: of several keys the right one is looked for so.
     """
@@ -138,22 +138,26 @@ def opens(event: Event, branch: Branch) -> bool:
     if not isinstance(publisher, ForwardedPeer) or not blocks:
         return False
     try:
-        open_chunk(blocks[0].content.encrypted_content, _commit_key(event, branch, publisher.key))
+        _commit_of(event, branch, publisher.key)
     except CodecError:
         return False
     return True
 
 
-def _commit_key(event: Event, branch: Branch, publisher: bytes) -> bytes:
-    """The key of an event's commit.
+def _commit_of(event: Event, branch: Branch, publisher: bytes) -> tuple[bytes, Commit]:
+    """The key of an event's commit, and the commit.
+
+    That a block opens proves nothing: blocks are encrypted and not authenticated, and one of 450
+    foreign keys makes something of a block. The commit's own branch proves it.
 
     Raises:
-        CodecError: `event.key`, it has another length.
+        CodecError: `event.key`, the commit's key has another length; `event.branch`, the commit is
+            of another branch; or what the key opens is malformed or not whole.
     """
     content = event.content
     if len(content.key) != KEY_BYTES:
         raise CodecError("event.key", "the key of the event's commit has another length")
-    return crypt_event_key(
+    key = crypt_event_key(
         content.key,
         repo_id=branch.repo_id,
         branch_id=branch.id,
@@ -161,3 +165,16 @@ def _commit_key(event: Event, branch: Branch, publisher: bytes) -> bytes:
         publisher=publisher,
         seq=content.seq,
     )
+    root = content.blocks[0]
+    encoded = open_content(root.content, key)
+    if isinstance(encoded, InternalNode):
+        reference, blocks = ObjectRef(block_id(root), key), _by_id(content.blocks)
+        encoded = join_object(reference, blocks, content_bytes_max=BODY_BYTES_MAX)
+    commit = COMMIT_OBJECT.decode(encoded)
+    if commit.content.branch != branch.id:
+        raise CodecError("event.branch", "the event's commit is of another branch")
+    return key, commit
+
+
+def _by_id(blocks: Sequence[Block]) -> dict[bytes, Block]:
+    return {block_id(block): block for block in blocks}

@@ -4,9 +4,10 @@ Source: nextgraph-rs 9ea23f60, engine/net/src/types.rs; every message but those 
 brokers was seen from real clients.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U16, U64, Codec, Length, Tags
 from rillnode.codecs.keys import Identity, verify
@@ -19,68 +20,59 @@ PROBE_RESPONSE_MAGIC: Final = b"YXNK"
 CODE_BYTES: Final = 32
 
 
-@dataclass(slots=True)
-class Probe:
+class Probe(Struct):
     """Ask whether a broker is there."""
 
     magic: Annotated[bytes, Length(2)] = PROBE_MAGIC
 
 
-@dataclass(slots=True)
-class ProbeResponse:
+class ProbeResponse(Struct):
     """A broker's answer to a probe; its id is for those who may discover it."""
 
     magic: bytes
     peer_id: PublicKey | None
 
 
-@dataclass(slots=True)
-class Relay:
+class Relay(Struct):
     """Ask to be relayed to a broker."""
 
     address: BindAddress
 
 
-@dataclass(slots=True)
-class RelayResponse:
+class RelayResponse(Struct):
     """The answer to a request to be relayed."""
 
     magic: bytes
     result: U16
 
 
-@dataclass(slots=True)
-class Tunnel:
+class Tunnel(Struct):
     """Ask a broker to take a peer that is relayed to it."""
 
     magic: bytes
     remote_addr: BindAddress
 
 
-@dataclass(slots=True)
-class TunnelResponse:
+class TunnelResponse(Struct):
     """A broker's answer about a relayed peer."""
 
     magic: bytes
     result: U16
 
 
-@dataclass(slots=True)
-class Noise:
+class Noise(Struct):
     """A handshake message of Noise; after the handshake, anything, sealed."""
 
     data: bytes
 
 
-@dataclass(slots=True)
-class ClientHello:
+class ClientHello(Struct):
     """A client's start: the handshake's third message, or none within one process."""
 
     noise: Annotated[Annotated[Noise, V0] | None, Tags(0, 1)]
 
 
-@dataclass(slots=True)
-class CoreHello:
+class CoreHello(Struct):
     """A core broker's start."""
 
     noise: Annotated[Noise, V0]
@@ -107,8 +99,7 @@ class ClientType(IntEnum):
     CLI = 14
 
 
-@dataclass(slots=True)
-class ClientInfo:
+class ClientInfo(Struct):
     """A client's statement about itself; `details` is JSON, the timestamps are of commits' kind."""
 
     client_type: ClientType
@@ -118,8 +109,7 @@ class ClientInfo:
     timestamp_updated: U64
 
 
-@dataclass(slots=True)
-class AppHello:
+class AppHello(Struct):
     """An app's start, whose verifier the broker would run: the handshake's third message."""
 
     noise: Annotated[Noise, V0]
@@ -127,15 +117,13 @@ class AppHello:
     info: Annotated[ClientInfo, V0]
 
 
-@dataclass(slots=True)
-class AppResponse:
+class AppResponse(Struct):
     """The admission of an app; `result` is a `results.ProtocolCode`."""
 
     result: U16
 
 
-@dataclass(slots=True)
-class Start:
+class Start(Struct):
     """The first words of a protocol."""
 
     content: (
@@ -148,22 +136,19 @@ class Start:
     )
 
 
-@dataclass(slots=True)
-class ServerHello:
+class ServerHello(Struct):
     """A broker's greeting; the nonce is to be signed."""
 
     nonce: bytes
 
 
-@dataclass(slots=True)
-class Registration:
+class Registration(Struct):
     """A wish to be registered, with the code of an invitation or without."""
 
     code: Annotated[bytes, Length(CODE_BYTES)] | None
 
 
-@dataclass(slots=True)
-class ClientAuthContent:
+class ClientAuthContent(Struct):
     """The part of a client's proof that it signs.
 
     Attributes:
@@ -181,8 +166,7 @@ class ClientAuthContent:
     nonce: bytes
 
 
-@dataclass(slots=True)
-class ClientAuth:
+class ClientAuth(Struct):
     """The proof, signed with the user's and with the client's key."""
 
     content: ClientAuthContent
@@ -190,8 +174,7 @@ class ClientAuth:
     client_sig: Signature
 
 
-@dataclass(slots=True)
-class AuthResult:
+class AuthResult(Struct):
     """The admission of a client; `result` is a `results.ProtocolCode`."""
 
     result: U16

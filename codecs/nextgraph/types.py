@@ -5,14 +5,15 @@ union of one member, here `Annotated[X, V0]`, which costs a byte on the wire and
 Likewise digests, keys and signatures are plain bytes here, and a tag and these bytes on the wire.
 Keys of the X25519 kind have a tag in the Rust code, but no message carries one: they are refused.
 
-Messages are plain dataclasses for speed; nothing changes one after it was made. Ids of peers and
-overlays are frozen, since tables are kept by them.
+Nothing changes a message after it was made. Ids of peers and overlays are frozen, since tables are
+kept by them.
 
 Source: nextgraph-rs 9ea23f60, engine/repo/src/types.rs and engine/net/src/types.rs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import U16, Length, Tags
 
@@ -43,22 +44,19 @@ TAG: Final = b"\x00"
 """What stands before a digest or key on the wire, and in most of what is hashed."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectPeer:
+class DirectPeer(Struct, frozen=True):
     """A broker."""
 
     key: PublicKey
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedPeer:
+class ForwardedPeer(Struct, frozen=True):
     """A client that speaks through its broker."""
 
     key: PublicKey
 
 
-@dataclass(frozen=True, slots=True)
-class ObfuscatedPeer:
+class ObfuscatedPeer(Struct, frozen=True):
     """A client whose key its broker hides."""
 
     digest: Digest
@@ -67,8 +65,7 @@ class ObfuscatedPeer:
 PeerId = DirectPeer | ForwardedPeer | ObfuscatedPeer
 
 
-@dataclass(frozen=True, slots=True)
-class OuterOverlay:
+class OuterOverlay(Struct, frozen=True):
     """The overlay of readers.
 
     Attributes:
@@ -78,8 +75,7 @@ class OuterOverlay:
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class InnerOverlay:
+class InnerOverlay(Struct, frozen=True):
     """The overlay of writers.
 
     Attributes:
@@ -89,8 +85,7 @@ class InnerOverlay:
     id: Annotated[bytes, Length(DIGEST_BYTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalOverlay:
+class GlobalOverlay(Struct, frozen=True):
     """The overlay of all."""
 
 
@@ -100,8 +95,7 @@ NIL_OVERLAY: Final = OuterOverlay(bytes(DIGEST_BYTES))
 """Stands where a message concerns no overlay: in responses, and wallet and inbox requests."""
 
 
-@dataclass(slots=True)
-class ReadOnlyAccess:
+class ReadOnlyAccess(Struct):
     """The repo is read on its outer overlay.
 
     Attributes:
@@ -111,8 +105,7 @@ class ReadOnlyAccess:
     overlay: OverlayId
 
 
-@dataclass(slots=True)
-class ReadWriteAccess:
+class ReadWriteAccess(Struct):
     """The repo is written on its inner overlay, and read by others on the outer one.
 
     Attributes:
@@ -124,8 +117,7 @@ class ReadWriteAccess:
     outer: OverlayId
 
 
-@dataclass(slots=True)
-class WriteOnlyAccess:
+class WriteOnlyAccess(Struct):
     """The repo is written on its inner overlay, and has no outer one.
 
     Attributes:
@@ -138,8 +130,7 @@ class WriteOnlyAccess:
 OverlayAccess = ReadOnlyAccess | ReadWriteAccess | WriteOnlyAccess
 
 
-@dataclass(slots=True)
-class ObjectRef:
+class ObjectRef(Struct):
     """An object or block, and the key that opens it; also called a read cap.
 
     Attributes:
@@ -151,15 +142,13 @@ class ObjectRef:
     key: SymmetricKey
 
 
-@dataclass(frozen=True, slots=True)
-class IPv4:
+class IPv4(Struct, frozen=True):
     """Four bytes."""
 
     address: Annotated[bytes, Length(4)]
 
 
-@dataclass(frozen=True, slots=True)
-class IPv6:
+class IPv6(Struct, frozen=True):
     """Sixteen bytes."""
 
     address: Annotated[bytes, Length(16)]
@@ -168,8 +157,7 @@ class IPv6:
 IP = IPv4 | IPv6
 
 
-@dataclass(frozen=True, slots=True)
-class BindAddress:
+class BindAddress(Struct, frozen=True):
     """The address that a server listens on."""
 
     port: U16

@@ -10,8 +10,9 @@ What a body holds is each interface's own matter; that of an error is a text.
 Source: the Elixir nodes, api/request, api/response and services/api, 2022-05 to 2024-10.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.errors import CodecError
@@ -31,8 +32,7 @@ _TRACING: Final = 5
 _DATA: Final[Codec[bytes]] = Codec(bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(Struct, frozen=True):
     """A request.
 
     Attributes:

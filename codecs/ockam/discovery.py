@@ -21,8 +21,9 @@ service_info, at 2021-08, 2022-06, 2022-11, 2023-06 and 2024-10.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec, Length, UInt
 from rillnode.codecs.ockam import api
@@ -39,16 +40,14 @@ from rillnode.codecs.routing.routes import Route
 _BARE: Final = b"\x00"
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """One service of a node."""
 
     id: str
     route: Route
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryRequest:
+class DiscoveryRequest(Struct, frozen=True):
     """A question for one service, or for all.
 
     Attributes:
@@ -64,24 +63,20 @@ class DiscoveryRequest:
     text_ids: bool = False
 
 
-@dataclass(slots=True)
-class _List:
+class _List(Struct):
     nothing: Annotated[bytes, Length(0)]
 
 
-@dataclass(slots=True)
-class _Get:
+class _Get(Struct):
     id: str
 
 
-@dataclass(slots=True)
-class _Register:
+class _Register(Struct):
     id: str
     metadata: dict[str, bytes]
 
 
-@dataclass(slots=True)
-class _ServiceInfo:
+class _ServiceInfo(Struct):
     id: str
     route: list[tuple[UInt, bytes]]
     metadata: dict[str, bytes]

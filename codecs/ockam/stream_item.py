@@ -11,16 +11,16 @@ would be the length of a stream's name.
 Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir nodes since 2021-05.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from rillnode.codecs.bare import Codec
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import WireMessage, decode_message, encode_message
 
 
-@dataclass(slots=True)
-class StreamItem:
+class StreamItem(Struct):
     """One item.
 
     Attributes:

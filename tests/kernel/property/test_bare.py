@@ -1,12 +1,12 @@
 """BARE: random schemas and values come back; any bytes give a value or a CodecError."""
 
-from dataclasses import make_dataclass
 from enum import IntEnum
 from types import GenericAlias
 from typing import Annotated, Any
 
 from hypothesis import given, strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import defstruct
 
 from rillnode.codecs.bare import (
     F32,
@@ -89,7 +89,7 @@ def tupled(inner: list[Typed]) -> Typed:
 
 def structured(inner: list[Typed]) -> Typed:
     names = [f"field_{nth}" for nth in range(len(inner))]
-    made = make_dataclass("Made", list(zip(names, (i[0] for i in inner), strict=True)), slots=True)
+    made = defstruct("Made", list(zip(names, (i[0] for i in inner), strict=True)))
     return made, st.builds(made, **dict(zip(names, (i[1] for i in inner), strict=True)))
 
 

@@ -5,12 +5,12 @@ The records are in vectors/, their origin in vectors/README.md.
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
+from msgspec import Struct
 
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert
@@ -60,9 +60,9 @@ def noted_leaves(value: Noted) -> Iterator[str | int]:
 
 def leaves(value: object) -> Iterator[object]:
     """The same of a decoded one; bytes as hex."""
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from leaves(getattr(value, field.name))
+    if isinstance(value, Struct):
+        for field in value.__struct_fields__:
+            yield from leaves(getattr(value, field))
     elif isinstance(value, list | tuple):
         for item in cast("list[object]", value):
             yield from leaves(item)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from blake3 import blake3
 
 from fake_client import Screen
 from rillnode.codecs.entries import EntryKind
@@ -137,6 +138,17 @@ async def test_silver_has_the_graph_in_clear_and_the_rest_as_it_came(path: Path)
     assert all(json.loads(row.content or "").keys() == {"inserts", "removes"} for row in graphs)
     assert all(row.data is None for row in graphs)
     assert {row.format for row in rows if row.data is not None} == {"binary"}
+
+
+async def test_keys_of_others_in_the_file_change_nothing(path: Path) -> None:
+    keys = [blake3(number.to_bytes(8, "little")).hexdigest() for number in range(200)]
+    lines = [json.dumps({"repo": key, "key": key}) for key in keys]
+    path.write_text("\n".join([*lines, path.read_text(), *lines]))
+    assert await search(path) == 17
+    readers = Readers({"nextgraph": str(path)})
+    rows = [decode_entry("nextgraph", one, readers) for some in STREAMS.values() for one in some]
+    assert [row.error for row in rows if row.error is not None] == []
+    assert await search(path) == 0
 
 
 def test_a_file_that_is_none_is_refused_before_a_node_is_asked(tmp_path: Path) -> None:

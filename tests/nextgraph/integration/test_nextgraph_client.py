@@ -4,12 +4,12 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from coroutines import handed_by
 from nextgraph_document import (

@@ -7,7 +7,7 @@ it, and from PyPI.
 import asyncio
 import json
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
 from rillnode.actors.nextgraph.names import PREFIX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.node.entries import Readers
 from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
 from rillnode.node.nextgraph.config import NextgraphListener
@@ -104,6 +105,59 @@ async def texts_in_tables(node: Node, wallet: dict[str, str], directory: Path) -
 
 async def names(node: Node) -> list[str]:
     return [info.name for info in await node.client.streams(PREFIX)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [ENTRY_BYTES_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX])
+async def test_a_client_goes_on_without_an_edit_that_is_too_large(
+    tmp_path: Path, size: int
+) -> None:
+    packages = npm_packages(SCRIPTS)
+    wallet, large = tmp_path / "wallet.ngw", os.urandom(size // 2).hex()
+    config = node_config(tmp_path / "node").having(
+        NextgraphListener(listen="127.0.0.1:0", registration="open")
+    )
+    async with AsyncExitStack() as stack, asyncio.timeout(TEST_SECONDS):
+        node = await stack.enter_async_context(Node(config))
+        first, second = [await stack.enter_async_context(node_device(packages)) for _ in range(2)]
+        opening = await first.do(
+            "create",
+            port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
+            peer=node.nextgraph_peer_id,
+            code=None,
+            image=str(image(tmp_path / "image.png")),
+            file=str(wallet),
+        )
+        document = (await first.do("make"))["document"]
+        await second.do("open", file=str(wallet), **opening)
+        await second.do("write", document=document, text="0 second")  # from here on it is live
+        with pytest.raises(AssertionError, match=r"InvalidRequest|WsError"):
+            await first.do("write", document=document, text=large)
+        await first.do("write", document=document, text="1 first")
+        await reconnect(first)
+        await second.reads(document, ["0 second", "1 first"])
+        await second.do("write", document=document, text="2 second")
+        await first.reads(document, ["0 second", "1 first", "2 second"])
+
+        # A client that connects sends nothing any more of what was written behind one offline.
+        await first.do("disconnect")
+        await first.do("write", document=document, text=large)
+        await first.do("write", document=document, text="behind it")
+        await reconnect(first)
+        await first.do("write", document=document, text="3 first")
+        await reconnect(first)
+        await second.reads(document, ["0 second", "1 first", "2 second", "3 first"])
+
+
+async def reconnect(device: Device) -> None:
+    """Connect, once the client has noticed that it is not connected any more."""
+    await device.do("disconnect")
+    async with asyncio.timeout(DEED_SECONDS):
+        while True:
+            with suppress(AssertionError):
+                await device.do("connect")
+                return
+            await asyncio.sleep(0.2)
 
 
 @pytest.mark.long

@@ -1,11 +1,11 @@
 """Tables of NextGraph events that are opened with a file of branches' keys."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from nextgraph_support import CONVERGENCE_KEY, PEER, READ_CAP_KEY, REPO, TOPIC, USER, event_content
 from rillnode.codecs.entries import EntryKind

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Annotated, Any, TypeAlias
 
 import pytest
+from msgspec import Struct
 
 from rillnode.codecs.bare import (
     F32,
@@ -43,42 +43,36 @@ class Department(IntEnum):
     LATE = 300
 
 
-@dataclass(slots=True)
-class Order:
+class Order(Struct):
     order_id: I64
     quantity: I32
 
 
-@dataclass(slots=True)
-class Customer:
+class Customer(Struct):
     name: str
     address: Annotated[list[str], Length(2)]
     orders: list[Order]
     metadata: dict[str, bytes]
 
 
-@dataclass(slots=True)
-class Employee:
+class Employee(Struct):
     name: str
     department: Department
     public_key: Annotated[bytes, Length(4)] | None
 
 
-@dataclass(slots=True)
-class Terminated:
+class Terminated(Struct):
     pass
 
 
-@dataclass(slots=True)
-class Tagged:
+class Tagged(Struct):
     number: UInt
     data: bytes
     tag: Annotated[str, LOCAL] = "default"
-    note: Annotated[list[int], LOCAL] = field(default_factory=list[int])
+    note: Annotated[list[int], LOCAL] = []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keyword:
+class Keyword(Struct, frozen=True, kw_only=True):
     first: U8
     second: U8
 
@@ -373,13 +367,11 @@ def test_lists_nest_beyond_what_one_function_may() -> None:
         codec.decode(data[:-1])
 
 
-@dataclass(slots=True)
-class Loop:
+class Loop(Struct):
     again: "Loop | None"
 
 
-@dataclass(slots=True)
-class Plain:
+class Plain(Struct):
     number: int
 
 

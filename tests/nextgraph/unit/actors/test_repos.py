@@ -1,10 +1,10 @@
 """Repos: pinning, opening, subscribing, and the two sides of an overlay."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nextgraph_broker import (
     INNER,

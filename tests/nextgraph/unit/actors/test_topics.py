@@ -1,10 +1,10 @@
 """Topics: publishing, forwarding, heads, synchronization, and what a crash leaves."""
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core_support import Core
 from nextgraph_broker import (

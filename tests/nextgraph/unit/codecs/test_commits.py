@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nextgraph_support import CONVERGENCE_KEY, PEER, USER, make_commit
 from rillnode.codecs.errors import CodecError

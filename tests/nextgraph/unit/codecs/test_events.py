@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nextgraph_support import BROKER, PEER, READ_CAP_KEY, REPO, TOPIC, make_commit, make_event
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert, sign_publisher_advert

@@ -1,10 +1,10 @@
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from types import FrameType
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from nextgraph_support import BROKER, CLIENT, INFO, NONCE, PEER, TOPIC, USER, make_event
 from rillnode.codecs.errors import CodecError

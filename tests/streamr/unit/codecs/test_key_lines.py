@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,6 +66,23 @@ def test_the_key_that_fits_is_found_among_those_that_may() -> None:
     many = keys(line(TWO, id="k1"), line(ONE, id="k1"), line(TWO, id="k1"), line(TWO, stream="s"))
     assert many.open(message(ONE)) == '{"n":1}'
     assert many.open(message(TWO)) == '{"n":1}'
+
+
+def test_what_a_wrong_key_may_have_made_of_a_short_content_is_not_taken_for_it() -> None:
+    others = [GroupKey("", bytes([number]) * 32) for number in range(1, 40)]
+    ring = keys(line(ONE, stream="s"), *(line(key, stream="s") for key in [*others, others[0]]))
+    outcomes: set[str] = set()
+    for number in range(100):
+        clear = StreamMessage(
+            id=MessageId("s", 0, 1, 0, PUBLISHER, "c"), content=str(number % 10), version=31
+        )
+        sealed = encrypt_message(clear, ONE, partial(number.to_bytes, byteorder="little"))
+        try:
+            outcomes.add("right" if ring.open(sealed) == clear.content else "wrong")
+        except CodecError as error:
+            outcomes.add(error.code)
+        assert keys(line(ONE, stream="s"), line(ONE, stream="s")).open(sealed) == clear.content
+    assert outcomes == {"right", "encryption.ambiguous"}
 
 
 @pytest.mark.parametrize("next_key", [None, TWO])
