@@ -599,7 +599,11 @@ class PartitionInfo(Struct):
 
 
 class StreamInfo(Struct):
-    """A stream; times in milliseconds since 1970, retention limits where there are any."""
+    """A stream; times in milliseconds since 1970, retention limits where there are any.
+
+    Attributes:
+        created_at: also says which stream of the name it is: no two were created at the same time.
+    """
 
     name: str
     created_at: UInt

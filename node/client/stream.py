@@ -74,7 +74,8 @@ class StreamInfo:
         name: its name.
         partitions: each partition, by number.
         retention: what is kept of it.
-        created_at: when it was made, in milliseconds since 1970.
+        created_at: when it was made, in milliseconds since 1970; another one for each stream that
+            has had the name.
         owner: the principal that has made it.
     """
 

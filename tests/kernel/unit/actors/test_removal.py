@@ -7,7 +7,7 @@ import pytest
 from core_support import Core, Peer, decode, encode
 from group_support import Consumer
 from rillnode.actors.core.access import Grant, Verb
-from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.context import StreamRemoved, tell_removed
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.stream import MISSING_SECONDS
@@ -109,6 +109,33 @@ async def test_requests_on_one_name_are_served_in_their_order_around_a_removal(c
         "stream.unknown",
         [0],
     ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -3600.0], ids=["at once", "clock set back"])
+async def test_no_two_streams_of_a_name_were_created_at_the_same_time(
+    core: Core, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    peer = core.peer()
+    began, created = core.clock.now_ms(), list[int]()
+    now = began + int(seconds * 1_000)
+    for _ in range(3):
+        answers = await peer.ask("stream", native.OpenRequest(1, "s", 1), REMOVE)
+        created.append(answers[0].stream.created_at)
+        monkeypatch.setattr(core.clock, "now_ms", lambda: now)
+    assert created == [began, began + 1, began + 2]
+    # Of others it is the time, and of this one again as soon as that is another.
+    other = (await peer.ask("stream", native.OpenRequest(1, "t", 1)))[0].stream
+    assert other.created_at == now
+    monkeypatch.setattr(core.clock, "now_ms", lambda: began + 5_000)
+    later = (await peer.ask("stream", native.OpenRequest(1, "s", 1)))[0].stream
+    assert later.created_at == began + 5_000
+
+
+async def test_nor_at_that_of_one_which_another_node_has_removed(core: Core) -> None:
+    now = core.clock.now_ms()
+    tell_removed(core.context, StreamRecord(name="s", id=9, created_at=now))
+    answers = await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
+    assert answers[0].stream.created_at == now + 1
 
 
 async def test_subscribers_are_told_and_their_actors_end(core: Core) -> None:
