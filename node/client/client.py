@@ -327,8 +327,8 @@ class Client(Correspondent):
             pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
                 one of some.
             start: `end`, only what comes from now on; `start`, the first entries kept; or the
-                `Following.position` of an earlier one. Streams that are created later, or are not
-                in that position, begin with their first entry.
+                `Following.position` of an earlier one. Streams that are not in that position, or
+                are created later, also under a name that is in it, begin with their first entry.
 
         Raises:
             RequestError: `follow.invalid`, an invalid pattern or position; later, `follow.limit`,
