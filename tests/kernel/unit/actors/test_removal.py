@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core_support import Core, Peer, decode, encode
 from group_support import Consumer
@@ -136,6 +137,34 @@ async def test_nor_at_that_of_one_which_another_node_has_removed(core: Core) -> 
     tell_removed(core.context, StreamRecord(name="s", id=9, created_at=now))
     answers = await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
     assert answers[0].stream.created_at == now + 1
+
+
+_OfIndex = (
+    native.ReadRequest | native.SearchRequest | native.SubscribeRequest | native.FollowRequest
+)
+
+
+async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) -> None:
+    peer = core.peer()
+    answers = await peer.ask("stream", native.OpenRequest(1, "s", 1), REMOVE)
+    before = answers[0].stream.created_at
+    address = await open_stream(peer)
+    await peer.ask(address, *(PushRequest(number, b"x") for number in range(3)))
+    asked: list[_OfIndex] = [
+        native.ReadRequest(2, 2, 9, 1_000, before),
+        native.SearchRequest(3, 2, 9, 9, "not no", before),
+        native.SubscribeRequest(4, 2, 1_000, before),
+        native.FollowRequest(5, 2, 1_000, "not no", before),
+    ]
+    refused = await peer.ask(address, *asked)
+    assert [(one.request_id, one.code) for one in refused] == [
+        (request.request_id, "stream.removed") for request in asked
+    ]
+    for created_at in (before + 1, 0):  # this one, and whichever has the name
+        named = [replace(request, created_at=created_at) for request in asked]
+        answers = await core.peer().ask(address, *named)
+        assert {one.request_id for one in answers} == {2, 3, 4, 5}
+        assert all(native.blocks_of(one) for one in answers)
 
 
 async def test_subscribers_are_told_and_their_actors_end(core: Core) -> None:
