@@ -426,11 +426,15 @@ class SinkReadRequest(Struct):
 
 
 class SinkPosition(Struct):
-    """Up to where (exclusive) a sink has committed one partition."""
+    """Up to where (exclusive) a sink has committed one partition.
+
+    `created_at` is as of SinkReadRequest; a position in a stream that was removed since is let go.
+    """
 
     stream: str
     partition: UInt
     index: UInt
+    created_at: UInt
 
 
 class SinkCommitRequest(Struct):

@@ -45,7 +45,7 @@ REQUESTS: list[native.Request] = [
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
     native.SinkReadRequest(13, "s", 0, 5, 9, 4_096, 1_767_225_600_000),
-    native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9)]),
+    native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9, 300)]),
     native.SinkReportRequest(15, b"{}"),
     native.SinkControlRequest(16, run=True),
     native.ServeRequest(17, b"printer", b"t" * 16, True, 64, 10_000),
