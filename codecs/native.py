@@ -146,12 +146,18 @@ class OpenProducerRequest(Struct):
 
 
 class ReadRequest(Struct):
-    """Read whole blocks from `index` on."""
+    """Read whole blocks from `index` on.
+
+    Attributes:
+        created_at: that of the stream that is meant, as StreamInfo has it: an index says nothing of
+            a later stream of the name. 0: whichever has the name now.
+    """
 
     request_id: UInt
     index: UInt
     entries_max: UInt
     bytes_max: UInt
+    created_at: UInt = 0
 
 
 class LocateRequest(Struct):
@@ -176,6 +182,7 @@ class SearchRequest(Struct):
     Attributes:
         entries_max: enough matches.
         where: the condition (`codecs/where.py`).
+        created_at: as of ReadRequest.
     """
 
     request_id: UInt
@@ -183,6 +190,7 @@ class SearchRequest(Struct):
     until: UInt
     entries_max: UInt
     where: str
+    created_at: UInt = 0
 
 
 class FollowRequest(Struct):
@@ -199,8 +207,7 @@ class SubscribeRequest(Struct):
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead.
 
     Attributes:
-        created_at: that of the stream that is meant, as StreamInfo has it: an index says nothing of
-            a later stream of the name. 0: whichever has the name now.
+        created_at: as of ReadRequest.
     """
 
     request_id: UInt
@@ -293,7 +300,7 @@ class SaveIndexRequest(Struct):
     """Save a consumer's position; the answer tells what is saved durably then.
 
     Attributes:
-        created_at: as of SubscribeRequest.
+        created_at: as of ReadRequest.
     """
 
     request_id: UInt
@@ -323,7 +330,7 @@ class JoinGroupRequest(Struct):
         member: a token of 16 bytes, made up for one member; whoever asks with it is the same.
         shared: whether members share the partitions; else a single consumer has the name, which
             takes part in nothing but that.
-        created_at: as of SubscribeRequest.
+        created_at: as of ReadRequest.
     """
 
     request_id: UInt
@@ -419,11 +426,15 @@ class SinkReadRequest(Struct):
 
 
 class SinkPosition(Struct):
-    """Up to where (exclusive) a sink has committed one partition."""
+    """Up to where (exclusive) a sink has committed one partition.
+
+    `created_at` is as of SinkReadRequest; a position in a stream that was removed since is let go.
+    """
 
     stream: str
     partition: UInt
     index: UInt
+    created_at: UInt
 
 
 class SinkCommitRequest(Struct):
@@ -513,7 +524,7 @@ class WorkRequest(Struct):
         attempts: after so many an entry is a dead letter.
         visibility_milliseconds: what is not answered by then is given again.
         by_key: entries of one key are with one worker at a time, in their order.
-        created_at: as of SubscribeRequest.
+        created_at: as of ReadRequest.
     """
 
     request_id: UInt
@@ -599,7 +610,11 @@ class PartitionInfo(Struct):
 
 
 class StreamInfo(Struct):
-    """A stream; times in milliseconds since 1970, retention limits where there are any."""
+    """A stream; times in milliseconds since 1970, retention limits where there are any.
+
+    Attributes:
+        created_at: also says which stream of the name it is: no two were created at the same time.
+    """
 
     name: str
     created_at: UInt

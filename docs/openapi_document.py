@@ -61,7 +61,9 @@ def _object(*required: str, **properties: Schema) -> Schema:
 
 
 _POSITION: Final = _text(
-    "The next index to read: `17` in one partition, `0:17,1:4` in partitions 0 and 1."
+    "The next index to read: `17` in one partition, `0:17,1:4` in partitions 0 and 1. Behind it "
+    "`@1764277429000` says when the stream was created, in milliseconds since 1970, where another "
+    "of its name is not meant."
 )
 _NUMBER: Final = {"type": "integer", "minimum": 0}
 _PLACE: Final = {
@@ -142,8 +144,8 @@ PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
 """Where each parameter is, its schema, and what it says."""
 
 _READS: Final = (
-    "stream.unknown", "stream.partition", "store.elsewhere", "gateway.right", "gateway.position",
-    "http.number", "http.accept",
+    "stream.unknown", "stream.removed", "stream.partition", "store.elsewhere", "gateway.right",
+    "gateway.position", "http.number", "http.accept",
 )  # fmt: skip
 _FROM: Final = ("client.time", "where.depth", "where.length", "where.syntax")
 _BODY: Final = (

@@ -82,7 +82,7 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         id: 0 until the store has given one; never used again after a removal.
-        created_at: milliseconds since 1970.
+        created_at: milliseconds since 1970; no two streams of one name have the same.
         owner: principal that created it.
         require_signed: takes only messages that their publisher has signed.
         require_encrypted: takes only messages with encrypted content.

@@ -222,7 +222,7 @@ class TopicActor(LodgerActor[TopicKey]):
             raise Refusal(ResultCode.ACCESS_DENIED)
         record = StreamRecord(
             name=name,
-            created_at=streams.clock.now_ms(),
+            created_at=streams.removals.created_at(name, streams.clock.now_ms()),
             owner=principal,
             retention=self._context.rules.find(name).retention,
             require_signed=True,

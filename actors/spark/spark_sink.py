@@ -412,7 +412,11 @@ class SparkSinkActor(Worker):
             self.begin(saving, partial(self._saved, commit))
 
     async def _save(self, commit: _Commit, position: native.SinkPosition) -> None:
-        await self._position(position.stream, position.partition, position.index)
+        try:
+            await self._position(position)
+        except RillnodeError as error:
+            if error.code != "stream.removed":
+                raise  # a stream that is no more keeps nothing back
         self._saved(commit)
 
     async def _learn(self, log: int, stream: str, partition: int) -> None:
@@ -422,19 +426,20 @@ class SparkSinkActor(Worker):
         if load.lasts:
             self._learned.add(log)
 
-    async def _position(self, stream: str, partition: int, index: int) -> None:
+    async def _position(self, position: native.SinkPosition) -> None:
         """Have a position saved, and note what is durably committed.
 
         Raises:
             RillnodeError: that could not be done.
         """
-        key = SavedIndexKey(stream, partition, self._principal)
-        position = await self.ask(self._ports.index_service, AskPosition(key, index))
-        if position.error is not None:
-            raise position.error
-        record = self._records.get(stream)
-        if record is not None:
-            self._note(log_id(record.id, partition), position.index)
+        key = SavedIndexKey(position.stream, position.partition, self._principal)
+        asking = AskPosition(key, position.index, created_at=position.created_at)
+        saved = await self.ask(self._ports.index_service, asking)
+        if saved.error is not None:
+            raise saved.error
+        record = self._records.get(position.stream)
+        if record is not None and position.created_at in (WHICHEVER, record.created_at):
+            self._note(log_id(record.id, position.partition), saved.index)
 
     def _note(self, log: int, index: int | None) -> None:
         if index is not None:

@@ -327,8 +327,8 @@ class Client(Correspondent):
             pattern: of names, as in grants: `*` stands for any characters, `?` for one, `[...]` for
                 one of some.
             start: `end`, only what comes from now on; `start`, the first entries kept; or the
-                `Following.position` of an earlier one. Streams that are created later, or are not
-                in that position, begin with their first entry.
+                `Following.position` of an earlier one. Streams that are not in that position, or
+                are created later, also under a name that is in it, begin with their first entry.
 
         Raises:
             RequestError: `follow.invalid`, an invalid pattern or position; later, `follow.limit`,
@@ -411,11 +411,23 @@ class Client(Correspondent):
         return await self._saved_index(request)
 
     async def set_index(
-        self, client_id: str, stream: str, index: int, *, partition: int = 0
+        self, client_id: str, stream: str, index: int, *, partition: int = 0, created_at: int = 0
     ) -> int:
-        """Save a consumer's position; return what is durably saved then: never less than before."""
+        """Save a consumer's position; return what is durably saved then: never less than before.
+
+        Args:
+            client_id: the consumer.
+            stream: the stream's name.
+            index: the next index to read.
+            partition: of which partition.
+            created_at: `StreamInfo.created_at` of the stream that the position is in; 0: whichever
+                has the name, or will have it.
+
+        Raises:
+            StreamRemoved: `stream.removed`, the one that is meant is no more.
+        """
         request = native.SaveIndexRequest(
-            self._session.next_id(), client_id, stream, partition, index
+            self._session.next_id(), client_id, stream, partition, index, created_at
         )
         return await self._saved_index(request) or 0
 

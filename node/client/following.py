@@ -24,7 +24,16 @@ ENDED: Final = frozenset(
 """What ends the part of one stream and no other: it is no more, or not this client's to follow."""
 
 Positions = Mapping[str, Mapping[str, int]]
-"""By stream and partition, which is a text as in JSON, the index of the next entry."""
+"""By stream and partition, which is a text as in JSON, the index of the next entry.
+
+Beside its partitions a stream has `created_at`, when it was created, in milliseconds since 1970: in
+a later stream of its name the indexes mean nothing. Without it they are of whichever has the name.
+"""
+
+CREATED_AT: Final = "created_at"
+
+_NOWHERE: Final[Mapping[str, int]] = {}
+"""No position in a stream."""
 
 FollowStart = Positions | Literal["start", "end"]
 
@@ -66,13 +75,11 @@ class Following(Iteration[Followed]):
     def position(self) -> dict[str, dict[str, int]]:
         """Where it is in each stream: behind the last entry that was handed out.
 
-        It can be written as JSON. As `start` of another `follow` it goes on there, and with streams
-        that are not in it from their first entry on.
+        Beside a stream's partitions, `created_at` tells when it was created, in milliseconds since
+        1970. It can be written as JSON. As `start` of another `follow` it goes on there, and from
+        their first entry on with streams that are not in it, or were removed and created anew.
         """
-        return {
-            name: {str(number): index for number, index in sorted(partitions.items())}
-            for name, partitions in sorted(self._streams.positions.items())
-        }
+        return self._streams.position()
 
 
 class _Watch:
@@ -174,6 +181,14 @@ class _Streams(Follower):
         self._watch.end()
         super().close()
 
+    def position(self) -> dict[str, dict[str, int]]:
+        """What was handed out, as a later one takes it."""
+        found: dict[str, dict[str, int]] = {}
+        for name, partitions in sorted(self.positions.items()):
+            of = found[name] = {str(number): index for number, index in sorted(partitions.items())}
+            of[CREATED_AT] = self._created[name]
+        return found
+
     def handed(self, found: Followed) -> None:
         """An entry was handed out."""
         of_stream, entry = self.positions.get(found.stream), found.entry
@@ -198,7 +213,9 @@ class _Streams(Follower):
                 self._forget(info.name)  # it was removed, and made anew
             self._created[info.name] = info.created_at
             followed = self.positions.setdefault(info.name, {})
-            saved = self._saved.get(info.name, {})
+            saved = self._saved.get(info.name, _NOWHERE)
+            if saved.get(CREATED_AT, info.created_at) != info.created_at:
+                saved = _NOWHERE  # it is of one that was removed
             for one in info.partitions:
                 if one.partition not in followed:
                     first = one.next_index if self._at_end else 0
@@ -253,7 +270,8 @@ def _checked(start: FollowStart) -> Positions:
     for name, partitions in _mapping(start).items():  # out of anybody's file
         of = found[name] = dict[str, int]()
         for number, index in _mapping(partitions).items():
-            if not str(number).isdecimal() or not arguments.is_index(index):
+            named = number == CREATED_AT or str(number).isdecimal()
+            if not named or not arguments.is_index(index):
                 text = f"{number!r}: {index!r} of {name!r} is no position: see Following.position"
                 raise RequestError("follow.invalid", text)
             of[str(number)] = index

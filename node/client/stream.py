@@ -74,7 +74,8 @@ class StreamInfo:
         name: its name.
         partitions: each partition, by number.
         retention: what is kept of it.
-        created_at: when it was made, in milliseconds since 1970.
+        created_at: when it was made, in milliseconds since 1970; another one for each stream that
+            has had the name.
         owner: the principal that has made it.
     """
 
@@ -302,6 +303,7 @@ class Stream:
         Raises:
             RequestError: the node refused it; `client.time`, see `index_at`; `where.*`, an invalid
                 condition.
+            StreamRemoved: `stream.removed`, it was removed, and another has its name.
         """
         address = self._address(partition)
         arguments.whole("limit", limit)
@@ -324,7 +326,7 @@ class Stream:
         found: list[Entry] = []
         while len(found) < limit:
             request = native.ReadRequest(
-                self._session.next_id(), index, limit - len(found), READ_BYTES
+                self._session.next_id(), index, limit - len(found), READ_BYTES, self._created_at
             )
             response = await self._session.request(address, request, native.BlocksResponse)
             index = max(index, response.first_index)
@@ -346,7 +348,12 @@ class Stream:
         found: list[Entry] = []
         while len(found) < limit and index < until:
             request = native.SearchRequest(
-                self._session.next_id(), index, until, limit - len(found), where
+                self._session.next_id(),
+                index,
+                until,
+                limit - len(found),
+                where,
+                self._created_at,
             )
             response = await self._session.request(address, request, native.FoundResponse)
             for block in native.blocks_of(response):

@@ -146,7 +146,8 @@ class Door:
         name = requests.segment(request, 2)
         asker = self._asker(request, name if by_ticket else "")
         self._check(asker, "pull", name)
-        info = (await self._client(NODE_PRINCIPAL).describe(name)).partitions
+        stream = await self._client(NODE_PRINCIPAL).describe(name)
+        info, created_at = stream.partitions, stream.created_at
         partition, chosen = _partition(request), range(len(info))
         if partition is not None:
             chosen = chosen[partition : partition + 1]
@@ -158,10 +159,13 @@ class Door:
         elif text == "end" or (text is None and default == "end"):
             position = {one: info[one].next_index for one in chosen}
         else:
-            given = {} if text in (None, "start") else read_position(text, chosen)
+            given = dict[int, int]()
+            if text is not None and text != "start":
+                given = read_position(text, chosen, created_at)
             position = {one: given.get(one, 0) for one in chosen}
         where = Where(query["where"]) if "where" in query else None
-        return Asked(asker, name, position, len(info) if partition is None else 0, where)
+        partitions = len(info) if partition is None else 0
+        return Asked(asker, name, created_at, position, partitions, where)
 
     async def _times(self, asker: Asker, name: str, text: str, of: Iterable[int]) -> dict[int, int]:
         """The indexes at which a time lies, whose `+` may have come unencoded."""
@@ -288,7 +292,7 @@ class Door:
     async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
         """Some entries, from the position on, which moves on."""
         session, index = self._core.session(asked.asker.principal), asked.position[partition]
-        request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES)
+        request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES, asked.created_at)
         response = await session.request(
             stream_address(asked.name, partition), request, native.BlocksResponse
         )
@@ -350,10 +354,13 @@ class Door:
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
         self._keys.check(asked.asker)  # a body takes its time
-        position = read_position(str(body.get("position")), asked.position)
+        created_at = asked.created_at
+        position = read_position(str(body.get("position")), asked.position, created_at)
         client = self._client(asked.asker.principal)
         for one, index in position.items():
-            position[one] = await client.set_index(client_id, asked.name, index, partition=one)
+            position[one] = await client.set_index(
+                client_id, asked.name, index, partition=one, created_at=created_at
+            )
         return json_answer({"position": asked._replace(position=position).text})
 
     async def ticket(self, request: web.Request) -> web.Response:

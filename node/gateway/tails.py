@@ -44,11 +44,13 @@ line: Final = line_formatter("json")
 class Asked(NamedTuple):
     """What is to be read; `partitions` are how many there are, if all are asked for, else 0.
 
-    If entries have to meet a condition, it is `where`.
+    The position is in the stream of the name that was created at `created_at`. If entries have to
+    meet a condition, it is `where`.
     """
 
     asker: Asker
     name: str
+    created_at: int
     position: dict[int, int]
     partitions: int
     where: Where | None = None
@@ -56,7 +58,7 @@ class Asked(NamedTuple):
     @property
     def text(self) -> str:
         """The position; plain, where it is understood which the only partition is."""
-        return position_text(self.position, plain=self.partitions <= 1)
+        return position_text(self.position, self.created_at, plain=self.partitions <= 1)
 
 
 class Tail:
@@ -80,7 +82,8 @@ class Tail:
         where = asked.where.text if asked.where else ""
         for one, index in asked.position.items():
             address = stream_address(asked.name, one)
-            self.follower.follow(session, address, one, index, where, window)
+            created_at = asked.created_at
+            self.follower.follow(session, address, one, index, where, window, created_at)
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""

@@ -92,7 +92,7 @@ class Export:
             self._save()
             rows += 0 if part.gap else part.until - part.start
             files += 1
-        ask(self._options, lambda client: client.commit(positions))
+        ask(self._options, lambda client: client.commit(self._offset))
         behind = sum(max(0, until - positions.get(key, 0)) for key, until in end.items())
         report: dict[str, object] = {
             "state": "full" if used >= self._config.bytes_max else "running",

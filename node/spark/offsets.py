@@ -15,7 +15,6 @@ Key = tuple[str, int]
 Positions = dict[Key, int]
 Ends = Mapping[Key, tuple[int, int]]
 """First index kept and next index, per (stream, partition)."""
-Bound = Literal["earliest", "latest"] | Positions
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -59,56 +58,6 @@ def positions_from_json(document: object, where: str) -> Positions:
             if type(index) is not int or index < EARLIEST:
                 raise _not_positions(where, f"index {index!r} of stream {stream!r} is no index")
             positions[stream, int(partition)] = index
-    return positions
-
-
-def parse_bound(text: str, option: str) -> Bound:
-    """Read `startingOffsets` or `endingOffsets`: earliest, latest or positions as JSON.
-
-    In JSON, -1 stands for the latest and -2 for the earliest index, as in Kafka's source.
-
-    Raises:
-        ConfigError: none of these.
-    """
-    word = text.strip()
-    if word.lower() == "earliest":
-        return "earliest"
-    if word.lower() == "latest":
-        return "latest"
-    where = f"option `{option}`"
-    try:
-        document: object = json.loads(word)
-    except ValueError:
-        raise _not_positions(where, f"not {text!r}") from None
-    return positions_from_json(document, where)
-
-
-def resolve_bound(bound: Bound, ends: Ends, option: str) -> Positions:
-    """The position that a bound means for every partition that exists now.
-
-    Partitions that JSON leaves out are at their first index as a start and at their next index as
-    an end.
-
-    Raises:
-        ConfigError: JSON names a partition that does not exist.
-    """
-    if bound == "earliest":
-        return {key: first for key, (first, _) in ends.items()}
-    if bound == "latest":
-        return {key: until for key, (_, until) in ends.items()}
-    unknown = bound.keys() - ends.keys()
-    if unknown:
-        stream, partition = min(unknown)
-        raise ConfigError(
-            "spark.option",
-            f"option `{option}` names stream {stream!r} partition {partition}, "
-            "which is not there, or not for this key",
-        )
-    left_out = EARLIEST if option == "startingOffsets" else LATEST
-    positions: Positions = {}
-    for key, (first, until) in ends.items():
-        index = bound.get(key, left_out)
-        positions[key] = {EARLIEST: first, LATEST: until}.get(index, index)
     return positions
 
 
@@ -314,6 +263,63 @@ class Offset(NamedTuple):
     def still(self, created: Created) -> Positions:
         """The positions in streams that are the offset's still."""
         return self.without(self.made_anew(created))
+
+
+Bound = Literal["earliest", "latest"] | Offset
+
+
+def parse_bound(text: str, option: str) -> Bound:
+    """Read `startingOffsets` or `endingOffsets`: earliest, latest or positions as JSON.
+
+    In JSON, -1 stands for the latest and -2 for the earliest index, as in Kafka's source. It may be
+    an offset of a checkpoint, which says which streams it is in.
+
+    Raises:
+        ConfigError: none of these.
+    """
+    word = text.strip()
+    if word.lower() == "earliest":
+        return "earliest"
+    if word.lower() == "latest":
+        return "latest"
+    where = f"option `{option}`"
+    try:
+        document: object = json.loads(word)
+    except ValueError:
+        raise _not_positions(where, f"not {text!r}") from None
+    return Offset.from_json(document, where)
+
+
+def resolve_bound(bound: Bound, ends: Ends, created: Created, option: str) -> Positions:
+    """The position that a bound means for every partition that exists now.
+
+    Partitions that JSON leaves out are at their first index as a start and at their next index as
+    an end.
+
+    Raises:
+        ConfigError: JSON names a partition that does not exist.
+        RequestError: `sink.reset`, it names a stream that was made anew.
+    """
+    if bound == "earliest":
+        return {key: first for key, (first, _) in ends.items()}
+    if bound == "latest":
+        return {key: until for key, (_, until) in ends.items()}
+    if anew := bound.made_anew(created):
+        raise made_anew(anew)
+    unknown = bound.positions.keys() - ends.keys()
+    if unknown:
+        stream, partition = min(unknown)
+        raise ConfigError(
+            "spark.option",
+            f"option `{option}` names stream {stream!r} partition {partition}, "
+            "which is not there, or not for this key",
+        )
+    left_out = EARLIEST if option == "startingOffsets" else LATEST
+    positions: Positions = {}
+    for key, (first, until) in ends.items():
+        index = bound.positions.get(key, left_out)
+        positions[key] = {EARLIEST: first, LATEST: until}.get(index, index)
+    return positions
 
 
 def ranges_of(start: Offset, end: Offset, ends: Ends, created: Created) -> list[Range]:

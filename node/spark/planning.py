@@ -43,7 +43,9 @@ OPTIONS: Final = {
     "consumer": "saves the position on the node under this name, so that `rillnode index ls` shows "
     "the lag. Only the checkpoint decides where a query resumes",
     "startingOffsets": '`earliest` (default), `latest`, or `{"readings": {"0": 17}}`, where -1 is '
-    "the latest and -2 the earliest. For queries without a checkpoint",
+    "the latest and -2 the earliest. Beside its partitions a stream may have `created_at`, as in a "
+    "query's progress: one that was created again is refused then. For queries without a "
+    "checkpoint",
     "startingTimestamp": "instead: milliseconds since 1970, or ISO 8601 with a zone. Starts at the "
     "first entry that the node received at that time or later",
     "endingOffsets`, `endingTimestamp": "the same for the end of `spark.read`, exclusive",
@@ -204,7 +206,7 @@ class BatchPlanner:
     def first(self) -> Offset:
         """Where a query begins that has read nothing."""
         ends, created = look(self._options)
-        return Offset(start_of(self._options, ends), created)
+        return Offset(start_of(self._options, ends, created), created)
 
     def end_at_present(self) -> None:
         """Take the present ends as the query's last."""
@@ -257,8 +259,8 @@ class BatchPlanner:
 
 
 def save(options: ClientOptions, offset: Offset) -> None:
-    """Save an offset at the node; positions in streams that were made anew mean nothing there."""
-    ask(options, lambda client: client.commit(offset.still(_extents(client)[1])))
+    """Save an offset at the node."""
+    ask(options, lambda client: client.commit(offset))
 
 
 def look(options: SourceOptions, known: Offset | None = None) -> tuple[Ends, Created]:
@@ -278,11 +280,19 @@ def _extents(client: RangeClient) -> tuple[Ends, Created]:
     return client.ends(), client.created()
 
 
-def start_of(options: SourceOptions, ends: Ends) -> Positions:
-    """Where a read without a checkpoint starts."""
+def start_of(options: SourceOptions, ends: Ends, created: Created) -> Positions:
+    """Where a read without a checkpoint starts.
+
+    Raises:
+        RequestError: `sink.reset`, it is to start in a stream that was made anew, and
+            `failOnDataLoss` is set.
+    """
     if options.starting_ms is not None:
         return positions_at(block_prober(options.client), ends, options.starting_ms)
-    start = resolve_bound(options.starting, ends, "startingOffsets")
+    bound = options.starting
+    if isinstance(bound, Offset) and not options.fail_on_data_loss:
+        bound = Offset(bound.still(created), {})
+    start = resolve_bound(bound, ends, created, "startingOffsets")
     check_ends(start, ends)
     return start
 

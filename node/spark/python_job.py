@@ -42,7 +42,7 @@ from rillnode.node.spark.job_config import PythonJobConfig, read_config
 from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.offsets import Key, Offset, Positions, Range, of_streams
+from rillnode.node.spark.offsets import Key, Offset, Range, of_streams
 from rillnode.node.spark.parquet import TableFile, remove_files, write_files
 from rillnode.node.spark.parts import upgrade_tables
 from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
@@ -154,7 +154,7 @@ class Landing:
         self._note_file = Path(config.work_dir) / "streams.json"
         self._noted: set[tuple[Key, int]] = set()
         self._offset: Offset | None = None
-        self._saved: Positions = {}
+        self._saved: dict[Key, tuple[int, int | None]] = {}  # with which streams they are in
         self._batch_id = 0
         self._told: dict[str, object] = {}
         self._shown: dict[str, object] = {}
@@ -209,7 +209,7 @@ class Landing:
         where nothing was noted ever; else all, so that what is lost has a row.
         """
         ends, created = look(self._source)
-        now = _dated(Offset(start_of(self._source, ends), created))
+        now = _dated(Offset(start_of(self._source, ends, created), created))
         noted = self._load_note(str(table.metadata().id))
         landed = landed_in(table, now.positions, now.created)
         here = {stream for stream, _ in landed}
@@ -261,10 +261,13 @@ class Landing:
 
     def _save(self, end: Offset) -> None:
         """Save at the node what is landed: it may trim that."""
-        changed = {key: at for key, at in end.positions.items() if self._saved.get(key) != at}
+        landed = {key: (at, end.created.get(key[0])) for key, at in end.positions.items()}
+        changed = {
+            key: at for key, (at, _) in landed.items() if self._saved.get(key) != landed[key]
+        }
         if changed:
             save(self._source.client, Offset(changed, end.created))
-            self._saved = end.positions
+            self._saved = landed
 
     def _tell(self, end: Offset, seconds: float, written: dict[str, Any]) -> None:
         latest = Offset({}, {}) if self._planner.latest is None else self._planner.latest

@@ -37,6 +37,7 @@ from rillnode.codecs.errors import CodecError, ConfigError, RequestError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.offsets import (
     Key,
+    Offset,
     Positions,
     Range,
     positions_from_json,
@@ -202,11 +203,11 @@ class FilesClient:
             f"partition {part.partition} index {index}",
         )
 
-    def commit(self, positions: Mapping[Key, int]) -> None:
+    def commit(self, offset: Offset) -> None:
         """Save what is landed, durably, and delete files that hold nothing else."""
         with self._lock:
             committed = _read_committed(self._directory)
-            for key, index in positions.items():
+            for key, index in offset.positions.items():
                 committed[key] = max(index, committed.get(key, 0))
             document = json.dumps(positions_to_json(committed))
             replace_file(self._directory / COMMITTED_NAME, document.encode())

@@ -19,7 +19,7 @@ import msgspec
 
 from rillnode.codecs.entries import Block, NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 
 SINK_CLIENT: Final = "rillnode.node.spark.client.sink:sink_client"
 STREAMS_CLIENT: Final = "rillnode.node.spark.client.ranges:streams_client"
@@ -59,10 +59,11 @@ class RangeClient(Protocol):
         """
         ...
 
-    def commit(self, positions: dict[tuple[str, int], int]) -> None:
+    def commit(self, offset: Offset) -> None:
         """Save the index to go on from, per (stream, partition); durable when it returns.
 
-        Without anybody whose position it is, nothing is saved.
+        Without anybody whose position it is, nothing is saved; nor is one in a stream that was
+        removed.
         """
         ...
 

@@ -114,11 +114,11 @@ class RangeReader(DataSourceReader):
         """The tasks of the read; the ends of the streams are those of now."""
         ends, created = look(self._options)
         check_streams(self._options.client.patterns, ends)
-        start = start_of(self._options, ends)
+        start = start_of(self._options, ends, created)
         if self._options.ending_ms is not None:
             end = positions_at(block_prober(self._options.client), ends, self._options.ending_ms)
         else:
-            end = resolve_bound(self._options.ending, ends, "endingOffsets")
+            end = resolve_bound(self._options.ending, ends, created, "endingOffsets")
         check_ends(end, ends)
         tasks = _tasks(self._options, ranges_between(start, end, ends), created)
         return tasks or [RangesPartition(())]

@@ -35,6 +35,20 @@ async def follow_matches(_: Client, stream: Stream) -> Entries:
         yield entry.data
 
 
+async def pull_on(_: Client, stream: Stream, where: str = "") -> Entries:
+    index = 0
+    while True:
+        for entry in await stream.pull(index, 4, where=where):
+            index = entry.index + 1
+            yield entry.data
+        await asyncio.sleep(0.2)
+
+
+async def pull_matches(client: Client, stream: Stream) -> Entries:
+    async for data in pull_on(client, stream, "not no"):
+        yield data
+
+
 async def consume_alone(_: Client, stream: Stream) -> Entries:
     async with stream.consumer("c", save_seconds=0.5) as consumer:
         async for entry in consumer:
@@ -121,7 +135,16 @@ def read(reader: Reader, remade: Callable[[Network], Awaitable[None]]) -> tuple[
 
 @pytest.mark.parametrize("remade", [remake, cut_off])
 @pytest.mark.parametrize(
-    "reader", [follow_one, follow_matches, consume_alone, consume_in_a_group, work]
+    "reader",
+    [
+        follow_one,
+        follow_matches,
+        pull_on,
+        pull_matches,
+        consume_alone,
+        consume_in_a_group,
+        work,
+    ],
 )
 def test_who_was_in_a_stream_that_was_removed_goes_on_in_no_other(
     reader: Reader, remade: Callable[[Network], Awaitable[None]]

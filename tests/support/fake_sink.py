@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import HandshakeError, TransportError
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.ranges import ClientOptions
 
 _LENGTH = struct.Struct(">I")
@@ -106,6 +106,7 @@ class FakeSink:
         with self._lock:
             self._blocks[stream, partition] = []
             self._first[stream, partition] = 0
+            self.positions.pop((stream, partition), None)
             if created_at is not None:
                 self._created[stream] = created_at
 
@@ -139,9 +140,9 @@ class FakeSink:
                 size += len(block.value)
             return first, found
 
-    def commit(self, positions: dict[tuple[str, int], int]) -> None:
+    def commit(self, offset: Offset) -> None:
         with self._lock:
-            for key, index in positions.items():
+            for key, index in offset.still(self._created).items():
                 self.positions[key] = max(index, self.positions.get(key, 0))
 
     def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
@@ -180,10 +181,8 @@ class FakeClient:
             for (first_index, _), value in zip(answer["blocks"], values, strict=True)
         ]
 
-    def commit(self, positions: dict[tuple[str, int], int]) -> None:
-        self._ask(
-            {"op": "commit", "positions": [[*key, index] for key, index in positions.items()]}
-        )
+    def commit(self, offset: Offset) -> None:
+        self._ask({"op": "commit", "offset": offset.to_json()})
 
     def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
         answer, _ = self._ask({"op": "consumers"})
@@ -272,7 +271,7 @@ def _answer(sink: FakeSink, request: dict[str, Any]) -> tuple[object, list[bytes
             headers = [[block.first_index, len(block.value)] for block in blocks]
             return {"first": first, "blocks": headers}, [block.value for block in blocks]
         case "commit":
-            sink.commit({(stream, part): index for stream, part, index in request["positions"]})
+            sink.commit(Offset.from_json(request["offset"], "a commit"))
         case _:
             sink.report(request["progress"])
     return {}, []

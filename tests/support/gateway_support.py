@@ -42,6 +42,13 @@ def gateway_config(directory: Path, *grants: GrantTable, **settings: Any) -> Con
     return node_config(directory, *(grants or GRANTS)).having(GatewayListener(**table))
 
 
+def place(position: str) -> str:
+    """A position without which stream it is in, which it must say."""
+    indexes, _, created_at = position.partition("@")
+    assert created_at.isdecimal()
+    return indexes
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer; `body` is parsed where it is JSON, or lines of it."""
@@ -49,6 +56,11 @@ class Answer:
     status: int
     body: Any
     headers: Mapping[str, str]
+
+    @property
+    def following(self) -> str:
+        """The place that follows."""
+        return place(self.headers["Rillnode-Next"])
 
     @property
     def refusal(self) -> tuple[int, str]:

@@ -46,14 +46,18 @@ class Appended:
 
 
 class Removals:
-    """The streams that are told of as removed while somebody looks for one.
+    """The streams that were removed just now: while somebody looks for one, or in this millisecond.
 
-    What the store finds may be older than what was told meanwhile: it must be looked for again.
+    What the store finds may be older than what was told meanwhile: it must be looked for again. And
+    clients tell streams of one name apart by `created_at`, so no two may have the same. An id would
+    not do: a stream has another in a copy of the store; other stores, and one that a backup was
+    restored to, give the same to others.
     """
 
     def __init__(self) -> None:
         self._looking = 0
         self._ids: set[int] = set()
+        self._created: dict[str, int] = {}  # no earlier than now
 
     def __enter__(self) -> Set[int]:
         """Somebody looks: the ids of what is removed from now on, until nobody does."""
@@ -65,10 +69,18 @@ class Removals:
         if not self._looking:
             self._ids.clear()
 
-    def tell(self, stream_id: int) -> None:
+    def tell(self, record: StreamRecord, now_ms: int) -> None:
         """A stream is no more."""
         if self._looking:
-            self._ids.add(stream_id)
+            self._ids.add(record.id)
+        if self._created:
+            self._created = {name: at for name, at in self._created.items() if at >= now_ms}
+        if record.created_at >= now_ms:
+            self._created[record.name] = record.created_at
+
+    def created_at(self, name: str, now_ms: int) -> int:
+        """When a stream is created now: later than any of its name, if clocks are set back, too."""
+        return max(now_ms, self._created.get(name, -1) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ class StreamContext:
         pushed_keys: the secondary keys of entries of kind BYTES, by which another protocol finds
             them, out of when they were received.
         appended: what became durable since the start.
-        removals: streams that are told of as removed while somebody looks for one.
+        removals: streams that were removed just now.
         followers: who is told when a log has grown.
         positions: what is known of saved positions.
         subscribers: how many follow each log.
@@ -132,7 +144,7 @@ def tell_removed(context: StreamContext, record: StreamRecord) -> StreamRemoved:
 
     It is posted before anything that the caller posts of a later stream of the same name.
     """
-    context.removals.tell(record.id)
+    context.removals.tell(record, context.clock.now_ms())
     removed = StreamRemoved(record)
     for partition, log in enumerate(logs_of(record.id, record.partitions)):
         cell = context.router.lookup(stream_address(record.name, partition))

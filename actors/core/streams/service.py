@@ -311,8 +311,9 @@ class StreamService(Worker):
     # What is wanted of a stream's record -----------------------------------------------------
 
     def _fresh(self, name: str, owner: str) -> StreamRecord:
-        now_ms, rule = self._context.clock.now_ms(), self._rules.find(name)
-        return StreamRecord(name=name, created_at=now_ms, owner=owner, retention=rule.retention)
+        context, retention = self._context, self._rules.find(name).retention
+        created_at = context.removals.created_at(name, context.clock.now_ms())
+        return StreamRecord(name=name, created_at=created_at, owner=owner, retention=retention)
 
     def _with_partitions(
         self, principal: str, name: str, partitions: int, record: StreamRecord | None

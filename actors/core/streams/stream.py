@@ -273,6 +273,14 @@ class StreamActor(Worker):
                 self._append(self._appends.block(origin, return_route, request, answers))
             case PullRequest():
                 self._issue(self._reading().pull(origin, return_route, request, answers))
+            case (
+                native.ReadRequest()
+                | native.SearchRequest()
+                | native.SubscribeRequest()
+                | native.FollowRequest()
+            ) if request.created_at not in (0, self._created_at):
+                error = removed_error(self._log >> 32)
+                answers.append((return_route, failed(request.request_id, error)))
             case native.ReadRequest():
                 self._issue(self._reading().blocks(origin, return_route, request))
             case native.OpenProducerRequest():
@@ -345,8 +353,6 @@ class StreamActor(Worker):
         try:
             if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
                 raise RequestError("subscription.limit", "This link has too many subscriptions")
-            if request.created_at not in (0, self._created_at):
-                raise removed_error(self._log >> 32)
             where = Where(request.where) if isinstance(request, native.FollowRequest) else None
         except RillnodeError as error:
             answer = (return_route, failed(request.request_id, error))

@@ -125,6 +125,7 @@ class Examiner(Program):
 
     async def live(self, client: Client, stream: Stream) -> None:
         """Examine one thing after the other, with pauses."""
+        self._own = OwnStream(self)
         own, limited = self._own.examine, self._limited.examine
         examinations = (own, limited, self._grants, self._saved_index)
         # About as many in a long run as in a short one, and in one that heals for long.

@@ -81,7 +81,10 @@ class Watcher:
 
 
 class OwnStream:
-    """The stream of one client; `examine` is one round of its life.
+    """The stream of one client's process; `examine` is one round of its life.
+
+    Whoever follows it does so in that process: the next one, which finds the stream as it was left,
+    takes another of these.
 
     Attributes:
         waits_for: what must come; empty: nothing.
@@ -91,14 +94,13 @@ class OwnStream:
         self._program = program
         self._history = program.share.history
         self._random = program.random
-        self._chance = program.share.world.network.random(f"own stream of {program.name}")
+        self._chance = program.share.world.network.random(f"own stream of {program.life}")
         self._name = f"own-{program.name}"
         self._rounds = 0
         self._watchers: list[Watcher] = []
         self._stream: Stream | None = None
         self._partition = 0
         self._made_at = 0
-        self._links = 0
         self.waits_for = ""
 
     def close(self) -> None:
@@ -115,7 +117,6 @@ class OwnStream:
         await self._remove(client)
         part = self._partition = self._random.randrange(PARTITIONS)
         stream = self._stream = await self._make(client)
-        self._links = self._dials
         self._watchers.append(Watcher(stream, part))
         mark = f"{self._program.life} {self._rounds} ".encode()
         where = await self._fill(stream, [mark + b"%d" % number for number in range(ENTRIES)])
@@ -178,8 +179,7 @@ class OwnStream:
 
     async def _remove(self, client: Client) -> None:
         """Remove the stream, if there is one: whoever follows it is told."""
-        # What this process has not opened, or over another link, may be another stream by now.
-        stream = self._stream if self._dials == self._links else None
+        stream = self._stream
         # A push tells the stream that it is no more; followers must hear of it without any.
         meanwhile = self._random.choice((stream, None))
         pushing = asyncio.get_running_loop().create_task(self._push_on(meanwhile))
@@ -201,8 +201,7 @@ class OwnStream:
         self.waits_for = "those who follow a stream that was removed are not told"
         for _ in range(int(CATCH_UP_SECONDS / LOOK_SECONDS)):
             going_on = any(not watcher.ended for watcher in self._watchers)
-            # Who asks again over another link may find the next stream of this name.
-            if not going_on or self._dials != self._links or self._lost:
+            if not going_on or self._lost:
                 return
             await asyncio.sleep(LOOK_SECONDS)
         self._broken("removed-served", "is removed, and those who follow it are not told")

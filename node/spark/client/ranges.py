@@ -5,6 +5,7 @@ It has the grants of its own key: `pull` to read, `push` and, for new streams, `
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import Final
 from rillnode.actors.spark.spark_sink import literal_prefix
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, NewEntry
-from rillnode.codecs.errors import ConfigError, ProducerFenced, RequestError
+from rillnode.codecs.errors import ConfigError, ProducerFenced, RequestError, StreamRemoved
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe, open_producer
 from rillnode.node.keys.files import read_key
 from rillnode.node.spark.client.sink import INDEXES, STREAMS, BlockingSession
-from rillnode.node.spark.offsets import Range, behind
+from rillnode.node.spark.offsets import Offset, Range, behind
 from rillnode.node.spark.ranges import ClientOptions
 
 FENCED_MAX: Final = 5
@@ -83,13 +84,15 @@ class StreamsClient:
         blocks = [block for block in native.blocks_of(response) if block.first_index < part.until]
         return response.first_index, blocks
 
-    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def commit(self, offset: Offset) -> None:
         """Save the consumer's positions; they are durable when this returns."""
         if not self._consumer:
             return
-        for (stream, partition), index in positions.items():
+        for (stream, partition), index in offset.positions.items():
             place = native.SavedIndex(stream, partition, self._consumer, index)
-            self._session.ask(INDEXES, partial(_save, place), native.SavedIndexResponse)
+            asking = partial(_save, place, offset.created.get(stream, 0))
+            with suppress(StreamRemoved):
+                self._session.ask(INDEXES, asking, native.SavedIndexResponse)
 
     def consumers(self) -> dict[str, dict[tuple[str, int], int]]:
         """Nobody asks an application that is not the node's own for other consumers."""
@@ -177,7 +180,7 @@ def _list_after(prefix: str, after: str, number: int) -> native.ListRequest:
     return native.ListRequest(number, prefix, after)
 
 
-def _save(place: native.SavedIndex, number: int) -> native.SaveIndexRequest:
+def _save(place: native.SavedIndex, created_at: int, number: int) -> native.SaveIndexRequest:
     return native.SaveIndexRequest(
-        number, place.client_id, place.stream, place.partition, place.index
+        number, place.client_id, place.stream, place.partition, place.index, created_at
     )

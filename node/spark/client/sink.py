@@ -14,7 +14,7 @@ from rillnode.node.client.client import noise_connect, noise_follow
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 from rillnode.node.keys.files import read_key
-from rillnode.node.spark.offsets import Range, behind
+from rillnode.node.spark.offsets import Offset, Range, behind
 from rillnode.node.spark.ranges import ClientOptions
 
 STREAMS: Final = b"stream"
@@ -121,11 +121,11 @@ class SinkClient:
             raise behind(part)
         return response.first_index, native.blocks_of(response)
 
-    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def commit(self, offset: Offset) -> None:
         """Save committed positions; they are durable when this returns."""
         saved = [
-            native.SinkPosition(stream, partition, index)
-            for (stream, partition), index in positions.items()
+            native.SinkPosition(stream, partition, index, offset.created.get(stream, 0))
+            for (stream, partition), index in offset.positions.items()
         ]
         self._session.ask(
             self._address,

@@ -23,6 +23,7 @@ from gateway_support import (
     Site,
     gateway_config,
     grant,
+    place,
     served,
 )
 from nodes import node_config
@@ -64,21 +65,21 @@ def test_what_is_pushed_is_read(tmp_path: Path) -> None:
         read = await site.reader.get("/streams/a%2Fb%20c")
         assert read.status == 200
         assert read.headers["Content-Type"] == LINES
-        assert read.headers["Rillnode-Next"] == "4"
+        assert read.following == "4"
         assert [one.get("json", one.get("text")) for one in read.body] == [
             "one", {"n": 1}, [2], '"three"',
         ]  # fmt: skip
         read = await site.reader.get(
             "/streams/a%2Fb%20c?from=1&limit=2", Accept="application/jsonl"
         )
-        assert read.headers["Rillnode-Next"] == "3"
+        assert read.following == "3"
         assert read.body.count(b"\n") == 2
         read = await site.reader.get("/streams/a%2Fb%20c?from=9")
-        assert (read.body, read.headers["Rillnode-Next"]) == ([], "9")
+        assert (read.body, read.following) == ([], "9")
         read = await site.reader.get("/streams/a%2Fb%20c?limit=0")
-        assert (read.body, read.headers["Rillnode-Next"]) == ([], "0")
+        assert (read.body, read.following) == ([], "0")
         read = await site.reader.get("/streams/a%2Fb%20c?from=end")
-        assert (read.body, read.headers["Rillnode-Next"]) == ([], "4")
+        assert (read.body, read.following) == ([], "4")
         cbor = await site.reader.get("/streams/a%2Fb%20c?limit=1", Accept="application/cbor")
         assert cbor.headers["Content-Type"] == "application/cbor"
         assert cbor.body[0] == 0x81
@@ -99,11 +100,11 @@ async def test_keys_headers_and_partitions(site: Site) -> None:
     pushed = await site.writer.push(
         "s?partition=3", b"x", Rillnode_Key="c", Rillnode_Header_Sent_By="me"
     )
-    (place,) = pushed.body["indexes"]
-    assert place["partition"] == 3
-    (entry,) = await stream.pull(place["index"], partition=3)
+    (at,) = pushed.body["indexes"]
+    assert at["partition"] == 3
+    (entry,) = await stream.pull(at["index"], partition=3)
     assert (entry.data, entry.key, entry.headers) == (b"x", b"c", {"sent-by": b"me"})
-    read = await site.reader.get(f"/streams/s?partition=3&from={place['index']}")
+    read = await site.reader.get(f"/streams/s?partition=3&from={at['index']}")
     assert (read.body[0]["key"], read.body[0]["headers"]) == ("c", {"sent-by": "me"})
     whole = await site.reader.get("/streams/s")
     assert len(whole.body) == 4
@@ -210,8 +211,8 @@ async def test_lines_under_a_key_are_stored_once_in_each_partition(site: Site) -
     assert (again.status, again.body) == (200, first.body)
     less = await site.writer.push("s?key_field=d", b"\n".join(entries[:-1]), **own)
     assert less.refusal == (422, "once.other")
-    for entry, place in zip(entries, first.body["indexes"], strict=True):
-        (found,) = await stream.pull(place["index"], 1, partition=place["partition"])
+    for entry, at in zip(entries, first.body["indexes"], strict=True):
+        (found,) = await stream.pull(at["index"], 1, partition=at["partition"])
         assert found.data == entry
     counts = [len(await stream.pull(0, 100, partition=number)) for number in range(3)]
     assert sum(counts) == 50
@@ -327,7 +328,7 @@ async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
     refused = await site.writer.push("s", b"4\nno JSON\n", Content_Type=LINES)
     assert refused.refusal == (400, "input.format")
     assert "indexes" not in refused.body
-    assert (await site.reader.get("/streams/s?from=end")).headers["Rillnode-Next"] == "2"
+    assert (await site.reader.get("/streams/s?from=end")).following == "2"
 
 
 @pytest.mark.parametrize("once", [{}, {"Idempotency-Key": "k"}])
@@ -362,22 +363,37 @@ def test_a_body_that_its_key_does_not_outlive_is_stored_no_further(
 def test_indexes_are_saved_and_never_go_back(tmp_path: Path) -> None:
     path = "/streams/s/indexes/my%2Fclient"
 
+    async def save(site: Site, position: str | int, query: str = "") -> str:
+        answer = await site.reader.call("PUT", path + query, json={"position": position})
+        assert answer.status == 200, answer.body
+        return place(answer.body["position"])
+
     async def first(site: Site) -> None:
         await site.node.stream("s", partitions=2)
         assert (await site.reader.get(path)).body == {"position": ""}
-        saved = await site.reader.call("PUT", path, json={"position": "0:17,1:4"})
-        assert (saved.status, saved.body) == (200, {"position": "0:17,1:4"})
-        saved = await site.reader.call("PUT", path, json={"position": "1:3"})
-        assert saved.body == {"position": "1:4"}
-        saved = await site.reader.call("PUT", f"{path}?partition=0", json={"position": 18})
-        assert saved.body == {"position": "18"}
+        assert await save(site, "0:17,1:4") == "0:17,1:4"
+        assert await save(site, "1:3") == "1:4"
+        assert await save(site, 18, "?partition=0") == "18"
 
     async def again(site: Site) -> None:
-        assert (await site.reader.get(path)).body == {"position": "0:18,1:4"}
-        assert (await site.reader.get(f"{path}?partition=1")).body == {"position": "4"}
+        saved = (await site.reader.get(path)).body["position"]
+        assert place(saved) == "0:18,1:4"
+        assert place((await site.reader.get(f"{path}?partition=1")).body["position"]) == "4"
         assert await site.node.client.get_index("my/client", "s", partition=0) == 18
+        assert await save(site, saved) == "0:18,1:4"
 
-    served(gateway_config(tmp_path), first, again)
+    async def anew(site: Site) -> None:
+        saved = (await site.reader.get(path)).body["position"]
+        await site.node.client.remove("s")
+        await site.node.stream("s", partitions=2)
+        for answer in (
+            await site.reader.call("PUT", path, json={"position": saved}),
+            await site.reader.get(f"/streams/s?from={saved}"),
+        ):
+            assert answer.refusal == (410, "stream.removed")
+        assert (await site.reader.get(path)).body == {"position": ""}
+
+    served(gateway_config(tmp_path), first, again, anew)
 
 
 Ask = Callable[[Caller], Awaitable[Answer]]
@@ -749,7 +765,8 @@ async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
         for found, after in answers:
             answer = await site.reader.get(f"/streams/s?{query}&from={following}")
             following = answer.headers["Rillnode-Next"]
-            assert ([one["json"]["n"] for one in answer.body], following) == (found, after)
+            numbers = [one["json"]["n"] for one in answer.body]
+            assert (numbers, answer.following) == (found, after)
 
 
 async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
@@ -763,7 +780,7 @@ async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
     async def read(query: str) -> tuple[list[int], str]:
         answer = await site.reader.get(f"/streams/s?{query}")
         assert answer.status == 200, answer.body
-        return [one["json"]["n"] for one in answer.body], answer.headers["Rillnode-Next"]
+        return [one["json"]["n"] for one in answer.body], answer.following
 
     encoded = between.replace("+", "%2B")
     assert await read(f"since={encoded}") == ([5, 6], "7")
@@ -776,7 +793,7 @@ async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
     assert await read("where=n%3E3&limit=1&from=2") == ([4], "5")
     async with site.reader.tail(f"s?since={encoded}&where=n%3D6") as tail:
         event = await tail.next()
-        assert (event.name, event.data["index"], event.id) == ("", 6, "7")
+        assert (event.name, event.data["index"], place(event.id)) == ("", 6, "7")
     for query, code in (
         ("since=yesterday", "client.time"), ("until=2024-01-01T00:00:00", "client.time"),
         ("where=n%20%3E", "where.syntax"), ("where=" + "n" * 2_000, "where.length"),

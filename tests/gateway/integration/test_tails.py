@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from coroutines import handed_by
-from gateway_support import KEYS, Caller, Site, gateway_config, grant, served
+from gateway_support import KEYS, Caller, Site, gateway_config, grant, place, served
 from rillnode.node.gateway import tails
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.plugin import Gateway
@@ -33,7 +33,7 @@ def test_a_tail_goes_on_where_its_reader_was(tmp_path: Path) -> None:
             assert await tail.texts(2) == ["0", "1"]
             await site.writer.push_texts("s", ["2"])
             assert await tail.texts(1) == ["2"]
-            assert tail.id == "3"
+            assert place(tail.id) == "3"
         await site.writer.push_texts("s", ["3"])
 
     async def again(site: Site) -> None:
@@ -54,7 +54,8 @@ async def test_a_reader_that_got_nothing_yet_misses_nothing(site: Site) -> None:
     await site.writer.push_texts("s", ["0"])
     async with site.reader.tail("s") as tail:
         head = await asyncio.wait_for(tail.content.readuntil(b"\n\n"), 30.0)
-    assert head == b"retry: 2000\nid: 1\n\n"
+    created_at = (await site.node.client.describe("s")).created_at
+    assert head == b"retry: 2000\nid: 1@%d\n\n" % created_at
     await site.writer.push_texts("s", ["1"])
     async with site.reader.tail("s", Last_Event_ID="1") as tail:
         assert await tail.texts(1) == ["1"]
@@ -65,16 +66,34 @@ async def test_the_id_is_the_position_in_all_partitions(site: Site) -> None:
     await stream.push(b"a", partition=0)
     async with site.reader.tail("s?from=0:0") as tail:
         assert await tail.texts(1) == ["a"]
-        assert tail.id == "0:1,1:0"
+        assert place(tail.id) == "0:1,1:0"
         await stream.push(b"b", partition=1)
         assert await tail.texts(1) == ["b"]
-        assert tail.id == "0:1,1:1"
+        assert place(tail.id) == "0:1,1:1"
     await stream.push_many([b"c", b"d"], partition=1)
     async with site.reader.tail("s", Last_Event_ID="0:1,1:1") as tail:
         assert await tail.texts(2) == ["c", "d"]
     async with site.reader.tail("s?partition=1&from=2") as tail:
         assert await tail.texts(1) == ["d"]
-        assert tail.id == "3"
+        assert place(tail.id) == "3"
+
+
+async def test_nobody_goes_on_in_a_later_stream_of_the_name(site: Site) -> None:
+    await site.writer.push_texts("s", ["0", "1"])
+    async with site.reader.tail("s?from=start") as tail:
+        assert await tail.texts(2) == ["0", "1"]
+        await site.node.client.remove("s")
+        told = await tail.next()
+        assert (told.name, told.data["code"]) == ("problem", "stream.removed")
+    await site.writer.push_texts("s", ["anew", "1", "2"])
+    # A browser comes back by itself, to the URL that it knows.
+    path = "/streams/s/tail?from=start"
+    refused = await site.reader.get(path, **{"Last-Event-ID": tail.id})
+    assert refused.refusal == (410, "stream.removed")
+    refused = await site.reader.get(f"/streams/s/tail?from={tail.id}")
+    assert refused.refusal == (410, "stream.removed")
+    async with site.reader.tail("s?from=start") as tail:
+        assert await tail.texts(3) == ["anew", "1", "2"]
 
 
 async def test_what_retention_has_removed_is_told(site: Site) -> None:
@@ -257,7 +276,7 @@ async def test_a_large_entry_is_not_copied_for_a_slow_reader(
     await site.writer.push_texts("s", [large, "1"])
     async with site.reader.tail("s?from=0") as tail:
         assert await tail.texts(2) == [large, "1"]
-        assert tail.id == "2"
+        assert place(tail.id) == "2"
     assert max(sizes) == tails.WRITE_BYTES
 
 

@@ -15,7 +15,7 @@ from link_support import until
 from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.errors import RequestError
-from rillnode.node.client import Client, Following, connect_blocking
+from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 
@@ -52,6 +52,14 @@ async def nothing_comes(following: Following) -> None:
         await asyncio.wait_for(anext(following), 0.2)
 
 
+def indexes(following: Following | BlockingFollowing) -> dict[str, dict[str, int]]:
+    """Its position, without which streams that is in."""
+    return {
+        name: {one: index for one, index in partitions.items() if one != "created_at"}
+        for name, partitions in following.position.items()
+    }
+
+
 async def begin(following: Following, *names: str) -> None:
     """Have it ask what there is, and wait until it follows that."""
     await nothing_comes(following)
@@ -76,7 +84,7 @@ async def test_streams_of_a_pattern_are_followed_and_those_made_later(
             ("sensors.node", b"x"),
         ]  # fmt: skip
         await nothing_comes(following)
-        assert following.position == {
+        assert indexes(following) == {
             "sensors.a": {"0": 2, "1": 1}, "sensors.new": {"0": 1}, "sensors.node": {"0": 1},
         }  # fmt: skip
 
@@ -92,7 +100,7 @@ async def test_it_goes_on_from_a_position_that_was_written_as_json(client: Clien
     async with client.follow("s.*", start=json.loads(written)) as following:
         assert len(await take(following, 3)) == 3
         await nothing_comes(following)
-        assert following.position == {"s.a": {"0": 3}, "s.b": {"0": 2}, "s.c": {"0": 1}}
+        assert indexes(following) == {"s.a": {"0": 3}, "s.b": {"0": 2}, "s.c": {"0": 1}}
 
 
 async def test_a_removed_stream_ends_quietly_and_another_of_its_name_begins(client: Client) -> None:
@@ -102,11 +110,31 @@ async def test_a_removed_stream_ends_quietly_and_another_of_its_name_begins(clie
         assert len(await take(following, 2)) == 2
         await client.remove("s.a")
         await begin(following, "s.b")
-        assert following.position == {"s.b": {"0": 1}}
-        await asyncio.sleep(0.01)
+        assert indexes(following) == {"s.b": {"0": 1}}
         await push(client, "s.a", b"anew")
         await push(client, "s.b", b"1")
         assert await take(following, 2) == [("s.a", b"anew"), ("s.b", b"1")]
+
+
+async def test_a_position_names_its_streams_and_means_no_later_ones(client: Client) -> None:
+    await push(client, "s.a", b"0", b"1")
+    await push(client, "s.b", b"0", b"1")
+    async with client.follow("s.*", start="start") as following:
+        await take(following, 4)
+        position = json.loads(json.dumps(following.position))
+    created = {name: (await client.describe(name)).created_at for name in ("s.a", "s.b")}
+    assert position == {name: {"0": 2, "created_at": at} for name, at in created.items()}
+    await client.remove("s.a")
+    await push(client, "s.a", b"anew", b"1", b"2")
+    await push(client, "s.b", b"2")
+    async with client.follow("s.*", start=position) as following:
+        new = [("s.a", b"1"), ("s.a", b"2"), ("s.a", b"anew")]
+        assert await take(following, 4) == [*new, ("s.b", b"2")]
+        await nothing_comes(following)
+    # What does not say which is meant, such as what somebody has written, is of whichever is there.
+    async with client.follow("s.*", start={"s.a": {"0": 2}, "s.b": {"0": 2}}) as following:
+        assert await take(following, 2) == [("s.a", b"2"), ("s.b", b"2")]
+        await nothing_comes(following)
 
 
 def test_a_revoked_grant_ends_the_part_of_its_stream(tmp_path: Path) -> None:
@@ -191,7 +219,10 @@ async def test_a_link_follows_so_many_patterns(node: Node, client: Client) -> No
 
 async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
     now = datetime.now(UTC)
-    starts: list[Any] = [{"s": {"x": 1}}, {"s": {"0": -1}}, {"s": 7}, ["s"], "begin", 7, now]
+    starts: list[Any] = [
+        {"s": {"x": 1}}, {"s": {"0": -1}}, {"s": {"created_at": "now"}}, {"s": 7}, ["s"],
+        "begin", 7, now,
+    ]  # fmt: skip
     for start in starts:
         with pytest.raises(RequestError) as refused:
             client.follow("*", start=start)
@@ -209,6 +240,6 @@ async def test_the_blocking_face_follows_patterns(node: Node, client: Client) ->
         ):
             stream, entry = next(following)
             assert (stream, entry.data, following.streams) == ("s.a", b"0", ("s.a",))
-            assert following.position == {"s.a": {"0": 1}}
+            assert indexes(following) == {"s.a": {"0": 1}}
 
     await asyncio.to_thread(blocking)

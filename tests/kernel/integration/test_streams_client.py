@@ -16,7 +16,7 @@ from rillnode.node.config import GrantTable
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.spark.client.ranges import StreamsClient, streams_client
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.planning import block_prober, positions_at
 from rillnode.node.spark.ranges import ClientOptions
 
@@ -104,11 +104,15 @@ def test_streams_are_chosen_written_read_and_committed(tmp_path: Path) -> None:
         expected = [*(b"%d" % number for number in range(9_000, 10_000)), b"last"]
         assert read_all(client, "b1", 9_000, 10_001) == expected
         assert read_all(client, "b1", 4_096, 4_097) == [b"4096"]
-        client.commit({("b1", 0): 17})
+        created = client.created()
+        client.commit(Offset({("b1", 0): 17}, created))
+        # In another stream of the name it says nothing.
+        client.commit(Offset({("b1", 0): 18, ("b1", 1): 1}, {"b1": created["b1"] - 1}))
         with connect_blocking(
             options.url, identity=CLIENT, node_identity=options.node_identity
         ) as other:
             assert other.get_index("report", "b1") == 17
+            assert other.get_index("report", "b1", partition=1) is None
         with pytest.raises(RequestError, match="partitions 0 to 1"):
             client.push("b1", 2, [NewEntry(b"x")], "p", 0)
         client.close()

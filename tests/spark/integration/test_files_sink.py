@@ -9,7 +9,7 @@ from nodes import connect_to, node_config
 from rillnode.node.runtime import Node
 from rillnode.node.spark.client.sink import sink_client
 from rillnode.node.spark.config import FilesSink, SinkTables
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.ranges import ClientOptions, ask
 from rillnode.node.spark.reading import read_ranges
 
@@ -84,7 +84,7 @@ def test_streams_go_through_files_to_a_reader_without_a_node(tmp_path: Path) -> 
     options = ClientOptions.from_options({"url": files.as_uri(), "sink": "remote"}, {})
     expected = [("s1", index, data) for index, data in enumerate(items)]
     assert landed(options) == [*expected, ("s2", 0, b"late")]
-    ask(options, lambda client: client.commit({("s1", 0): 3_000}))
+    ask(options, lambda client: client.commit(Offset({("s1", 0): 3_000}, {})))
     assert landed(options) == [("s2", 0, b"late")]
 
 

@@ -126,9 +126,8 @@ class Sink(Round):
         try:
             for end in await self.ask("ends", self._ends(session)):
                 await self.ask("read", self._read(session, end))
-                commit = native.SinkCommitRequest(
-                    session.next_id(), [native.SinkPosition(end.stream, 0, end.next_index)]
-                )
+                position = native.SinkPosition(end.stream, 0, end.next_index, end.created_at)
+                commit = native.SinkCommitRequest(session.next_id(), [position])
                 await self.ask("commit", self._request(session, commit, native.DoneResponse))
                 self.saved(end.next_index)
             await self.once(

@@ -11,18 +11,27 @@ from rillnode.codecs.keyed import encode_headers
 POSITIONS = st.dictionaries(st.integers(0, 1_023), st.integers(0, 10**18 - 1), min_size=1)
 
 
-@given(POSITIONS)
-def test_a_position_is_read_as_it_was_written(position: dict[int, int]) -> None:
-    assert read_position(position_text(position, plain=False), position) == position
+@given(POSITIONS, st.integers(0, 10**18 - 1))
+def test_a_position_is_read_as_it_was_written(position: dict[int, int], created_at: int) -> None:
+    text = position_text(position, created_at, plain=False)
+    assert read_position(text, position, created_at) == position
 
 
 def test_of_one_partition_the_index_is_enough() -> None:
-    assert position_text({0: 17}, plain=True) == "17"
-    assert position_text({3: 17}, plain=False) == "3:17"
-    assert position_text({0: 17, 1: 4}, plain=True) == "0:17,1:4"
-    assert read_position("17", range(2)) == {0: 17}, "nothing of a partition that has come since"
-    assert read_position("17", range(3, 4)) == {3: 17}
-    assert read_position("1:4", range(2)) == {1: 4}
+    assert position_text({0: 17}, 9, plain=True) == "17@9"
+    assert position_text({3: 17}, 9, plain=False) == "3:17@9"
+    assert position_text({0: 17, 1: 4}, 9, plain=True) == "0:17,1:4@9"
+    assert position_text({}, 9, plain=True) == ""
+    assert read_position("17", range(2), 9) == {0: 17}, "nothing of a partition that came since"
+    assert read_position("17@9", range(3, 4), 9) == {3: 17}
+    assert read_position("1:4", range(2), 9) == {1: 4}
+
+
+@pytest.mark.parametrize("text", ["17@8", "0:17,1:4@10", "0@0"])
+def test_of_another_stream_of_the_name_it_says_nothing(text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_position(text, range(2), 9)
+    assert caught.value.code == "stream.removed"
 
 
 @pytest.mark.parametrize(
@@ -40,11 +49,17 @@ def test_of_one_partition_the_index_is_enough() -> None:
         "0:" + "1" * 19,
         "0:1;1:2",
         "٣",
+        "17@",
+        "@9",
+        "17@9@9",
+        "0:17@9,1:4@9",
+        "17@٩",
+        "17@" + "1" * 19,
     ],
 )
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(RequestError) as caught:
-        read_position(text, range(2))
+        read_position(text, range(2), 9)
     assert caught.value.code == "gateway.position"
 
 

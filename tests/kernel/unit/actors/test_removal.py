@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core_support import Core, Peer, decode, encode
 from group_support import Consumer
 from rillnode.actors.core.access import Grant, Verb
-from rillnode.actors.core.streams.context import StreamRemoved
+from rillnode.actors.core.streams.context import StreamRemoved, tell_removed
 from rillnode.actors.core.streams.retention import SWEEP_SECONDS
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.stream import MISSING_SECONDS
@@ -109,6 +110,61 @@ async def test_requests_on_one_name_are_served_in_their_order_around_a_removal(c
         "stream.unknown",
         [0],
     ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -3600.0], ids=["at once", "clock set back"])
+async def test_no_two_streams_of_a_name_were_created_at_the_same_time(
+    core: Core, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    peer = core.peer()
+    began, created = core.clock.now_ms(), list[int]()
+    now = began + int(seconds * 1_000)
+    for _ in range(3):
+        answers = await peer.ask("stream", native.OpenRequest(1, "s", 1), REMOVE)
+        created.append(answers[0].stream.created_at)
+        monkeypatch.setattr(core.clock, "now_ms", lambda: now)
+    assert created == [began, began + 1, began + 2]
+    # Of others it is the time, and of this one again as soon as that is another.
+    other = (await peer.ask("stream", native.OpenRequest(1, "t", 1)))[0].stream
+    assert other.created_at == now
+    monkeypatch.setattr(core.clock, "now_ms", lambda: began + 5_000)
+    later = (await peer.ask("stream", native.OpenRequest(1, "s", 1)))[0].stream
+    assert later.created_at == began + 5_000
+
+
+async def test_nor_at_that_of_one_which_another_node_has_removed(core: Core) -> None:
+    now = core.clock.now_ms()
+    tell_removed(core.context, StreamRecord(name="s", id=9, created_at=now))
+    answers = await core.peer().ask("stream", native.OpenRequest(1, "s", 1))
+    assert answers[0].stream.created_at == now + 1
+
+
+_OfIndex = (
+    native.ReadRequest | native.SearchRequest | native.SubscribeRequest | native.FollowRequest
+)
+
+
+async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) -> None:
+    peer = core.peer()
+    answers = await peer.ask("stream", native.OpenRequest(1, "s", 1), REMOVE)
+    before = answers[0].stream.created_at
+    address = await open_stream(peer)
+    await peer.ask(address, *(PushRequest(number, b"x") for number in range(3)))
+    asked: list[_OfIndex] = [
+        native.ReadRequest(2, 2, 9, 1_000, before),
+        native.SearchRequest(3, 2, 9, 9, "not no", before),
+        native.SubscribeRequest(4, 2, 1_000, before),
+        native.FollowRequest(5, 2, 1_000, "not no", before),
+    ]
+    refused = await peer.ask(address, *asked)
+    assert [(one.request_id, one.code) for one in refused] == [
+        (request.request_id, "stream.removed") for request in asked
+    ]
+    for created_at in (before + 1, 0):  # this one, and whichever has the name
+        named = [replace(request, created_at=created_at) for request in asked]
+        answers = await core.peer().ask(address, *named)
+        assert {one.request_id for one in answers} == {2, 3, 4, 5}
+        assert all(native.blocks_of(one) for one in answers)
 
 
 async def test_subscribers_are_told_and_their_actors_end(core: Core) -> None:

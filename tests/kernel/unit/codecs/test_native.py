@@ -45,7 +45,7 @@ REQUESTS: list[native.Request] = [
     native.CheckpointRequest(12),
     native.SinkEndsRequest(12),
     native.SinkReadRequest(13, "s", 0, 5, 9, 4_096, 1_767_225_600_000),
-    native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9)]),
+    native.SinkCommitRequest(14, [native.SinkPosition("s", 0, 9, 300)]),
     native.SinkReportRequest(15, b"{}"),
     native.SinkControlRequest(16, run=True),
     native.ServeRequest(17, b"printer", b"t" * 16, True, 64, 10_000),
@@ -175,8 +175,12 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0f72696c6c6e6f64655f6c6f63617465" "07" "ac02" "80dddb01" "01",
     ),
     (
-        native.SearchRequest(1, 7, 300, 10, "a>5"),
-        "0f72696c6c6e6f64655f736561726368" "09" "01" "07" "ac02" "0a" "03613e35",
+        native.SearchRequest(1, 7, 300, 10, "a>5", 300),
+        "0f72696c6c6e6f64655f736561726368" "0b" "01" "07" "ac02" "0a" "03613e35" "ac02",
+    ),
+    (
+        native.ReadRequest(1, 7, 300, 10, 1_700_000_000_000),
+        "0d72696c6c6e6f64655f72656164" "0b" "01" "07" "ac02" "0a" "80d095ffbc31",
     ),
     (
         native.FollowRequest(1, 7, 300, "a>5"),

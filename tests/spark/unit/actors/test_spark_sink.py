@@ -551,7 +551,7 @@ def test_commit_is_answered_when_the_positions_are_saved() -> None:
         sink = Sink(core, "s")
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
         assert sink.status.committed_at is None
-        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)])
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2, 0)])
         assert await sink.job.ask(SINK, commit) == [native.DoneResponse(2)]
         assert sink.status.committed_at == core.context.clock.now_ms()
         load = native.LoadIndexRequest(3, "sink/bronze", "s", 0)
@@ -569,7 +569,7 @@ def test_commit_that_cannot_be_saved_fails() -> None:
         sink = Sink(core, "s")
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
         core.store.faults.failing_syncs = 1
-        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1)])
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1, 0)])
         answers = await sink.job.ask(SINK, commit)
         assert (answers[0].code, answers[0].retryable) == ("store.failed", True)
         assert sink.status.committed_at is None
@@ -582,7 +582,7 @@ def test_lag_and_holds_survive_a_restart_of_the_node() -> None:
         await push(core.peer(), "s", b"a", b"b", b"c")
         first = Sink(core, "s")
         await first.job.ask(SINK, native.SinkEndsRequest(1))
-        await first.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)]))
+        await first.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2, 0)]))
         core.system.exit(first.cell)
         await core.settle()
         again = Sink(core, "s")
@@ -601,7 +601,7 @@ def test_a_stream_made_anew_is_told_apart_and_held_from_its_beginning() -> None:
         await push(friend, "s", b"a", b"b")
         sink = Sink(core, "s")
         before = (await sink.job.ask(SINK, native.SinkEndsRequest(1)))[0].ends[0]
-        await sink.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2)]))
+        await sink.job.ask(SINK, native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 2, 0)]))
         assert await friend.ask("stream", native.RemoveRequest(3, "s"))
         core.clock.advance(1.0)
         await push(friend, "s", b"c", b"d", b"e")
@@ -611,6 +611,35 @@ def test_a_stream_made_anew_is_told_apart_and_held_from_its_beginning() -> None:
         await core.settle()
         assert sink.status.rows_behind == 3
         assert core.holds.lowest(2 << 32) == 0
+
+    with_core(test)
+
+
+def test_a_commit_is_in_the_stream_that_it_names_or_nowhere() -> None:
+    async def test(core: Core) -> None:
+        friend = core.peer()
+        await push(friend, "s", b"a", b"b")
+        sink = Sink(core, "s")
+        before = (await sink.job.ask(SINK, native.SinkEndsRequest(1)))[0].ends[0]
+        assert await friend.ask("stream", native.RemoveRequest(3, "s"))
+        await push(friend, "s", b"c", b"d", b"e")
+        load = native.LoadIndexRequest(3, "sink/bronze", "s", 0)
+
+        async def commit(index: int, created_at: int) -> int | None:
+            """The position at the node after that."""
+            position = native.SinkPosition("s", 0, index, created_at)
+            request = native.SinkCommitRequest(2, [position])
+            assert await sink.job.ask(SINK, request) == [native.DoneResponse(2)]
+            saved: int | None = (await friend.ask("stream_index", load))[0].index
+            return saved
+
+        # Whether or not the sink has heard of the later one.
+        assert await commit(2, before.created_at) is None
+        after = (await sink.job.ask(SINK, native.SinkEndsRequest(4)))[0].ends[0]
+        assert await commit(2, before.created_at) is None
+        assert core.holds.lowest(2 << 32) == 0
+        assert await commit(1, after.created_at) == 1
+        assert core.holds.lowest(2 << 32) == 1
 
     with_core(test)
 
@@ -663,7 +692,7 @@ def test_a_sink_too_far_behind_holds_nothing_until_it_has_caught_up() -> None:
         sink = Sink(core, "s", hold_bytes_max=1_000)
         await sink.job.ask(SINK, native.SinkEndsRequest(1))
         assert core.holds.lowest(1 << 32) is None
-        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1)])
+        commit = native.SinkCommitRequest(2, [native.SinkPosition("s", 0, 1, 0)])
         await sink.job.ask(SINK, commit)
         await sink.job.ask(SINK, native.SinkEndsRequest(3))
         assert core.holds.lowest(1 << 32) == 1
@@ -725,7 +754,7 @@ def test_literal_prefix_begins_every_match(patterns: tuple[str, ...], prefix: st
 ASKED: dict[str, native.Request] = {
     "ends": native.SinkEndsRequest(7),
     "read": native.SinkReadRequest(7, "s", 0, 0, 3, 65_536, 0),
-    "commit": native.SinkCommitRequest(7, [native.SinkPosition("s", 0, 2)]),
+    "commit": native.SinkCommitRequest(7, [native.SinkPosition("s", 0, 2, 0)]),
     "report": native.SinkReportRequest(7, b"{}"),
 }
 

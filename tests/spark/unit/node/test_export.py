@@ -10,7 +10,7 @@ from rillnode.codecs.errors import CodecError, ConfigError, RequestError
 from rillnode.node.spark import export
 from rillnode.node.spark.export import Export, main
 from rillnode.node.spark.job_config import ExportConfig
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.range_files import FilesClient, files_client
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.reading import read_ranges
@@ -111,7 +111,7 @@ def test_a_crash_before_the_state_was_saved_repeats_nothing(tmp_path: Path) -> N
     Export(config_of(sink, tmp_path)).step(RUNNING)
     assert rows(tmp_path) == [(index, "bytes") for index in range(20)]
     client = FilesClient(tmp_path / "files", ("*",))
-    client.commit({KEY: 20})
+    client.commit(Offset({KEY: 20}, {}))
     assert not list((tmp_path / "files").glob("*/*/*"))
 
 

@@ -55,7 +55,7 @@ def test_what_is_no_offset_is_refused_by_name(text: str) -> None:
 
 def test_offsets_mean_what_they_mean_for_kafka() -> None:
     def resolved(text: str, option: str = "startingOffsets") -> dict[tuple[str, int], int]:
-        return resolve_bound(parse_bound(text, option), ENDS, option)
+        return resolve_bound(parse_bound(text, option), ENDS, {}, option)
 
     assert resolved("earliest") == {A: 5, B: 0, C: 0}
     assert resolved(" Latest ") == {A: 100, B: 20, C: 0}
@@ -64,8 +64,19 @@ def test_offsets_mean_what_they_mean_for_kafka() -> None:
 
 
 def test_an_offset_of_an_unknown_partition_is_refused() -> None:
+    bound = parse_bound('{"a": {"7": 0}}', "startingOffsets")
     with pytest.raises(ConfigError, match="'a' partition 7"):
-        resolve_bound(parse_bound('{"a": {"7": 0}}', "startingOffsets"), ENDS, "startingOffsets")
+        resolve_bound(bound, ENDS, {}, "startingOffsets")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_an_offset_in_a_stream_that_was_made_anew_is_refused(option: str) -> None:
+    bound = parse_bound('{"a": {"0": 7, "created_at": 17}}', option)
+    for created in ({"a": 17}, {}):  # nobody knows of files
+        assert resolve_bound(bound, ENDS, created, option)[A] == 7
+    with pytest.raises(RequestError, match="'a' was removed and made anew") as caught:
+        resolve_bound(bound, ENDS, {"a": 18}, option)
+    assert caught.value.code == "sink.reset"
 
 
 def test_a_named_stream_that_is_not_there_is_refused() -> None:

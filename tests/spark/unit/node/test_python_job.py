@@ -170,6 +170,7 @@ def test_a_stream_made_anew_is_landed_from_its_beginning_behind_a_gap(tmp_path: 
     push(sink, 6)
     while running.step():
         continue
+    assert sink.positions == {("s", 0): 6}, "in the new one, too"
     sink.reset("s", created_at=CREATED + 2)  # while no job runs
     push(sink, 2)
     run(config)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
-from rillnode.node.spark.offsets import Range
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.range_files import (
     FilesClient,
     RangeFile,
@@ -101,11 +101,11 @@ def test_what_is_committed_is_deleted_and_not_read_again(tmp_path: Path) -> None
     write(tmp_path, 0, 4)
     write(tmp_path, 4, 4)
     files = client(tmp_path)
-    files.commit({KEY: 6})
+    files.commit(Offset({KEY: 6}, {}))
     assert files.ends() == {KEY: (6, 8)}
     assert len(list(tmp_path.glob("*/*/*.blocks"))) == 1
-    files.commit({KEY: 8})
-    files.commit({KEY: 2})
+    files.commit(Offset({KEY: 8}, {}))
+    files.commit(Offset({KEY: 2}, {}))
     assert client(tmp_path).ends() == {KEY: (8, 8)}
     # A file that a crash has made end elsewhere comes late.
     write(tmp_path, 0, 6)

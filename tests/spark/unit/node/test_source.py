@@ -223,6 +223,21 @@ def test_a_longer_stream_made_anew_is_read_from_its_beginning_behind_a_gap() -> 
         stream_reader(sink).latestOffset(start, EVERYTHING)
 
 
+def test_a_query_may_start_at_an_offset_of_another_but_in_no_later_stream() -> None:
+    sink = FakeSink()
+    sink.reset("s", created_at=6)
+    sink.append("s", [b"x"] * 3)
+    sink.append("t", [b"x"] * 3)
+    here = '{"s": {"0": 2, "created_at": 6}, "t": {"0": 1}}'
+    begun = stream_reader(sink, startingOffsets=here).initialOffset()
+    assert begun == {"s": {"0": 2, "created_at": 6}, "t": {"0": 1}}
+    before = here.replace("6", "5")
+    with pytest.raises(RequestError, match="'s' was removed and made anew"):
+        stream_reader(sink, startingOffsets=before).initialOffset()
+    lenient = stream_reader(sink, startingOffsets=before, failOnDataLoss="false")
+    assert lenient.initialOffset() == {"s": {"0": 0, "created_at": 6}, "t": {"0": 1}}
+
+
 def test_what_a_batch_had_planned_of_a_stream_that_is_gone_is_a_gap() -> None:
     sink = ten_entries()
     sink.reset("s", created_at=6)
