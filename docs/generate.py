@@ -18,6 +18,7 @@ import tables_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described, stood_for
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.next_steps import NEXT_STEPS, step_of
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
@@ -27,7 +28,6 @@ from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed
 from rillnode.node.metrics import every_metric
-from rillnode.node.next_steps import NEXT_STEPS, step_of
 from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario

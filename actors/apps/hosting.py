@@ -6,7 +6,6 @@ only, and an actor that is stuck holds up nothing but what is sent to it.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,6 +39,7 @@ from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import (
     LOCAL,
@@ -51,7 +51,7 @@ from rillnode.codecs.routing.routes import (
     parse_route,
 )
 
-logger = logging.getLogger("rillnode.actors.apps.hosting")
+logger = event_logger("rillnode.actors.apps.hosting")
 
 _SEND: Final[frozenset[GrantVerb]] = frozenset(("send",))
 

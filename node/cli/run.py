@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.node.cli import process
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rillnode.node.contexts import DevNode
     from rillnode.node.runtime import Node
 
-logger = logging.getLogger("rillnode.node.cli.run")
+logger = event_logger("rillnode.node.cli.run")
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""

@@ -4,16 +4,16 @@ What it reads from and saves to is its feed: a stream of a node, or of an Ockam 
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
+from rillnode.codecs.events import event_logger
 from rillnode.node.client import arguments
 from rillnode.node.iteration import Iteration, Source
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 IN_FLIGHT: Final = 1_000
 """Entries that a consumer hands out before the first of them is acknowledged."""

@@ -6,7 +6,6 @@ What a node refuses because an actor of it is busy is asked again there (see `re
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
@@ -17,6 +16,7 @@ from weakref import WeakSet
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import (
     Route,
@@ -32,7 +32,7 @@ from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Rep
 from rillnode.transports.clock import elapsed as machine_elapsed
 from rillnode.transports.links import Link, LinkEvents
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0

@@ -1,7 +1,6 @@
 """Following partitions: subscriptions that survive lost links."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,10 +9,11 @@ from typing import Final
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 CREDIT_BYTES: Final = 4_194_304
 """Bytes of blocks that a node may send ahead, for each partition, where nothing else is said."""

@@ -6,7 +6,6 @@ no answer when a link is lost is asked again on the next, and done once.
 """
 
 import asyncio
-import logging
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import msgspec
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SECONDS_MIN, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import arguments
@@ -27,7 +27,7 @@ from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
 from rillnode.node.iteration import kept
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 IN_FLIGHT: Final = 16
 """Jobs that a worker has at a time, those that wait at the client included."""

@@ -10,8 +10,8 @@ import generate
 import manual
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.next_steps import NEXT_STEPS, next_step, step_of
 from rillnode.node.cli.command import build_parser
-from rillnode.node.next_steps import NEXT_STEPS, next_step, step_of
 
 pytestmark = pytest.mark.check
 

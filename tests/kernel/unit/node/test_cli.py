@@ -19,10 +19,10 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.next_steps import next_step
 from rillnode.node.cli import main
 from rillnode.node.cli.command import build_parser
 from rillnode.node.keys.files import write_key
-from rillnode.node.next_steps import next_step
 
 NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
 

@@ -415,7 +415,7 @@ def test_an_iteration_that_waits_for_acknowledgements_is_logged(
         async with stream.consumer("c", ack="explicit", max_in_flight=2) as consumer:
             entries = await consumer.batch(5)
             waiting = asyncio.ensure_future(consumer.next())
-            await until(lambda: "nothing_acknowledged" in caplog.messages)
+            await until(lambda: "nothing_acknowledged" in [record.msg for record in caplog.records])
             consumer.ack(entries[0])
             assert (await waiting).index == 2
 
@@ -768,7 +768,7 @@ def test_a_lease_begins_when_it_is_asked_for(caplog: pytest.LogCaptureFixture) -
             node.asleep += 1.9
             node.answer(native.GroupLeaseResponse(node.asked_to_renew[0], 2_000))
             assert await consumer.batch(1, timeout=0.05) == []
-            assert [one.message for one in caplog.records] == ["member_waits"]
+            assert [one.msg for one in caplog.records] == ["member_waits"]
             node.silent.clear()
             assert (await consumer.next()).index == 0
 
@@ -909,7 +909,7 @@ def test_an_error_of_the_block_counts_for_more_than_one_of_saving(
         node.failing[native.SaveIndexRequest] = "store.failed"
         with pytest.raises(LookupError):
             await use(stream, LookupError())
-        assert "position_not_saved" in caplog.messages
+        assert "position_not_saved" in [record.msg for record in caplog.records]
         with pytest.raises(RequestError) as caught:
             await use(stream, None)
         assert caught.value.code == "store.failed"
