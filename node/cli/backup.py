@@ -38,10 +38,12 @@ def add(commands: Commands) -> None:
 
 async def backup(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make a backup."""
-    from rillnode.node.backup import Source, make_backup, source_bytes
+    from rillnode.node.backup import Source, make_backup, refuse_inside, source_bytes
 
     config, file = configured(args, terminal)
     target: Path = args.target.absolute()
+    refuse_inside(target, config.store_dir, "the store")
+    refuse_inside(target, config.checkpoints_dir, "the directory of the node's own copies")
     async with resting_store(args, terminal, config) as store:
         keys = tuple(sorted(path for path in config.data_dir.glob("*.key*") if path.is_file()))
         source = Source(store=store, keys=keys, config=file)

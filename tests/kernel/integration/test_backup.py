@@ -86,6 +86,10 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     assert "rillnode run" in printed("backup", tmp_path / "backup", "-c", config, code=1)
     assert "rillnode backup" in printed("restore", tmp_path, tmp_path / "home", code=1)
     assert "rillnode init" in printed("verify", "-c", tmp_path / "none.toml", code=2)
+    for within in ("store", "checkpoints"):  # the node removes what it finds in the second
+        inside = tmp_path / "edge" / "data" / within / "backup"
+        assert "lies in the" in printed("backup", inside, "-c", config, code=1)
+        assert not inside.exists()
 
 
 def test_no_backup_is_made_of_another_node_than_was_named(
