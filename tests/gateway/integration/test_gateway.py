@@ -224,6 +224,7 @@ async def test_lines_under_a_key_are_stored_once_in_each_partition(site: Site) -
         (b"", 408, "http.slow"),
         (b"186a0\r\n" + b"\n" * 100_000, 413, "http.too_large"),
         (b"2\r\n{\n\r\n", 400, "input.format"),
+        (b"no chunk\r\n", 400, "http.broken"),
     ],
 )
 def test_what_was_stored_of_a_body_that_breaks_off_is_told(
@@ -248,6 +249,8 @@ def test_what_was_stored_of_a_body_that_breaks_off_is_told(
         body = msgspec.json.decode(await reader.readexactly(int(length[1])))
         assert (body["status"], body["code"]) == (status, code)
         assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
+        if code == "http.broken":
+            assert await reader.read() == b"", "where a request would begin cannot be told"
         writer.close()
 
     served(gateway_config(tmp_path, body_bytes_max=50_000), test)
