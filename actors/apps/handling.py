@@ -11,7 +11,6 @@ from typing import Any, ClassVar, cast
 from msgspec import Struct
 from thespian.actors import ActorAddress, PoisonMessage
 
-from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.apps.context import Context
 from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
@@ -23,6 +22,7 @@ from rillnode.actors.engine.cell import FAILURES
 from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.routing.routes import local
 

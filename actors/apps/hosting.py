@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 from thespian.actors import Actor as StockActor, ActorAddress
 
-from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.admission import address_guard
@@ -38,6 +37,7 @@ from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock, Entropy
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
 from rillnode.codecs.events import event_logger
-from rillnode.node.client import arguments
 from rillnode.node.iteration import Iteration, Source
 
 logger = event_logger("rillnode.node.client")
@@ -314,7 +314,7 @@ def check_seconds(save_seconds: float) -> None:
     Raises:
         ConsumerError: `consumer.invalid`.
     """
-    if not arguments.number("save_seconds", save_seconds) > 0:
+    if not arguments.seconds("save_seconds", save_seconds) > 0:
         text = f"save_seconds is more than 0, not {save_seconds:g}"
         raise ConsumerError("consumer.invalid", text)
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from rillnode.actors.ports import Entropy
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
@@ -25,7 +25,6 @@ from rillnode.codecs.routing.routes import (
     encode_with_header,
     local,
 )
-from rillnode.node.client import arguments
 from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating

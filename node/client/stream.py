@@ -11,13 +11,12 @@ from weakref import WeakSet
 
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import Retention
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
 from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
-from rillnode.node.client import arguments
 from rillnode.node.client.consumer import (
     IN_FLIGHT,
     SAVE_SECONDS,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import permutations
+from math import nan
 from random import Random
 from time import monotonic
 
@@ -16,6 +17,7 @@ from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import (
+    ArgumentError,
     ConsumerError,
     ConsumerStopped,
     RequestError,
@@ -943,7 +945,6 @@ def test_a_client_that_is_closed_first_saves_for_its_consumers() -> None:
     [
         ({"max_in_flight": 0}, "max_in_flight is at least 1, not 0"),
         ({"save_seconds": 0}, "save_seconds is more than 0, not 0"),
-        ({"save_seconds": float("nan")}, "save_seconds is more than 0, not nan"),
         ({"ack": "late"}, 'ack is "next" or "explicit", not \'late\''),
     ],
 )
@@ -954,6 +955,8 @@ def test_what_cannot_be_is_refused_at_once(options: dict[str, object], text: str
         assert (caught.value.code, caught.value.text) == ("consumer.invalid", text)
         with pytest.raises(ConsumerError, match="a consumer has a name"):
             stream.consumer("")
+        with pytest.raises(ArgumentError, match="save_seconds is a number of seconds, not nan"):
+            stream.consumer("c", save_seconds=nan)
         async with stream.consumer("c") as consumer:
             with pytest.raises(ConsumerError, match="a batch has at least 1 entry, not 0"):
                 await consumer.batch(0)
