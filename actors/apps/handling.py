@@ -29,6 +29,9 @@ from rillnode.codecs.routing.routes import local
 ANSWER_SPARE_BYTES = 4_096
 """Of the largest message that a link takes what an answer leaves to its routes. Own choice."""
 
+EVERY_SECONDS_MIN = 0.001
+"""The shortest time between the ticks of a timer: without any, the loop would only tick."""
+
 
 class News(Struct, frozen=True):
     """Something that an actor is told of, as the value of a message; nobody waits for it."""
@@ -268,7 +271,10 @@ class HostedActor(Worker, ABC):
 
     def tick_after(self, seconds: float, value: object, every: bool) -> TimerHandle:
         """Set a timer; see `Context.after`."""
-        arguments.seconds("seconds", seconds)
+        if arguments.seconds("seconds", seconds) < EVERY_SECONDS_MIN and every:
+            raise arguments.refused(
+                "seconds", f"is at least {EVERY_SECONDS_MIN} with every=True", seconds
+            )
         tick = Tick(value, seconds if every else None)
         tick.timer = self.wake_after(seconds, tick)
         return tick

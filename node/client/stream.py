@@ -586,9 +586,12 @@ class Stream:
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
         if partitions is None:
             return range(self.partitions)
-        for partition in arguments.several("partitions", partitions):
+        given = tuple(arguments.several("partitions", partitions))
+        if not given:  # nothing would ever come
+            raise arguments.refused("partitions", "has at least one, or is None for all", given)
+        for partition in given:
             self._address(partition)
-        return tuple(dict.fromkeys(partitions))
+        return tuple(dict.fromkeys(given))
 
     def _address(self, partition: int) -> bytes:
         if not 0 <= arguments.whole("partition", partition) < self.partitions:
