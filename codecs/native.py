@@ -198,6 +198,8 @@ class FollowRequest(Struct):
 class SubscribeRequest(Struct):
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead.
 
+    Where the log ends before `index`, an answer without blocks says so, once.
+
     Attributes:
         created_at: that of the stream that is meant, as StreamInfo has it: an index says nothing of
             a later stream of the name. 0: whichever has the name now.

@@ -174,6 +174,7 @@ EVENT_STEPS: Final = {
     "not_written": _TRACEBACK,
     "operation_failed": _TRACEBACK,
     "plug_in_failed": _TRACEBACK,
+    "position_beyond_end": "begin at another index if the log is not the one that this is of",
     "read_failed": "check the disk and its log",
     "shard_failed": _TRACEBACK,
     "shard_not_opened": "`rillnode status` tells why, and whether the node tries again",

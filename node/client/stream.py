@@ -388,7 +388,8 @@ class Stream:
         Args:
             start: an index, if negative counted from the end; `start`, the first entry kept; `end`,
                 only what comes after the first batch is asked for; or a time, a datetime with a
-                zone or a timedelta ago (`index_at`).
+                zone or a timedelta ago (`index_at`). Before an index that the log has yet to reach
+                nothing comes, and a warning is logged.
             where: only entries that meet this condition, as for `pull`.
             partitions: the partitions to follow; None: all.
 
