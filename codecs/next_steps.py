@@ -140,6 +140,7 @@ NEXT_STEPS: Final = {
     "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
+    "stream.invalid": "choose a name, or a number, that the text allows",
     "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
     "stream.schema": "correct the entry, or its class",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",

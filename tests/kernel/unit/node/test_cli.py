@@ -233,8 +233,8 @@ def test_the_environment_counts_for_the_address_too(client: FakeClient, home: Pa
     ("argv", "said"),
     [
         ((), "no node named"),
-        (("--node", "noise://h:1"), "--node-identity missing"),
-        (("--node", "noise://h:1", "--key", "other.key"), "--node-identity missing"),
+        (("--node", "noise://h:1"), "needs --node-identity beside it"),
+        (("--node", "noise://h:1", "--key", "other.key"), "needs --node-identity beside it"),
         (
             ("--node", "h:1", "--key", "other.key", "--node-identity", "aa" * 32),
             "noise://HOST:PORT",

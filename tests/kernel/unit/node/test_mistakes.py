@@ -75,7 +75,8 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         ("init edge", 2, "edge/node.toml exists; nothing was written"),
         # Where a node is, and as whom.
         ("stream ls", 2, "no node named"),
-        ("stream ls --node noise://127.0.0.1:1", 2, "--node-identity missing, and has to be"),
+        ("stream ls --node noise://127.0.0.1:1", 2, ":1 needs --node-identity beside it, or -c"),
+        (f"stream ls --node-identity {ID}", 2, "--node-identity needs --node beside it, or -c"),
         ("stream ls --node 127.0.0.1:1 --node-identity " + ID, 2, "expected noise://HOST:PORT"),
         ("stream ls --node noise://h:1 --node-identity me", 2, "--node-identity: an identity"),
         ("stream ls --node http://127.0.0.1:8080", 2, "--node http://127.0.0.1:8080: expected"),
