@@ -206,6 +206,8 @@ class FollowRequest(Struct):
 class SubscribeRequest(Struct):
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead.
 
+    Where the log ends before `index`, an answer without blocks says so, once.
+
     Attributes:
         created_at: as of ReadRequest.
     """

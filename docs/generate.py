@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -17,7 +18,8 @@ import openapi_document
 import tables_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described, stood_for
-from rillnode.codecs.errors import RequestError
+from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.next_steps import NEXT_STEPS, step_of
 from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
@@ -25,9 +27,8 @@ from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.config.file_type import table_type
 from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
-from rillnode.node.installed import TABLES, installed
+from rillnode.node.installed import TABLES, installed, load
 from rillnode.node.metrics import every_metric
-from rillnode.node.next_steps import NEXT_STEPS, step_of
 from rillnode.node.simulation.faults import KINDS
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.scenario import Scenario
@@ -443,7 +444,27 @@ PAGES: Final = {
 SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
 """The OpenAPI document as the HTTP door has it."""
 
+
+def lacking() -> list[str]:
+    """What of the plug-ins' parts that pyproject.toml names cannot be described, each with why.
+
+    Pages that were made all the same would be without the sections about it.
+    """
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    groups: dict[str, dict[str, str]] = tomllib.loads(text)["project"]["entry-points"]
+    found: list[str] = []
+    for group, named in groups.items():
+        for name in named if group.startswith("rillnode.") else ():
+            try:
+                load(group, name)
+            except ConfigError as error:
+                found.append(f"{group}, {name}: {error.text}")
+    return found
+
+
 if __name__ == "__main__":
+    if reasons := lacking():
+        sys.exit("\n".join(("The pages would lack sections, so none was written:", *reasons)))
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
     SERVED.write_text(openapi_document.served(), encoding="utf-8")

@@ -7,7 +7,8 @@ import msgspec
 
 import rillnode
 from rillnode.codecs.gateway.events import BATCH, STRUCTURED
-from rillnode.node.gateway.door import CBOR, EVENTS, LINES, PULL_LIMIT_MAX, ROUTES, STATUSES
+from rillnode.node.gateway.bodies import LINES
+from rillnode.node.gateway.door import CBOR, EVENTS, PULL_LIMIT_MAX, ROUTES, STATUSES
 from rillnode.node.http import api
 
 Schema = Mapping[str, Any]

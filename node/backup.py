@@ -10,6 +10,7 @@ that is killed leaves an older `.partial` directory, which the next attempt remo
 under the name asked for.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -103,12 +104,13 @@ def make_backup(
 
     Args:
         source: what to copy.
-        target: a directory that is not there yet, or empty.
+        target: a directory that is not there yet, or empty; no mount point.
         about: everything but the files.
         on_bytes: told of the progress, twice for each byte: copied, read back.
 
     Raises:
-        BackupError: there is something at the target, or a file cannot be read or written.
+        BackupError: there is something at the target, or it cannot be put there, or a file cannot
+            be read or written.
     """
     try:
         with _begun(target) as partial:
@@ -171,13 +173,16 @@ def restore_backup(backup: Path, home: Path, on_bytes: OnBytes = lambda size: No
 
     Args:
         backup: what `make_backup` has made.
-        home: a directory that is not there yet, or empty; it gets `node.toml` and `data`.
+        home: a directory that is not there yet, or empty and no mount point; it gets
+            `node.toml` and `data`.
         on_bytes: told of the progress.
 
     Raises:
-        BackupError: there is something at `home`, or the backup is harmed: then nothing is there.
+        BackupError: there is something at `home`, or it cannot be put there, or the backup is
+            harmed: then nothing is there.
     """
     manifest = read_manifest(backup)
+    refuse_inside(home, backup, "the backup")
     try:
         with _begun(home) as partial:
             for stored in manifest.files:
@@ -186,6 +191,17 @@ def restore_backup(backup: Path, home: Path, on_bytes: OnBytes = lambda size: No
     except OSError as error:
         raise _failed(home, error) from error
     return manifest
+
+
+def refuse_inside(target: Path, directory: Path, what: str) -> None:
+    """Keep a directory as it is.
+
+    Raises:
+        BackupError: the target lies in it, or is it.
+    """
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(directory)):
+        text = f"{target} lies in {what}, which stays as it is: name a directory elsewhere"
+        raise BackupError("backup.occupied", text)
 
 
 def remove_abandoned_copies(directory: Path) -> None:
@@ -225,7 +241,7 @@ def _begun(named: Path) -> Generator[Path]:
     attempt that was killed left beside it is removed.
 
     Raises:
-        BackupError: there is something.
+        BackupError: there is something, or nothing can take the place of the directory there.
     """
     _refuse_occupied(named)
     target = Path(os.path.realpath(named))
@@ -233,6 +249,8 @@ def _begun(named: Path) -> Generator[Path]:
     if partial.exists():
         shutil.rmtree(partial)
     make_directory(partial.parent)
+    if target.exists():
+        _move_away(target, partial)
     partial.mkdir(mode=0o700)
     try:
         yield partial
@@ -308,6 +326,18 @@ def _refuse_occupied(target: Path) -> None:
     if occupied:
         text = f"{target} is not empty, and nothing is ever overwritten: name a new directory"
         raise BackupError("backup.occupied", text)
+
+
+def _move_away(empty: Path, aside: Path) -> None:
+    """Find out, before there is anything to lose, whether an empty directory can be replaced."""
+    try:
+        empty.rename(aside)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        text = f"{empty} is a mount point, which nothing can replace: name a new directory in it"
+        raise BackupError("backup.occupied", text) from None
+    aside.rename(empty)
 
 
 def _failed(target: Path, error: OSError) -> BackupError:

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity, parse_identities
 from rillnode.node.keys.files import read_key
@@ -179,7 +180,8 @@ def write_contexts(environ: Mapping[str, str], saved: Contexts) -> None:
     path = contexts_file(environ)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(path, msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n")
+        content = msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
+        replace_file(path, content, mode=0o600)
     except OSError as error:
         text = f"{path}: cannot be written: {error.strerror}"
         raise ConfigError("context.unwritable", text) from None
@@ -203,7 +205,7 @@ def write_dev_node(environ: Mapping[str, str], node: DevNode) -> bool:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(path.parent):
             return False
-        _replace(path, msgspec.json.encode(node))
+        replace_file(path, msgspec.json.encode(node), mode=0o600)
     except OSError:
         return False
     return True
@@ -251,11 +253,3 @@ def _is_ours(directory: Path) -> bool:
     info = directory.lstat()
     private = not stat.S_IMODE(info.st_mode) & 0o077
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and private
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)

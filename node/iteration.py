@@ -1,15 +1,15 @@
 """Async iterators of clients, which a timeout does not end."""
 
 import asyncio
-import logging
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -1,17 +1,12 @@
-"""Log output: one event per line, for people or as JSON.
-
-A record is an event name and fields: `log.info("link opened", extra={"transport": "noise"})`.
-Loggers are named `rillnode.<layer>.<module>`. Payloads and keys are never logged; should bytes
-come here all the same, only their number is written.
-"""
+"""Log output of a node: one event per line (`codecs/events.py`), for people or as JSON."""
 
 import json
 import logging
-import re
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from rillnode.actors.core.links.tracing import PROTOCOLS, TRACE
+from rillnode.codecs.events import Event, event_text, text_of
 from rillnode.node.config.tables import LogTable
 
 logging.addLevelName(TRACE, "TRACE")
@@ -19,8 +14,6 @@ logging.addLevelName(TRACE, "TRACE")
 _STANDARD: Final = frozenset(
     (*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName")
 )
-_PLAIN: Final = re.compile(r'[^\s"=\\]+')
-_KEY_HEX: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -28,12 +21,8 @@ class ConsoleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record as one line, and the lines of its exception."""
-        pairs = [f"{key}={_quoted(_text(value))}" for key, value in _fields(record).items()]
-        event = record.getMessage()
-        if not event.isprintable():
-            event = json.dumps(event)
-        line = " ".join((_time(record), record.levelname.lower(), record.name, event, *pairs))
-        line = _KEY_HEX.sub(r"\1", line)
+        event = event_text(_event(record), _fields(record))
+        line = f"{_time(record)} {record.levelname.lower()} {record.name} {event}"
         return f"{line}\n{_exception(record)}" if record.exc_info else line
 
 
@@ -50,7 +39,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
         for key, value in _fields(record).items():
             document.setdefault(key, _json_value(value))
@@ -80,6 +69,11 @@ def configure_logs(table: LogTable, stream: TextIO) -> logging.Handler:
     return handler
 
 
+def _event(record: logging.LogRecord) -> str:
+    """The name of an event; of what others have logged, the text."""
+    return record.msg.name if isinstance(record.msg, Event) else record.getMessage()
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
@@ -93,15 +87,5 @@ def _exception(record: logging.LogRecord) -> str:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bytes | bytearray):
-        return f"<{len(value)} bytes>"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _quoted(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
-
-
 def _json_value(value: object) -> object:
-    return value if value is None or isinstance(value, str | int | float) else _text(value)
+    return value if value is None or isinstance(value, str | int | float) else text_of(value)

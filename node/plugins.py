@@ -1,16 +1,16 @@
 """Makes the plug-ins that a configuration asks for, and imports no other."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.events import event_logger
 from rillnode.node.config import Config
 from rillnode.node.installed import PLUG_INS, installed, load
 from rillnode.node.plugin import Host, PlugIn
 
-logger = logging.getLogger("rillnode.node.plugins")
+logger = event_logger("rillnode.node.plugins")
 
 GRACE_SECONDS: Final = 5.0
 """How much longer than it was given a plug-in may take to finish. Own choice."""

@@ -3,7 +3,6 @@
 Grants, quotas, streams, log levels, and what plug-ins can take over of their own tables.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,10 +15,11 @@ from rillnode.actors.core.streams.retention import Recount
 from rillnode.actors.core.streams.revising import EnsureStream
 from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
+from rillnode.codecs.events import event_logger
 from rillnode.node.config import Config
 from rillnode.node.plugin import PlugIn
 
-logger = logging.getLogger("rillnode.node.reloading")
+logger = event_logger("rillnode.node.reloading")
 
 _CHANGEABLE: Final = ("grants", "quotas", "streams", "log")
 """Fields of a configuration that take effect without a restart, beside what plug-ins take over;

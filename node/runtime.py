@@ -1,7 +1,6 @@
 """The node: its parts put together, started, watched and stopped."""
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -67,6 +66,7 @@ from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.ports import Clock, Entropy, Tracer
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, NodeFailed, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
@@ -98,7 +98,7 @@ from rillnode.transports.web_server import WebServer
 
 T = TypeVar("T")
 
-logger = logging.getLogger("rillnode.node.runtime")
+logger = event_logger("rillnode.node.runtime")
 
 _NOT_STARTED: Final = "the node has not started: use it within `async with`"
 

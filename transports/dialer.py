@@ -1,18 +1,18 @@
 """Dialling in the background: the counterpart of `TcpListener`, for callers that cannot await."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.framing import LinkCodec
 from rillnode.transports.clock import Clock
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkEvents, LinkLimits
 from rillnode.transports.tcp import open_link
 
-_logger = logging.getLogger("rillnode.transports.dialer")
+_logger = event_logger("rillnode.transports.dialer")
 
 
 class TcpDialer:

@@ -1,12 +1,12 @@
 """A group of links of one listener or dialler: its bounds, and its end."""
 
 import asyncio
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.transports.clock import Clock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.meters import (
@@ -20,7 +20,7 @@ from rillnode.transports.meters import (
 from rillnode.transports.sweep import Sweep
 from rillnode.transports.unfinished import Unfinished
 
-_logger = logging.getLogger("rillnode.transports.links")
+_logger = event_logger("rillnode.transports.links")
 
 FAILURES_KEPT_MAX: Final = 50
 """Newest failures of a group that are kept for people. Own choice: what a page shows."""

@@ -11,13 +11,13 @@ away until the peer has closed its side too, for a bounded time.
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from rillnode.codecs.errors import TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.websocket import MessageScanner
 from rillnode.transports.clock import Clock, Timer
 from rillnode.transports.links import LinkLimits
@@ -25,7 +25,7 @@ from rillnode.transports.sweep import Sweep
 from rillnode.transports.tcp_link import address_text
 from rillnode.transports.unfinished import Unfinished
 
-_logger = logging.getLogger("rillnode.transports.http")
+_logger = event_logger("rillnode.transports.http")
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 

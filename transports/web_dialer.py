@@ -5,7 +5,6 @@ for a link goes out in order; the socket's own bound on what it buffers holds th
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -14,6 +13,7 @@ import aiohttp
 from aiohttp import WSCloseCode, WSMsgType
 
 from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.links import LinkInfo
 from rillnode.transports.backlog import Backlog
 from rillnode.transports.clock import Clock
@@ -23,7 +23,7 @@ from rillnode.transports.meters import LinkMeter
 from rillnode.transports.watched_client import WatchedConnection, WatchedConnector
 from rillnode.transports.web import close_reason
 
-_logger = logging.getLogger("rillnode.transports.web_dialer")
+_logger = event_logger("rillnode.transports.web_dialer")
 
 _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 

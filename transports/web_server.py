@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.typedefs import Handler
 
 from rillnode.transports.clock import SystemClock
@@ -147,8 +148,21 @@ async def listen_web(
 class _Requests(web.RequestHandler):
     """The requests of one connection, as the library has them but for what is told of failures.
 
-    The library's answers repeat what was sent, which may hold what only its sender should know.
+    The library's answers repeat what was sent, which may hold what only its sender should know. And
+    who reads a body whose chunks are broken would wait for more of it: that this is no request is
+    queued behind the request that it is in the middle of.
     """
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on, and tell who reads a body if it cannot go on."""
+        super().data_received(data)
+        queue = self._messages
+        if not queue or isinstance(queue[-1][0], RawRequestMessage):
+            return
+        asked = self._current_request
+        body = queue[-2][1] if len(queue) > 1 else None if asked is None else asked.content
+        if body is not None and not body.is_eof():
+            body.set_exception(web.RequestPayloadError("the chunks of the body are broken"))
 
     def handle_error(
         self,

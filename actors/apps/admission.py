@@ -1,12 +1,11 @@
 """Keeps senders without a grant from an application's actors."""
 
-import logging
-
 from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.router import Admits
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.apps.admission")
+logger = event_logger("rillnode.actors.apps.admission")
 
 
 def address_guard(access: Access) -> Admits:

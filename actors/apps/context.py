@@ -186,7 +186,16 @@ class Context:
         self._here(lambda: self._host.hosting.watch(self._endpoint, ref))
 
     def after(self, seconds: float, value: object, *, every: bool = False) -> TimerHandle:
-        """Get a message with a value later, once or again and again; lost with the instance."""
+        """Get a message with a value later, once or again and again; lost with the instance.
+
+        Args:
+            seconds: how much later; with `every` at least 0.001.
+            value: the message's.
+            every: again and again, each time counted from when the last one was handled.
+
+        Raises:
+            ArgumentError: `seconds` is no such number.
+        """
         return self._here(lambda: self._host.tick_after(seconds, value, every))
 
     def stop(self) -> None:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, cast
 from msgspec import Struct
 from thespian.actors import ActorAddress, PoisonMessage
 
-from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.apps.context import Context
 from rillnode.actors.apps.endpoint import Call, Endpoint, Houses
@@ -23,11 +22,15 @@ from rillnode.actors.engine.cell import FAILURES
 from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import TimerHandle
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.codecs.routing.routes import local
 
 ANSWER_SPARE_BYTES = 4_096
 """Of the largest message that a link takes what an answer leaves to its routes. Own choice."""
+
+EVERY_SECONDS_MIN = 0.001
+"""The shortest time between the ticks of a timer: without any, the loop would only tick."""
 
 
 class News(Struct, frozen=True):
@@ -268,7 +271,10 @@ class HostedActor(Worker, ABC):
 
     def tick_after(self, seconds: float, value: object, every: bool) -> TimerHandle:
         """Set a timer; see `Context.after`."""
-        arguments.seconds("seconds", seconds)
+        if arguments.seconds("seconds", seconds) < EVERY_SECONDS_MIN and every:
+            raise arguments.refused(
+                "seconds", f"is at least {EVERY_SECONDS_MIN} with every=True", seconds
+            )
         tick = Tick(value, seconds if every else None)
         tick.timer = self.wake_after(seconds, tick)
         return tick

@@ -6,7 +6,6 @@ only, and an actor that is stuck holds up nothing but what is sent to it.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,6 @@ from typing import Any, Final, cast
 
 from thespian.actors import Actor as StockActor, ActorAddress
 
-from rillnode.actors.apps import arguments
 from rillnode.actors.apps.actor import Actor, FunctionActor, Handler
 from rillnode.actors.apps.addresses import check_address
 from rillnode.actors.apps.admission import address_guard
@@ -39,7 +37,9 @@ from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Clock, Entropy
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import (
     LOCAL,
@@ -51,7 +51,7 @@ from rillnode.codecs.routing.routes import (
     parse_route,
 )
 
-logger = logging.getLogger("rillnode.actors.apps.hosting")
+logger = event_logger("rillnode.actors.apps.hosting")
 
 _SEND: Final[frozenset[GrantVerb]] = frozenset(("send",))
 

@@ -13,7 +13,6 @@ A client that is away keeps its address for the lease. It comes again with the t
 or at least with the same principal; others are told that the address is taken.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +36,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy, TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     CALLS_OPEN_BYTES_MAX,
     CALLS_OPEN_MAX,
@@ -50,7 +50,7 @@ from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.routing.wire import message_bytes, overhead_bytes_max
 
-logger = logging.getLogger("rillnode.actors.apps.serving")
+logger = event_logger("rillnode.actors.apps.serving")
 
 ADDRESS: Final = b"serve"
 

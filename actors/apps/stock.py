@@ -5,7 +5,6 @@ route, encoded: by functions of the application, for objects are never unpickled
 other, and with actors of the other form, they exchange objects.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -17,9 +16,10 @@ from rillnode.actors.apps.messages import Answer
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.outside import Asker
 from rillnode.codecs.errors import ActorError, ConfigError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import local
 
-logger = logging.getLogger("rillnode.actors.apps.stock")
+logger = event_logger("rillnode.actors.apps.stock")
 
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes]

@@ -4,7 +4,6 @@ The copy stands beside the store, under a name of the node's own choosing: no pa
 request. Who asked for it takes it away, as only who shares the node's disk has a use for it.
 """
 
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +22,10 @@ from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.requests import decode_request
 
-logger = logging.getLogger("rillnode.actors.core.backup")
+logger = event_logger("rillnode.actors.core.backup")
 
 ADDRESS = b"backup"
 

@@ -1,6 +1,5 @@
 """Tells the nodes that have the same logs where this one is, and what it serves."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
@@ -11,8 +10,9 @@ from rillnode.actors.log import LogStore, PutRecord
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.waiting import write
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.core.introduction")
+logger = event_logger("rillnode.actors.core.introduction")
 
 TELL_SECONDS: Final = 60.0
 """It is told so often: who has not told for longer than others is asked last."""

@@ -7,7 +7,6 @@ one mailbox message, in their order.
 Source: the routing rules that released Ockam nodes follow (docs/protocols/ockam.md).
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -18,9 +17,10 @@ from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import LOCAL, Address, Route, WireMessage, local
 
-logger = logging.getLogger("rillnode.actors.core.router")
+logger = event_logger("rillnode.actors.core.router")
 
 UNKNOWN: Final = RequestError("address.unknown", "No such address, or it is not yours to use")
 """Says of an address that nobody has, and of one that somebody may not use, the same."""

@@ -5,13 +5,14 @@ starts threads says which one it was, so that none ends silently.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final, Protocol, TypeVar
 
-logger = logging.getLogger("rillnode.actors.core.threads")
+from rillnode.codecs.events import event_logger
+
+logger = event_logger("rillnode.actors.core.threads")
 
 T = TypeVar("T")
 

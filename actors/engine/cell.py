@@ -5,7 +5,6 @@ the actor's instance comes and goes. A cell never looks at messages; its system 
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -14,8 +13,9 @@ from thespian.actors import Actor, ActorAddress, WakeupMessage
 
 from rillnode.actors.engine.kinds import ActorKind
 from rillnode.codecs.errors import ActorError, RillnodeError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 FAILURES: Final = BaseException
 """What an actor may raise without harm to others: a cancelled future's result and a panic of native

@@ -1,6 +1,5 @@
 """Dead letters: messages that no actor has handled, and how those who wait for them are told."""
 
-import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,8 +18,9 @@ from thespian.actors import (
 from rillnode.actors.engine.cell import FAILURES, Cell, Tell
 from rillnode.actors.engine.outside import Asker
 from rillnode.codecs.errors import ActorError, RillnodeError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 Reason = Literal["gone", "unhandled", "poison", "unwanted", "unknown", "busy", "undeclared"]
 """Why nobody handled it: its target had exited; its target exited first; it made the target fail

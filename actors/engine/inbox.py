@@ -1,14 +1,14 @@
 """The way into an actor system from other threads."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any, Final
 
 from rillnode.actors.engine.mailboxes import Mailboxes
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 Delivery = tuple[Any, ...]
 """Arguments of a post: target, message and perhaps sender."""

@@ -5,7 +5,6 @@ all that it has under way is dropped first; or because nothing came for it for l
 and then it has nothing under way.
 """
 
-import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -21,8 +20,9 @@ from rillnode.actors.engine.mailboxes import Held, Mailboxes
 from rillnode.actors.engine.waiting import LINGER_SECONDS, Work
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 
 class Start(ActorSystemMessage):

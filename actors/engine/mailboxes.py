@@ -9,7 +9,6 @@ outside, `room` waits until there is room.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -28,8 +27,9 @@ from rillnode.actors.engine.dead_letters import DeadLetter, DeadLetters, Reason,
 from rillnode.actors.engine.outside import Asker, Outside
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.codecs.errors import ActorError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 Size = Callable[[Any], int]
 """Bytes of a message."""

@@ -5,7 +5,6 @@ says. A restart keeps the cell and what waits in its mailbox. An instance that c
 no message. Too many restarts within the class's window end the actor.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,8 +15,9 @@ from rillnode.actors.engine.mailboxes import Mailboxes
 from rillnode.actors.engine.waiting import Continuation
 from rillnode.actors.ports import Timing
 from rillnode.codecs.errors import ActorError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.engine.system")
+logger = event_logger("rillnode.actors.engine.system")
 
 GIVEN_UP_KEPT: Final = 10_000
 """Cells remembered as given up, the newest: who still has one of them asks soon."""

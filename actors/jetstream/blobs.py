@@ -13,7 +13,6 @@ Source: ADR-20 of nats-architecture (JetStream based object stores).
 import asyncio
 import base64
 import hashlib
-import logging
 import os
 import time
 from collections import deque
@@ -37,8 +36,9 @@ from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.messages import DECODE_ERRORS
 from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.jetstream")
+logger = event_logger("rillnode.actors.jetstream")
 
 CHUNK_BYTES: Final = 131_072
 

@@ -11,7 +11,6 @@ takes `sync_interval: always`. A client is not told; the monitoring port is (`/v
 """
 
 import asyncio
-import logging
 import re
 from collections.abc import Sequence
 from http.client import HTTPException
@@ -23,9 +22,10 @@ import msgspec
 
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
 
-logger = logging.getLogger("rillnode.actors.jetstream")
+logger = event_logger("rillnode.actors.jetstream")
 
 _MONITOR_SECONDS_MAX: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1_048_576

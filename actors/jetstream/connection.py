@@ -1,7 +1,6 @@
 """The connection to a JetStream cluster: made, lost, made again for ever; and its requests."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -28,8 +27,9 @@ from rillnode.actors.jetstream.options import JetStreamOptions, targets
 from rillnode.actors.jetstream.wire import DeniedError, Target, Wire
 from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.jetstream")
+logger = event_logger("rillnode.actors.jetstream")
 
 API: Final = "$JS.API."
 

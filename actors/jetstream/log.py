@@ -6,7 +6,6 @@
 """
 
 import asyncio
-import logging
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -28,8 +27,9 @@ from rillnode.actors.jetstream.messages import Message
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.jetstream")
+logger = event_logger("rillnode.actors.jetstream")
 
 FRAME_BYTES_MAX: Final = 8_388_608
 """Whatever the servers take."""

@@ -1,13 +1,13 @@
 """Reports completions and health for every store, and answers while one is not open."""
 
-import logging
 from collections.abc import Sequence
 
 from rillnode.actors.core.threads import ThreadKilled
 from rillnode.actors.log import Complete, OnHealth, Operation, StoreHealth
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 
 def deliver(complete: Complete, operations: Sequence[Operation]) -> None:

@@ -22,10 +22,27 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(file: Path, content: bytes) -> None:
-    """Give a file its content, durably; a power cut leaves what it had before or all of this."""
-    fresh = file.with_name(f"{file.name}.tmp")
-    fresh.write_bytes(content)
-    sync(fresh)
-    fresh.replace(file)
+def replace_file(file: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Give a file its content, durably; a power cut leaves what it had before or all of this.
+
+    Args:
+        file: need not be there yet; its directory must.
+        content: all of it.
+        mode: who may read it from its first moment on, less what the umask takes away.
+
+    Raises:
+        OSError: it has what it had before.
+    """
+    fresh = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    fresh.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as writer:
+            writer.write(content)
+            writer.flush()
+            os.fsync(descriptor)
+        fresh.replace(file)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     sync(file.parent)

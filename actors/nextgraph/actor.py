@@ -5,7 +5,6 @@ the store, or of another actor, says that too (`result_of`). Anything else is a 
 failed, and the engine tells who waits.
 """
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -21,9 +20,10 @@ from rillnode.actors.nextgraph.context import BrokerContext, Key, Table
 from rillnode.actors.nextgraph.session import Asked, Refusal, Session, result_of
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.nextgraph.results import ResultCode
 
-logger = logging.getLogger("rillnode.actors.nextgraph")
+logger = event_logger("rillnode.actors.nextgraph")
 
 FENCED: Final = "store.fenced"
 

@@ -6,7 +6,6 @@ wait for each other: they reach their topics in this order, in which they are an
 others publish is forwarded to it in between.
 """
 
-import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from rillnode.actors.nextgraph.session import (
 from rillnode.actors.nextgraph.users import Administration, Admission, Expelled
 from rillnode.actors.ports import Link, TimerHandle
 from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     HANDSHAKE_SECONDS_MAX,
     LINK_BUFFER_HIGH_BYTES,
@@ -84,7 +84,7 @@ from rillnode.codecs.nextgraph.types import (
     OverlayId,
 )
 
-logger = logging.getLogger("rillnode.actors.nextgraph.connection")
+logger = event_logger("rillnode.actors.nextgraph.connection")
 
 HOLD_SECONDS: Final = 0.005
 """How often a connection that waits looks whether it may go on."""

@@ -10,7 +10,6 @@ not come through this actor, of other nodes or of a write that failed, it reads 
 get all events in the order of the log, each once.
 """
 
-import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final, assert_never
@@ -51,13 +50,14 @@ from rillnode.actors.nextgraph.topic_requests import (
 )
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
 from rillnode.codecs.nextgraph.events import EVENT, Event
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 
-logger = logging.getLogger("rillnode.actors.nextgraph.topic")
+logger = event_logger("rillnode.actors.nextgraph.topic")
 
 PAGE_KEYS: Final = 1_000
 

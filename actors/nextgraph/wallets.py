@@ -5,7 +5,6 @@ is given out. Who waits at a rendezvous waits on a connection, and is forgotten 
 That he waits stands in the store: other nodes of it leave the wallet there for him.
 """
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, assert_never
@@ -20,11 +19,12 @@ from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
 
-logger = logging.getLogger("rillnode.actors.nextgraph")
+logger = event_logger("rillnode.actors.nextgraph")
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the wallets could not be found."""

@@ -4,7 +4,6 @@ An answer's return route is the address that the message was sent to, so that ea
 names answers as itself.
 """
 
-import logging
 from collections.abc import Callable
 
 from rillnode.actors.core.delivery import Delivery, Origin
@@ -12,9 +11,10 @@ from rillnode.actors.core.router import Router
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.ockam import hub
 
-logger = logging.getLogger("rillnode.actors.ockam.answering")
+logger = event_logger("rillnode.actors.ockam.answering")
 
 Answer = Callable[[bytes, Origin], bytes | None]
 """Makes a payload's answer, or None where it has none; raises CodecError for one it cannot read."""

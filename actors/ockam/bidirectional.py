@@ -16,7 +16,6 @@ Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir n
 whose examples have the service at `stream_subscribe`.
 """
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final, NamedTuple
@@ -36,6 +35,7 @@ from rillnode.actors.ockam.bidirectional_publisher import (
     spawn_publisher,
 )
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     NAME_BYTES_MAX,
     STREAM_PUBLISHERS_PER_PRINCIPAL_MAX,
@@ -48,7 +48,7 @@ from rillnode.codecs.routing.stream import (
     decode_request,
 )
 
-logger = logging.getLogger("rillnode.actors.ockam.bidirectional")
+logger = event_logger("rillnode.actors.ockam.bidirectional")
 
 ADDRESSES: Final = (b"stream_subscribe", b"stream_subscribe_service")
 

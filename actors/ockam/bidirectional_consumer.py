@@ -13,7 +13,6 @@ Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir n
 which deliver an item once, wherever it leads.
 """
 
-import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
@@ -34,6 +33,7 @@ from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     FRAME_BYTES_MAX,
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
@@ -41,7 +41,7 @@ from rillnode.codecs.limits import (
 )
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 
-logger = logging.getLogger("rillnode.actors.ockam.bidirectional_consumer")
+logger = event_logger("rillnode.actors.ockam.bidirectional_consumer")
 
 PREFIX: Final = b"STB_C_"
 """Released nodes name consumers so."""

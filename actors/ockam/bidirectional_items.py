@@ -14,7 +14,6 @@ One service's answer is no request to another: what a service has sent is not ta
 or two of them would answer each other through their streams for ever.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,11 +25,12 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.ockam.bidirectional_publisher import ReturnPublishers
 from rillnode.actors.ockam.static_forwarding import PREFIX as ALIAS_PREFIX
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.codecs.ockam.stream_item import decode_entry
 from rillnode.codecs.routing.routes import LOCAL, Route, WireMessage, local
 
-logger = logging.getLogger("rillnode.actors.ockam.bidirectional_items")
+logger = event_logger("rillnode.actors.ockam.bidirectional_items")
 
 _LINK: Final = re.compile(rb"(?:(?:TCP|NX)_[HC]_|MEM_)?[0-9a-f]{16}")
 """Addresses of connections and secure channels; none comes back once its link has ended."""

@@ -10,7 +10,6 @@ given it may publish through it, as with any return route.
 Source: ockam-network/proposals, design 0009, bidirectional_worker; the Elixir nodes since 2021-05.
 """
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from rillnode.actors.ports import TimerHandle
 from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -38,7 +38,7 @@ from rillnode.codecs.limits import (
 from rillnode.codecs.ockam.stream_item import encode_entry
 from rillnode.codecs.routing.routes import WireMessage, local
 
-logger = logging.getLogger("rillnode.actors.ockam.bidirectional_publisher")
+logger = event_logger("rillnode.actors.ockam.bidirectional_publisher")
 
 PREFIX: Final = b"STB_PP_"
 """Released nodes name publishers so."""

@@ -9,7 +9,6 @@ there only. What its workers have not handled, and what they prepare, counts for
 so that a channel never makes a node hold more than a plain connection could.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import CodecError, HandshakeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import ROUTE_HOPS_MAX
 from rillnode.codecs.ockam.channel import ChannelResponder, encode_completed
 from rillnode.codecs.ockam.channel_cipher import ChannelSession
@@ -38,7 +38,7 @@ from rillnode.codecs.routing.routes import (
 )
 from rillnode.codecs.routing.wire import message_bytes
 
-logger = logging.getLogger("rillnode.actors.ockam.channel")
+logger = event_logger("rillnode.actors.ockam.channel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 What it refuses gets no answer, as from released nodes: it is logged and counted.
 """
 
-import logging
 from functools import partial
 from typing import Final, assert_never, cast
 
@@ -14,11 +13,12 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ockam.channel import Begin, ChannelActor, ChannelContext
 from rillnode.codecs.errors import CodecError, HandshakeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelResponder
 from rillnode.codecs.routing.routes import WireMessage, local
 
-logger = logging.getLogger("rillnode.actors.ockam.channel_listener")
+logger = event_logger("rillnode.actors.ockam.channel_listener")
 
 ADDRESSES: Final = (b"SC_listener", b"api")
 """As Elixir nodes call it: in their own use, and for others since 2022."""

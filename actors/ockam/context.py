@@ -1,6 +1,5 @@
 """Shares the node's parts, refusals and limits among the services of a hub."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,10 +9,11 @@ from rillnode.actors.core.router import Router
 from rillnode.actors.core.tally import Tally
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.ports import Entropy
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import ALIASES_PER_LINK_MAX, ALIASES_PER_PRINCIPAL_MAX
 from rillnode.codecs.routing.routes import WireMessage
 
-logger = logging.getLogger("rillnode.actors.ockam.context")
+logger = event_logger("rillnode.actors.ockam.context")
 
 REFUSED: Final = "refused"
 

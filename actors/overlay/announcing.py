@@ -5,7 +5,6 @@ kept beside the log, so that after a restart nothing is left out; what is announ
 known to the others as a duplicate.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,8 +14,9 @@ from rillnode.actors.log import LogStore, PutRecords, Read, StreamRecord, log_id
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.keeping import Records, cursor_record
 from rillnode.codecs.entries import Entry, entries_of
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.overlay.announcing")
+logger = event_logger("rillnode.actors.overlay.announcing")
 
 READ_BYTES: Final = 262_144
 """Bytes of blocks that are read at one time."""

@@ -6,7 +6,6 @@ too, whether an append that has failed is in the log all the same, as may be aft
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -28,11 +27,12 @@ from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
 from rillnode.codecs.entries import split_entries
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
-logger = logging.getLogger("rillnode.actors.overlay.keeping")
+logger = event_logger("rillnode.actors.overlay.keeping")
 
 _NUMBER: Final = Struct(">QQ")
 _CURSOR: Final = Struct(">QQ")

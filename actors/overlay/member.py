@@ -4,7 +4,6 @@ It makes a neighbours actor for each partition of each shared stream. Statuses a
 a change, and again from time to time, so that a tracker that has started anew learns of the node.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +34,7 @@ from rillnode.actors.overlay.messages import (
 from rillnode.actors.overlay.neighbours import NeighboursActor
 from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
@@ -54,7 +54,7 @@ from rillnode.codecs.streamr.node_address import (
 from rillnode.codecs.streamr.partition import tracker_of
 from rillnode.codecs.streamr.times import iso_time
 
-logger = logging.getLogger("rillnode.actors.overlay.member")
+logger = event_logger("rillnode.actors.overlay.member")
 
 SOON_SECONDS: Final = 0.2
 """From a change to the status that tells of it: others are told of along with it."""

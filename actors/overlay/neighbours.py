@@ -6,7 +6,6 @@ is stored once at each node. Whoever was away, in part or wholly, is brought up 
 is made again: both ways, from a while before the trouble began.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar, assert_never
 
@@ -46,6 +45,7 @@ from rillnode.actors.overlay.sharing import Sharing
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.control_messages import (
@@ -65,7 +65,7 @@ from rillnode.codecs.streamr.control_messages import (
 from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
-logger = logging.getLogger("rillnode.actors.overlay.neighbours")
+logger = event_logger("rillnode.actors.overlay.neighbours")
 
 _M = TypeVar(
     "_M",

@@ -4,7 +4,6 @@ So its connection is an actor like any other's, with the same bounds and the sam
 the translator between them does the rest.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +13,13 @@ from rillnode.actors.overlay.generations import Generation
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.actors.ports import Link, LinkEvents
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.streamr.network import CLOSE_REFUSED, Peer, PeerType
 from rillnode.codecs.streamr.node_address import ReleasedPeer, parse_url
 
-logger = logging.getLogger("rillnode.actors.overlay.released")
+logger = event_logger("rillnode.actors.overlay.released")
 
 BAD_FRAMES_MAX: Final = 64
 """Frames that cannot be read, after which a peer is closed. Own choice: a peer of an unknown

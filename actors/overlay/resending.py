@@ -5,7 +5,6 @@ its messages bear; or a range of one chain. It sees what was durable when it beg
 link has room, and ends itself.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
@@ -31,11 +30,12 @@ from rillnode.actors.overlay.rendering import CARRIED_KEYS, CHAIN, Renderer, is_
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.sort_keys import bounds
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
-logger = logging.getLogger("rillnode.actors.overlay.resending")
+logger = event_logger("rillnode.actors.overlay.resending")
 
 SLICE_ENTRIES: Final = 64
 PAGE_KEYS: Final = 1_000

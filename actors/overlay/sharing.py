@@ -1,6 +1,5 @@
 """Shares messages: from a neighbour or the local log, to neighbours and the log."""
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -16,11 +15,12 @@ from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
 from rillnode.actors.overlay.rendering import CHAIN, is_carried
 from rillnode.actors.streamr.admission import check_message, check_rules
 from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.control_messages import BroadcastMessage, UnicastMessage
 from rillnode.codecs.streamr.ordering import GapFound, GapSkipped, Ordered, OrderingEvent
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
-logger = logging.getLogger("rillnode.actors.overlay.sharing")
+logger = event_logger("rillnode.actors.overlay.sharing")
 
 TEXTS_KEPT: Final = 4_096
 """Texts of the latest messages known by their digest: a copy is found without reading it."""

@@ -8,7 +8,6 @@ tracker's own node stands between nodes of its kind and released ones, which are
 Source: streamr-network 22.1.0, Tracker; docs/protocols/streamr.md.
 """
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from rillnode.actors.overlay.graphs import OWN, Graphs
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX, OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
@@ -47,7 +47,7 @@ from rillnode.codecs.streamr.node_address import (
     parse_node_address,
 )
 
-logger = logging.getLogger("rillnode.actors.overlay.tracker")
+logger = event_logger("rillnode.actors.overlay.tracker")
 
 ADDRESS: Final = b"tracker"
 

@@ -5,7 +5,6 @@ committed: so sequences are dense, and nobody sees one before those below it.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,8 +13,9 @@ from urllib.parse import urlsplit
 from rillnode.actors.log.shared.port import Frame, Heard, LogLost, Opened, Span
 from rillnode.actors.postgres.servers import Servers, incomplete
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 _NEWS_SECONDS: Final = 0.1
 """How often it is asked what others have stored: NOTIFY would tell sooner, and lets all commits

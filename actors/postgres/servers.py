@@ -1,7 +1,6 @@
 """PostgreSQL servers: connected to, checked, and asked; the tables of a log are made once."""
 
 import asyncio
-import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -15,8 +14,9 @@ import asyncpg
 
 from rillnode.actors.log.shared.port import LogLost, Opened
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 # Who else is about to make them waits at the lock, and then finds them.
 _MAKE: Final = """DO $$ BEGIN

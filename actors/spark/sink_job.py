@@ -6,7 +6,6 @@ what passes, as when the store of its tables is away, waits and is tried for eve
 even be started is dealt with in the same way.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from rillnode.actors.core.access import Access
 from rillnode.actors.ports import JobLauncher, JobProcess
 from rillnode.codecs.errors import RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.spark.sink_job")
+logger = event_logger("rillnode.actors.spark.sink_job")
 
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 

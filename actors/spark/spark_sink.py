@@ -6,7 +6,6 @@ job, starts it again with backoff when it ends, parks one that only fails, gives
 key, and knows its lag.
 """
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from rillnode.actors.ports import JobLauncher, TimerHandle
 from rillnode.actors.spark.sink_job import SinkJob, SinkStatus, TableStatus
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route
 
@@ -122,7 +122,7 @@ def _gone(request: native.SinkReadRequest) -> bytes:
     return native.encode_blocks(request.request_id, request.until, request.until, [])
 
 
-logger = logging.getLogger("rillnode.actors.spark.spark_sink")
+logger = event_logger("rillnode.actors.spark.spark_sink")
 
 MEASURE_SECONDS: Final = 5.0
 """How often the lag is measured, whether the job runs or not."""

@@ -5,7 +5,6 @@ follows on the same connection sees what was published before it. Nothing more i
 while much of what it has published is not durable yet, or much of what it is sent not taken.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +48,7 @@ from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.resend_answer import AnyResendRequest, ResendAnswer
 from rillnode.actors.streamr.resend_query import resend_query
 from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     STORE_PENDING_HIGH_BYTES,
     STREAMR_BACKLOG_HIGH_BYTES,
@@ -72,7 +72,7 @@ from rillnode.codecs.streamr.control_messages import (
 from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.stream_message import Layout, SignatureType
 
-logger = logging.getLogger("rillnode.actors.streamr.connection")
+logger = event_logger("rillnode.actors.streamr.connection")
 
 SLICE_FRAMES: Final = 32
 """Requests taken in one turn: so many signatures are verified in about 2 ms."""

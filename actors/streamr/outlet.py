@@ -1,10 +1,10 @@
 """The way to one client: what actors have for it, in the versions and layout of its connection."""
 
-import logging
 from typing import Final, NamedTuple, Protocol
 
 from rillnode.actors.ports import FramedLink
 from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.control import encode_control
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
@@ -17,7 +17,7 @@ from rillnode.codecs.streamr.control_messages import (
 from rillnode.codecs.streamr.message import TWO_LAYOUTS
 from rillnode.codecs.streamr.stream_message import Layout, StreamMessage
 
-logger = logging.getLogger("rillnode.actors.streamr.outlet")
+logger = event_logger("rillnode.actors.streamr.outlet")
 
 RELEASED_ONLY: Final = (Layout.RELEASED,)
 EITHER_LAYOUT: Final = (Layout.RELEASED, Layout.SPECIFICATION)

@@ -1,6 +1,5 @@
 """Publishes clients' messages to one partition: checks, appends, and answers when durable."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,11 +23,12 @@ from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publis
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.codecs.entries import EntryKind, split_items
 from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.duplicates import ChainDuplicates
 from rillnode.codecs.streamr.message import stored_text
 from rillnode.codecs.streamr.sort_keys import published_keys
 
-logger = logging.getLogger("rillnode.actors.streamr.publishing")
+logger = event_logger("rillnode.actors.streamr.publishing")
 
 _UNNUMBERED_VERSION_MAX = 29
 """Messages up to this version have no sequence and no chain: two of one millisecond look alike."""

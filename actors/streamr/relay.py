@@ -9,7 +9,6 @@ One that fails is replaced: what it had under way is answered by that, and its c
 they were. One that fails too often cuts them off, so that they come again.
 """
 
-import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -49,9 +48,10 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.message import STORED_VERSION, StreamMessage
 
-logger = logging.getLogger("rillnode.actors.streamr.relay")
+logger = event_logger("rillnode.actors.streamr.relay")
 
 READ_BYTES: Final = 262_144
 """Bytes of blocks that are read at one time."""

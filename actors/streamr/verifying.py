@@ -8,16 +8,16 @@ begun and not finished when nothing else is left, the loop verifies too. Where n
 does everything by itself, and everything that follows is as if there were no helpers.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rillnode.actors.core.threads import Queue, Running, ThreadKilled, Threads
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.signing import Verdict, verify_message
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
-logger = logging.getLogger("rillnode.actors.streamr.verifying")
+logger = event_logger("rillnode.actors.streamr.verifying")
 
 GROUP_MIN: Final = 4
 """Messages that helpers are woken for: to wake one takes as long as to verify a signature."""

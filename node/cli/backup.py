@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rillnode import __version__
+from rillnode.node.cli.interrupting import interrupted_at_once
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
@@ -38,14 +39,17 @@ def add(commands: Commands) -> None:
 
 async def backup(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make a backup."""
-    from rillnode.node.backup import Source, make_backup, source_bytes
+    from rillnode.node.backup import Source, make_backup, refuse_inside, source_bytes
 
     config, file = configured(args, terminal)
     target: Path = args.target.absolute()
+    refuse_inside(target, config.store_dir, "the store")
+    refuse_inside(target, config.checkpoints_dir, "the directory of the node's own copies")
     async with resting_store(args, terminal, config) as store:
         keys = tuple(sorted(path for path in config.data_dir.glob("*.key*") if path.is_file()))
         source = Source(store=store, keys=keys, config=file)
-        with progress(terminal, "copying", 2 * source_bytes(source)) as on_bytes:
+        size = 2 * source_bytes(source)
+        with interrupted_at_once(), progress(terminal, "copying", size) as on_bytes:
             manifest = make_backup(source, target, _about(config), on_bytes)
     terminal.record(
         {

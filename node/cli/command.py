@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, RillnodeError
+from rillnode.codecs.next_steps import next_step
 from rillnode.node.cli import (
     actor,
     apikey,
@@ -51,7 +52,6 @@ from rillnode.node.installed import (
     required,
     version_of,
 )
-from rillnode.node.next_steps import next_step
 
 if TYPE_CHECKING:
     from rillnode.node.config.kinds import Level

@@ -125,16 +125,16 @@ def find_target(args: argparse.Namespace, terminal: Terminal) -> Target:
         found = _configured(args, terminal) or _found(args, terminal)
         if found is not None:
             url, identity, key = url or found.url, identity or found.identities, key or found.key
-    given = {"--node": url, "--node-identity": identity}
-    missing = [option for option, value in given.items() if not value]
-    if len(missing) == len(given):
+    if not url and not identity:
         text = (
             "no node named: there is no node.toml here, no context is selected, no node of "
             "`rillnode run --dev` runs, and neither -c nor --node was given"
         )
         raise ConfigError("config.connection", text)
-    if missing:
-        raise ConfigError("config.node", f"{missing[0]} missing, and has to be beside the other")
+    if not identity:
+        raise ConfigError("config.node", f"--node {url} needs --node-identity beside it, or -c")
+    if not url:
+        raise ConfigError("config.node", "--node-identity needs --node beside it, or -c")
     _check_url(url, url)
     if args.key is not None and hasattr(args, "entry_key") and not args.key.exists():
         text = f"{args.key}: no such file; --key is your key file, --entry-key the key of an entry"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import add_connection_options, connected
 from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.interrupting import while_read
 from rillnode.node.cli.parsing import (
     Commands,
     Parser,
@@ -231,7 +232,7 @@ async def tail(args: argparse.Namespace, terminal: Terminal) -> int:
             name = option.replace("_", "-")
             raise UsageError(args.command, f"argument --{name}: not allowed with --consumer")
     line = _lines(args, terminal)
-    async with connected(args, terminal) as client:
+    async with connected(args, terminal) as client, while_read(terminal):
         stream = await _open(client, args.name)
         if args.consumer is not None:
             left = await _consume(args, terminal, stream, line)
@@ -295,15 +296,16 @@ async def follow(args: argparse.Namespace, terminal: Terminal) -> int:
     ):
         kept_at = time.monotonic()
         try:
-            while left != 0:
-                async with asyncio.timeout(args.timeout):
-                    stream, entry = await anext(following)
-                terminal.write(_of_stream(form, stream, line(entry)))
-                terminal.flush()
-                left = None if left is None else left - 1
-                if time.monotonic() > kept_at + KEEP_SECONDS:
-                    _keep(args.position, following)
-                    kept_at = time.monotonic()
+            async with while_read(terminal):
+                while left != 0:
+                    async with asyncio.timeout(args.timeout):
+                        stream, entry = await anext(following)
+                    terminal.write(_of_stream(form, stream, line(entry)))
+                    terminal.flush()
+                    left = None if left is None else left - 1
+                    if time.monotonic() > kept_at + KEEP_SECONDS:
+                        _keep(args.position, following)
+                        kept_at = time.monotonic()
         except TimeoutError:
             pass
         except asyncio.CancelledError:  # by Ctrl-C; what could not be printed is not kept

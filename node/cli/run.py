@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rillnode import __version__
 from rillnode.codecs.errors import ConfigError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.node.cli import process
 from rillnode.node.cli.config import add_config_options
 from rillnode.node.cli.connection import config_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rillnode.node.contexts import DevNode
     from rillnode.node.runtime import Node
 
-logger = logging.getLogger("rillnode.node.cli.run")
+logger = event_logger("rillnode.node.cli.run")
 
 FAILED_SECONDS_MAX: Final = 10.0
 """How long a node that has failed may take to end: half of it drains, the rest closes."""
@@ -269,8 +269,6 @@ async def _serve(
 
     async with Node(config, commit_on_loop=True) as node:
         process.freeze()
-        if args.ports_file is not None:
-            _write_ports(args.ports_file, node)
         found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
         _show_banner(node, terminal, dev=args.dev, found=found)
         # A node for a try has no configuration that could be read again.
@@ -280,6 +278,8 @@ async def _serve(
             process.rest_when_idle(lambda: node.observed.totals().entries, node.rest)
         )
         try:
+            if args.ports_file is not None:  # whoever waits for it finds all else there
+                _write_ports(args.ports_file, node)
             await stopping.wait()
         except asyncio.CancelledError:
             # The node has failed, and so may what it ends with.
@@ -369,10 +369,10 @@ def _ports(node: "Node") -> dict[str, str]:
 
 def _write_ports(path: Path, node: "Node") -> None:
     """Write the file whole, or not at all: readers poll for it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    from rillnode.actors.log.directories import replace_file
+
     try:
-        temporary.write_text(json.dumps(_ports(node)) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        replace_file(path, f"{json.dumps(_ports(node))}\n".encode())
     except OSError as error:
         text = f"{path}: cannot be written: {error.strerror}"
         raise ConfigError("config.ports_file", text) from None

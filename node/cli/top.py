@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.node.cli.connection import add_connection_options, connected
+from rillnode.node.cli.interrupting import while_read
 from rillnode.node.cli.parsing import Commands, add_verb, positive_number, seconds
 from rillnode.node.cli.terminal import Row, Terminal
 
@@ -61,7 +62,7 @@ async def top(args: argparse.Namespace, terminal: Terminal) -> None:
     """Look at a node until told to stop."""
     import asyncio
 
-    async with connected(args, terminal) as client:
+    async with connected(args, terminal) as client, while_read(terminal):
         before = await _look(client)
         for number in count(1):
             await asyncio.sleep(args.interval)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.interrupting import interrupted_at_once
 from rillnode.node.cli.parsing import Commands, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
@@ -40,12 +41,15 @@ async def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.backup import STORE, check_backup, read_manifest
 
     if args.backup is not None:
-        with progress(terminal, "checksums", read_manifest(args.backup).size) as on_bytes:
-            check_backup(args.backup, on_bytes)
-        return _tell(_look_at(args.backup / STORE, terminal), terminal)
+        with interrupted_at_once():
+            with progress(terminal, "checksums", read_manifest(args.backup).size) as on_bytes:
+                check_backup(args.backup, on_bytes)
+            verdict = _look_at(args.backup / STORE, terminal)
+        return _tell(verdict, terminal)
     config, _ = configured(args, terminal)
     async with resting_store(args, terminal, config) as store:
-        verdict = _look_at(store, terminal)
+        with interrupted_at_once():
+            verdict = _look_at(store, terminal)
     return _tell(verdict, terminal)
 
 

@@ -17,12 +17,12 @@ from time import monotonic
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rillnode.actors.apps.messages import Message
+from rillnode.codecs import arguments
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerStopped
 from rillnode.codecs.keyed import Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client import arguments
 from rillnode.node.client.client import (
     Client,
     connect,

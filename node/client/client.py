@@ -14,14 +14,14 @@ from weakref import WeakSet
 import msgspec
 
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, StreamError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route, local, utf8
-from rillnode.node.client import arguments, lookup
+from rillnode.node.client import lookup
 from rillnode.node.client.correspondent import Correspondent
 from rillnode.node.client.following import Following, FollowStart
 from rillnode.node.client.lookup import About
@@ -191,7 +191,7 @@ class Client(Correspondent):
         Args:
             timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
         """
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         try:
             for service in tuple(self._services):
                 await service.stop()
@@ -570,7 +570,7 @@ class Client(Correspondent):
         """
         arguments.called("handler", handler)
         arguments.whole("calls_max", calls_max)
-        arguments.number("lease_seconds", lease_seconds)
+        arguments.seconds("lease_seconds", lease_seconds)
         service = Service(
             self.messages,
             arguments.text("address", address, as_utf8=False),
@@ -601,7 +601,7 @@ class Client(Correspondent):
                 of; `peer.unreachable`, `route.busy`.
             ActorError, TransportError: as `ask`.
         """
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         return await lookup.about(self.messages, as_way(route), timeout_seconds)
 
     def routes(
@@ -625,7 +625,7 @@ class Client(Correspondent):
         """
         arguments.text("pattern", pattern)
         arguments.text("kind", kind)
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         found = lookup.pages(self.messages, as_route(at, "at"), pattern, kind, timeout_seconds)
         return iterate(found)
 
@@ -648,7 +648,7 @@ class Client(Correspondent):
                 `route.refused`, not by this client; else as `about`.
             ActorError, TransportError: as `about`.
         """
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         await lookup.stop(self.messages, as_way(route), timeout_seconds)
 
     async def ping(self, peer: str, *, timeout_seconds: float = ANSWER_SECONDS) -> float:

@@ -4,16 +4,16 @@ What it reads from and saves to is its feed: a stream of a node, or of an Ockam 
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
-from rillnode.node.client import arguments
+from rillnode.codecs.events import event_logger
 from rillnode.node.iteration import Iteration, Source
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 IN_FLIGHT: Final = 1_000
 """Entries that a consumer hands out before the first of them is acknowledged."""
@@ -314,7 +314,7 @@ def check_seconds(save_seconds: float) -> None:
     Raises:
         ConsumerError: `consumer.invalid`.
     """
-    if not arguments.number("save_seconds", save_seconds) > 0:
+    if not arguments.seconds("save_seconds", save_seconds) > 0:
         text = f"save_seconds is more than 0, not {save_seconds:g}"
         raise ConsumerError("consumer.invalid", text)
 

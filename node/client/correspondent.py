@@ -1,7 +1,7 @@
 """Exchanges messages with workers, for a client and for a secure channel alike."""
 
+from rillnode.codecs import arguments
 from rillnode.codecs.routing.routes import Route, local
-from rillnode.node.client import arguments
 from rillnode.node.client.mailbox import MAILBOX_MESSAGES, Mailbox
 from rillnode.node.client.messages import ANSWER_SECONDS, Answer, Messages, as_way
 
@@ -54,7 +54,7 @@ class Correspondent:
             ActorError: `message.timeout`, nothing has come back.
             TransportError: the client or channel is closed, or closes meanwhile.
         """
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         wire = await self.messages.ask(as_way(route), payload, seconds=timeout_seconds)
         return Answer(wire.return_route, wire.payload)
 

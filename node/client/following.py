@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client import arguments
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, CREDIT_BYTES, PASSING, Follower
 from rillnode.node.iteration import Iteration

@@ -1,7 +1,6 @@
 """Groups of consumers as a member sees them: what it has of a stream, and what becomes of that."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -17,6 +16,7 @@ from rillnode.codecs.errors import (
     StreamRemoved,
     TransportError,
 )
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import group_address
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.consumer import Ledger
@@ -24,7 +24,7 @@ from rillnode.node.client.reading import Reading, Terms
 from rillnode.node.client.session import Session
 from rillnode.node.iteration import kept
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 BEAT_SECONDS: Final = 0.5
 """How often a member that has partitions tells that it is well, and has its lease made longer."""

@@ -1,17 +1,17 @@
 """A mailbox: an address of a client to which messages come that answer none of its questions."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import WireMessage
 from rillnode.node.client.messages import Answer, Messages
 from rillnode.node.iteration import Iteration
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 MAILBOX_MESSAGES: Final = 1_024
 

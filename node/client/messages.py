@@ -8,12 +8,11 @@ from typing import Final, Protocol
 
 from rillnode.actors.apps.messages import Answer as Answer
 from rillnode.actors.ports import Entropy
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.native import failure_of as failure_of
 from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local, parse_route
-from rillnode.node.client import arguments
 
 ANSWER_SECONDS: Final = 10.0
 

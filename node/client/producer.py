@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import NewEntry, Run, fits_block, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
-from rillnode.node.client import arguments
 from rillnode.node.client.appends import Block, Partition, Settle
 from rillnode.node.client.session import Session
 

@@ -4,9 +4,9 @@ import asyncio
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import Headers, Key
-from rillnode.node.client import arguments
 from rillnode.node.client.producer import WINDOW_BYTES, Data
 
 IN_FLIGHT: Final = 1_000

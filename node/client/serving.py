@@ -1,7 +1,6 @@
 """Serving an address: messages that are sent to it come to this client, and its answers go back."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -11,12 +10,13 @@ from typing import Final, NamedTuple, Self
 from rillnode.actors.apps.messages import ActorReply, Message
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX, LEASE_SECONDS_MAX
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 from rillnode.node.client.messages import Messages, failure_of
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 CALLS_MAX: Final = 64
 LEASE_SECONDS: Final = 10.0

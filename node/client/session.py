@@ -6,7 +6,6 @@ What a node refuses because an actor of it is busy is asked again there (see `re
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
@@ -15,8 +14,9 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from rillnode.actors.ports import Entropy
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.routes import (
     Route,
@@ -25,14 +25,13 @@ from rillnode.codecs.routing.routes import (
     encode_with_header,
     local,
 )
-from rillnode.node.client import arguments
 from rillnode.node.client.appends import Appends
 from rillnode.node.client.messages import Messages, failure_of, fresh_address
 from rillnode.node.client.repeating import PAUSE_SECONDS, Asked, OnResponse, Repeating
 from rillnode.transports.clock import elapsed as machine_elapsed
 from rillnode.transports.links import Link, LinkEvents
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 REQUEST_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0

@@ -11,13 +11,12 @@ from weakref import WeakSet
 
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import Retention
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
 from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
 from rillnode.codecs.where import Where
-from rillnode.node.client import arguments
 from rillnode.node.client.consumer import (
     IN_FLIGHT,
     SAVE_SECONDS,
@@ -396,7 +395,8 @@ class Stream:
         Args:
             start: an index, if negative counted from the end; `start`, the first entry kept; `end`,
                 only what comes after the first batch is asked for; or a time, a datetime with a
-                zone or a timedelta ago (`index_at`).
+                zone or a timedelta ago (`index_at`). Before an index that the log has yet to reach
+                nothing comes, and a warning is logged.
             where: only entries that meet this condition, as for `pull`.
             partitions: the partitions to follow; None: all.
 
@@ -594,9 +594,12 @@ class Stream:
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
         if partitions is None:
             return range(self.partitions)
-        for partition in arguments.several("partitions", partitions):
+        given = tuple(arguments.several("partitions", partitions))
+        if not given:  # nothing would ever come
+            raise arguments.refused("partitions", "has at least one, or is None for all", given)
+        for partition in given:
             self._address(partition)
-        return tuple(dict.fromkeys(partitions))
+        return tuple(dict.fromkeys(given))
 
     def _address(self, partition: int) -> bytes:
         if not 0 <= arguments.whole("partition", partition) < self.partitions:

@@ -1,7 +1,6 @@
 """Following partitions: subscriptions that survive lost links."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,10 +9,11 @@ from typing import Final
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client.session import Session
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 CREDIT_BYTES: Final = 4_194_304
 """Bytes of blocks that a node may send ahead, for each partition, where nothing else is said."""
@@ -33,7 +33,8 @@ class Follower:
     """A reader of several partitions of a stream, in the order of each partition.
 
     Entries come once each, however often the link is lost. Where the stream was trimmed past the
-    position, it goes on with the first entry kept, and counts what is missing in `skipped`.
+    position, it goes on with the first entry kept, and counts what is missing in `skipped`. Where
+    it ends before the position, that is logged, and nothing comes before it has grown to it.
 
     Attributes:
         skipped: entries that were trimmed before they came.
@@ -199,10 +200,14 @@ class _Partition:
             return
         self._route = route
         self._follower.ends[self.number] = response.next_index
+        if response.next_index < self._next:
+            extra = {"index": self._next, "end": response.next_index}
+            logger.warning("position_beyond_end", extra=self._about | extra)
         if response.first_index > self._next:
             skipped = response.first_index - self._next
             self._follower.skipped += skipped
-            logger.warning("entries_trimmed", extra={"skipped": skipped, "from": self._next})
+            extra = {"skipped": skipped, "from": self._next}
+            logger.warning("entries_trimmed", extra=self._about | extra)
             self._next = response.first_index
         for item in response.blocks:
             block = Block(item.first_index, item.value)
@@ -215,6 +220,11 @@ class _Partition:
                 self.grant(len(item.value))
         if isinstance(response, native.FoundResponse):
             self._next = max(self._next, response.reached)
+
+    @property
+    def _about(self) -> dict[str, object]:
+        """What the log says of it."""
+        return {"address": self._address.decode(errors="replace"), "partition": self.number}
 
     def link_lost(self) -> None:
         """It goes on over the next one."""

@@ -6,7 +6,6 @@ no answer when a link is lost is asked again on the next, and done once.
 """
 
 import asyncio
-import logging
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -17,17 +16,17 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from rillnode.codecs import native
+from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import WORK_SECONDS_MAX, WORK_SECONDS_MIN, WORK_SETTLEMENTS_MAX
 from rillnode.codecs.routing.routes import Route, local
-from rillnode.node.client import arguments
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import AGAIN_SECONDS, PASSING
 from rillnode.node.iteration import kept
 
-logger = logging.getLogger("rillnode.node.client")
+logger = event_logger("rillnode.node.client")
 
 IN_FLIGHT: Final = 16
 """Jobs that a worker has at a time, those that wait at the client included."""
@@ -229,7 +228,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
             RillnodeError: as of `done`.
         """
         if after is not None:
-            arguments.number("after", after)
+            arguments.seconds("after", after)
         await self._worker.say(self._given, _RETRY, after, reason)
 
     async def reject(self, reason: str = "") -> None:
@@ -238,7 +237,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
 
     async def extend(self, seconds: float) -> None:
         """Have so many seconds for it, from now on; errors as of `retry`."""
-        await self._worker.say(self._given, _EXTEND, arguments.number("seconds", seconds))
+        await self._worker.say(self._given, _EXTEND, arguments.seconds("seconds", seconds))
 
     async def __aenter__(self) -> Self:
         """It is there already."""
@@ -732,7 +731,7 @@ def work_queue(
     """Make a worker of a queue, as `Stream.work` says."""
     arguments.whole("attempts", attempts)
     arguments.whole("in_flight", in_flight)
-    arguments.number("visibility_seconds", visibility_seconds)
+    arguments.seconds("visibility_seconds", visibility_seconds)
     if queue_in_flight is not None and arguments.whole("queue_in_flight", queue_in_flight) < 1:
         text = f"queue_in_flight is at least 1, or None for no limit, not {queue_in_flight}"
         raise RequestError("queue.limit", text)

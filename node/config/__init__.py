@@ -3,8 +3,9 @@
 What is had from here is imported on first use: tables of plug-ins stand on modules of this folder.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from rillnode.exports import exported
 
 if TYPE_CHECKING:
     from rillnode.node.config.address import ListenAddress, parse_address
@@ -100,9 +101,4 @@ _HOMES: Final = {
 
 
 if not TYPE_CHECKING:  # else every name would pass for one of these
-
-    def __getattr__(name: str) -> Any:
-        for home, names in _HOMES.items():
-            if name in names:
-                return getattr(import_module(home), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = exported(__name__, _HOMES)

@@ -2,12 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
-from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -17,8 +16,6 @@ from rillnode.actors.core.streams.context import stream_address
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.gateway import events
-from rillnode.codecs.gateway.events import Event
 from rillnode.codecs.gateway.forms import encode_entries, read_position
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.times import parse_time
@@ -27,7 +24,8 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream
-from rillnode.node.entry_lines import InputReader, iso_time, key_in
+from rillnode.node.entry_lines import iso_time
+from rillnode.node.gateway.bodies import LINES, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
@@ -36,7 +34,6 @@ from rillnode.node.http.answers import Refusal, json_answer, number
 from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core
 
-LINES: Final = ("application/x-ndjson", "application/jsonl")
 CBOR: Final = "application/cbor"
 EVENTS: Final = "text/event-stream"
 PULL_LIMIT_MAX: Final = 10_000
@@ -48,23 +45,14 @@ LOOKED_MAX: Final = 10_000
 LOOK_ENTRIES: Final = 1_000
 """Entries that one request looks at, where few meet its condition, and at a time."""
 
-PUSH_ENTRIES_MAX: Final = 65_536
-"""Entries of one request. Own choice: its answer has so many indexes."""
-
-PIECE_BYTES: Final = 8_192
-"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
-
 WINDOW_BYTES: Final = 4_194_304
 """Bytes of a request's entries that are not durable, above which no more of it is read."""
 
 SLOW_SECONDS: Final = 2.0
 """How long the readers of tails have to take what is left when the node stops."""
 
-TURN_ENTRIES: Final = 64
-"""Entries that are read or told before the loop turns."""
-
 BLOCK_ENTRIES: Final = 1_024
-"""Entries that are pushed before it does: they travel together."""
+"""Entries that are pushed before the loop turns: they travel together."""
 
 SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
@@ -88,8 +76,6 @@ ROUTES: Final = (
     ("GET", "/openapi.json", "openapi"),
 )
 """What there is; `openapi.json` describes it."""
-
-T = TypeVar("T")
 
 _Placed = tuple[int, asyncio.Future[int]]
 _Entry = tuple[int, bytes, str | bytes | None, dict[str, str] | None]
@@ -187,13 +173,10 @@ class Door:
         placed, window = list[_Placed](), 0
         stream: Stream | None = None
         try:
-            async for batch in self._batches(request, requests.media_type(request)):
+            async for batch in batches(request, self._table.body_bytes_max):
                 self._keys.check(asker)  # a body takes its time; the node looks at the grants
                 # Not before: what is wrong with the request makes no stream.
                 stream = stream or await self._client(asker.principal).stream(name)
-                if len(placed) + len(batch) > PUSH_ENTRIES_MAX:
-                    text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
-                    raise RequestError("entries.many", text)
                 entries = list[_Entry]()
                 async for data, headers, event_key in in_turns(batch):
                     key = event_key if own_key is None else own_key
@@ -220,42 +203,6 @@ class Door:
                 error.context["indexes"] = stored
             raise
         return json_answer({"indexes": _indexes(placed)})
-
-    async def _batches(self, request: web.Request, media: str) -> AsyncIterator[list[Event]]:
-        """What a body holds, as it comes."""
-        body = requests.chunks(request, self._table.body_bytes_max)
-        if media in LINES:
-            reader, path = InputReader("json"), request.query.get("key_field")
-            key_of: Any = None if path is None else partial(key_in, path, reader)
-            async for chunk in body:
-                batch = list[Event]()
-                async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
-                    piece = reader.feed(chunk[at : at + PIECE_BYTES])
-                    batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
-                yield batch
-            yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
-            return
-        ours = media in (events.STRUCTURED, events.BATCH)
-        if media.startswith(("multipart/", "application/cloudevents")) and not ours:
-            text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
-            raise Refusal(415, "http.type", text)
-        content = b"".join([chunk async for chunk in body])
-        content_type = request.headers.get("Content-Type", "")
-        if media == events.BATCH:
-            found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
-            yield [one async for one in in_turns(found)]
-        elif media == events.STRUCTURED:
-            yield [events.read_structured(content)]
-        else:
-            new_entry(content, None, None)  # before it is read as JSON, how large it may be
-            is_event = any(header.lower().startswith(events.PREFIX) for header in request.headers)
-            # An event may have no data, whatever type that would have.
-            if events.is_json(content_type) and not (is_event and not content):
-                requests.decoded(content, object, "The body is not JSON, though its type says so")
-            if is_event:
-                yield [events.read_binary(request.headers.items(), content_type, content)]
-            else:
-                yield [Event(content)]
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -379,14 +326,6 @@ class Door:
     async def openapi(self, _: web.Request) -> web.Response:
         """GET /openapi.json."""
         return web.Response(body=self._document, content_type="application/json")
-
-
-async def in_turns(items: Iterable[T], each: int = TURN_ENTRIES) -> AsyncIterator[T]:
-    """Some items, after so many of which the loop turns."""
-    for count, item in enumerate(items, 1):
-        yield item
-        if count % each == 0:
-            await asyncio.sleep(0)
 
 
 async def _settle(placed: Iterable[_Placed]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from rillnode.node.next_steps import step_of
+from rillnode.codecs.next_steps import step_of
 
 HEADERS: Final = {
     "Cache-Control": "no-store",

@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.next_steps import step_of
 from rillnode.node.http.answers import HEADERS, Refusal, json_answer, refusal_of
 from rillnode.node.http.requests import cors_headers
-from rillnode.node.next_steps import step_of
 
 STATUSES: Final = {
     code: status

@@ -8,7 +8,6 @@ sent the cookie, and does not have the token.
 
 import asyncio
 import hashlib
-import logging
 import re
 from base64 import urlsafe_b64encode
 from collections import deque
@@ -24,7 +23,9 @@ from msgspec import Meta, Struct, structs
 from rillnode.actors.core.access import ANONYMOUS, Access
 from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import PARTITIONS_MAX
+from rillnode.codecs.next_steps import step_of
 from rillnode.node.client.client import TAKE_BACK_ENTRIES, Client, move_index
 from rillnode.node.client.session import Session
 from rillnode.node.http.answers import NUMBER_MAX, Refusal, json_answer
@@ -32,9 +33,8 @@ from rillnode.node.http.api import status_of
 from rillnode.node.http.gate import names_loopback
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.http.requests import decoded, json_body
-from rillnode.node.next_steps import step_of
 
-logger = logging.getLogger("rillnode.node.http.console")
+logger = event_logger("rillnode.node.http.console")
 
 TICKET_SECONDS: Final = 120.0
 SESSION_SECONDS: Final = 3_600.0

@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 import msgspec
 
 import rillnode
+from rillnode.codecs.next_steps import step_of
 from rillnode.node.config import Config
 from rillnode.node.http.answers import Refusal
 from rillnode.node.http.events import Shown
 from rillnode.node.http.history import History
 from rillnode.node.http.recent import RecentWarnings
 from rillnode.node.http.streams import FRESH_SECONDS, Streams, view_of
-from rillnode.node.next_steps import step_of
 from rillnode.node.observation import Observation
 
 _SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")

@@ -17,7 +17,6 @@ overlap: the entries are the same. What the job has committed is deleted.
 """
 
 import json
-import logging
 import re
 import struct
 import threading
@@ -34,6 +33,7 @@ import msgspec
 from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.offsets import (
     Key,
@@ -45,7 +45,7 @@ from rillnode.node.spark.offsets import (
 )
 from rillnode.node.spark.ranges import ClientOptions
 
-logger = logging.getLogger("rillnode.node.spark.range_files")
+logger = event_logger("rillnode.node.spark.range_files")
 
 COMMITTED_NAME: Final = "committed.json"
 HEAD_BYTES_MAX: Final = 4_096

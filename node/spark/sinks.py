@@ -1,13 +1,13 @@
 """A node's Spark sinks: their actors, their jobs' keys and processes, how they are."""
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rillnode.actors.engine.system import Cell
+from rillnode.actors.log.directories import replace_file
 from rillnode.actors.spark.sink_job import (
     BRONZE,
     DERIVED_TABLES,
@@ -142,14 +142,10 @@ class Sinks(PlugIn):
             return f"noise:{read_key(configured).public_hex}"
         identity = Identity.from_seed(self._entropy(32))
         path = self.key_path(sink)
-        fresh = path.with_suffix(".new")
         try:
             self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(identity.seed_hex + "\n")
             # The job never sees half a key.
-            fresh.replace(path)
+            replace_file(path, f"{identity.seed_hex}\n".encode(), mode=0o600)
         except OSError as error:
             raise no_start(self._dir, error) from error
         return f"noise:{identity.public_hex}"

@@ -4,8 +4,9 @@ What applications use can be had from here. It is imported on first use, so that
 Spark task does not pay for a whole node.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from rillnode.exports import exported
 
 if TYPE_CHECKING:
     from rillnode.actors.apps.actor import Actor
@@ -273,9 +274,4 @@ _HOMES: Final = {
 
 
 if not TYPE_CHECKING:  # else every name would pass for one of these
-
-    def __getattr__(name: str) -> Any:
-        for home, names in _HOMES.items():
-            if name in names:
-                return getattr(import_module(home), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = exported(__name__, _HOMES)

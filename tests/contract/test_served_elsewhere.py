@@ -188,7 +188,7 @@ async def test_a_node_tells_of_an_address_that_is_configured_and_of_no_wildcard(
         record = NodeRecord.decode(found.value)
         assert record is not None
         assert (record.name, record.address) == (name, expected)
-    assert [one.message for one in caplog.records].count("node_not_public") == 1
+    assert [one.msg for one in caplog.records].count("node_not_public") == 1
 
 
 # Other protocols -----------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 
 from doc_shell import NOT_RUN, shell_blocks
 from doc_support import ROOT, blocks, documents
+from rillnode.codecs.next_steps import NEXT_STEPS
 from rillnode.node.cli.command import build_parser
-from rillnode.node.next_steps import NEXT_STEPS
 
 pytestmark = pytest.mark.check
 

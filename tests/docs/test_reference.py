@@ -1,8 +1,10 @@
 """The reference is made from the code, and says of every error what to do about it."""
 
 import re
+import runpy
 import subprocess
 from functools import cache
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -10,8 +12,9 @@ import generate
 import manual
 from error_codes import ErrorCode, error_codes
 from rillnode.codecs.errors import CodecError, StoreError
+from rillnode.codecs.next_steps import NEXT_STEPS, next_step, step_of
+from rillnode.node import installed
 from rillnode.node.cli.command import build_parser
-from rillnode.node.next_steps import NEXT_STEPS, next_step, step_of
 
 pytestmark = pytest.mark.check
 
@@ -25,6 +28,31 @@ def codes() -> dict[str, ErrorCode]:
 def test_the_page_is_as_the_code_says(name: str) -> None:
     written = (generate.REFERENCE / name).read_text(encoding="utf-8")
     assert written == generate.PAGES[name](), "run `python docs/generate.py`"
+
+
+@pytest.mark.parametrize("value", [None, "rillnode.node.gateway.moved:GatewayTable"])
+def test_pages_are_not_written_without_a_part_of_a_plug_in(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is not installed, as after a pull without `make setup`, or cannot be imported."""
+    every = installed.installed
+
+    def fewer(group: str) -> dict[str, EntryPoint]:
+        found = dict(every(group))
+        if group == installed.TABLES:
+            point = found.pop("gateway")
+            if value is not None:
+                found["gateway"] = EntryPoint(point.name, value, point.group)
+        return found
+
+    monkeypatch.setattr(installed, "installed", fewer)
+    with pytest.raises(SystemExit) as refused:
+        runpy.run_path(str(generate.__file__), run_name="__main__")
+    reason = str(refused.value)
+    assert "so none was written" in reason
+    assert "rillnode.tables, gateway: the plug-in 'gateway'" in reason
+    assert reason.count("\n") == 1
+    assert "make setup" in reason
 
 
 # Error codes -----------------------------------------------------------------------------------

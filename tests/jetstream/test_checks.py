@@ -135,7 +135,7 @@ def test_servers_that_are_too_old_are_refused(
 ) -> None:
     if taken:
         check_version(version, replicas)
-        told = [record.message for record in caplog.records]
+        told = [record.msg for record in caplog.records]
         assert told == ["store_servers_old"] * (version_of(version) < (2, 10, 23))
         return
     with pytest.raises(StoreError, match=r"run nats-server 2\.10\.23 or later") as caught:
@@ -178,4 +178,4 @@ def test_servers_that_take_little_at_once_are_told_of(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         check_room(size)
-    assert [record.message for record in caplog.records] == ["store_messages_small"] * told
+    assert [record.msg for record in caplog.records] == ["store_messages_small"] * told

@@ -41,7 +41,7 @@ async def test_a_log_goes_on_when_its_server_was_killed(
         assert data_of(found)[:100] == [b"%d" % number for number in range(100)]
         assert found[-1] == (sequence, b"after")
         assert client.log.describe()["reason"] == ""
-    told = {record.message for record in caplog.records}
+    told = {record.msg for record in caplog.records}
     assert {"store_connection_lost", "store_connected"} <= told
 
 
@@ -304,7 +304,7 @@ async def test_a_server_that_is_started_anew_without_syncing_is_refused_until_it
         await until(taken, bool)
         assert client.log.describe()["unsynced"] == ""
 
-    logged = [record.message for record in caplog.records]
+    logged = [record.msg for record in caplog.records]
     assert logged.count("store_refused") == 1
     assert "store_unsynced" in logged
 

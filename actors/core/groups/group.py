@@ -6,7 +6,6 @@ has when that is durable. A position is saved by the index service as any other,
 record by which the member has the partition.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from math import inf
@@ -64,11 +63,12 @@ from rillnode.codecs.errors import (
     RillnodeError,
     StoreError,
 )
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX, GROUPS_PER_LINK_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route
 
-logger = logging.getLogger("rillnode.actors.core.groups")
+logger = event_logger("rillnode.actors.core.groups")
 
 TOKEN_BYTES: Final = 16
 

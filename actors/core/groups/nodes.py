@@ -11,7 +11,6 @@ never wrong. A node that finds its record removed goes on under another name, to
 come anew.
 """
 
-import logging
 from collections.abc import Coroutine, Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,9 +38,10 @@ from rillnode.actors.log.records import GROUPS
 from rillnode.actors.log.waiting import read, write
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import parse_group_address
 
-logger = logging.getLogger("rillnode.actors.core.groups")
+logger = event_logger("rillnode.actors.core.groups")
 
 BEAT_SECONDS: Final = 0.7
 """How often a node that has groups tells others that it is well."""

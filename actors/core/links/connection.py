@@ -4,7 +4,6 @@ It turns the frames of a read into routed batches and the batches routed to it i
 reads only as fast as the workers, the store and the peer itself take what comes of it.
 """
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +27,7 @@ from rillnode.actors.engine.worker import Variant, Worker, plain
 from rillnode.actors.log import LogStore
 from rillnode.actors.ports import Entropy, Link, TimerHandle
 from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     STORE_PENDING_HIGH_BYTES,
@@ -36,7 +36,7 @@ from rillnode.codecs.limits import (
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, local, make_message
 from rillnode.codecs.routing.wire import wire_codec
 
-logger = logging.getLogger("rillnode.actors.core.links.connection")
+logger = event_logger("rillnode.actors.core.links.connection")
 
 SLICE_FRAMES: Final = 64
 """Frames handed on in one turn: the workers get theirs between two slices."""

@@ -5,7 +5,6 @@ was accepted; messages go on to that one, which takes the first hop off their on
 peers may have one link only, the dialer may give one that was accepted instead.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, Protocol, assert_never
@@ -17,6 +16,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ports import Dialling, Link, TimerHandle
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     LINK_BUFFER_HIGH_BYTES,
     PEER_WAITING_BYTES_MAX,
@@ -24,7 +24,7 @@ from rillnode.codecs.limits import (
 )
 from rillnode.codecs.routing.routes import WireMessage
 
-logger = logging.getLogger("rillnode.actors.core.links.dialling")
+logger = event_logger("rillnode.actors.core.links.dialling")
 
 BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Pauses after one, two and more failures in a row, each give or take a half."""

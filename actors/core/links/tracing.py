@@ -5,7 +5,6 @@ opens. Of a message only its protocol's name for it is told, never contents, add
 an address may be all that protects whoever waits at it.
 """
 
-import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 from rillnode.actors.ports import FramedLink, Link
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.events import EventLogger, event_logger
 from rillnode.codecs.routing import stream
 from rillnode.codecs.routing.wire import wire_codec
 
@@ -29,14 +29,14 @@ Kind = Callable[[bytes], str]
 
 def trace_of(link: Link) -> "Trace | None":
     """What tells of a link, if it is traced."""
-    logger = logging.getLogger(f"rillnode.trace.{link.info.transport}")
+    logger = event_logger(f"rillnode.trace.{link.info.transport}")
     return Trace(logger, link) if logger.isEnabledFor(TRACE) else None
 
 
 class Trace:
     """Tells of the messages of one link."""
 
-    def __init__(self, logger: logging.Logger, link: Link) -> None:
+    def __init__(self, logger: EventLogger, link: Link) -> None:
         self._logger = logger
         self._remote = link.info.remote
         self._kind = _kind_of(link)

@@ -1,7 +1,6 @@
 """The desk at the address `about`: tells of routes, watches them, and has what is there stopped."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,11 +23,12 @@ from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import LOOKUPS_MAX, LOOKUPS_PER_LINK_MAX, NAME_BYTES_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import LOCAL
 
-logger = logging.getLogger("rillnode.actors.core.lookup.desk")
+logger = event_logger("rillnode.actors.core.lookup.desk")
 
 ADDRESS: Final = b"about"
 

@@ -4,7 +4,6 @@ An entry is out of the state in the same commit that makes it a dead letter: it 
 nor in none. Where letters cannot be kept, they wait, and are tried again.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,9 +24,10 @@ from rillnode.codecs.cutting import Cut
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import BLOCK_BYTES_MAX
 
-logger = logging.getLogger("rillnode.actors.core.queues.queue")
+logger = event_logger("rillnode.actors.core.queues.queue")
 
 LETTERS_MAX: Final = 256
 LETTERS_BYTES_MAX: Final = BLOCK_BYTES_MAX

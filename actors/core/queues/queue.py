@@ -20,7 +20,6 @@ said (`said`) and by whom (`members`), what is read of the stream (`partitions`)
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
@@ -56,11 +55,12 @@ from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import WireMessage
 
-logger = logging.getLogger("rillnode.actors.core.queues.queue")
+logger = event_logger("rillnode.actors.core.queues.queue")
 
 RETRY_SECONDS: Final = 1.0
 """After the store could not do something."""

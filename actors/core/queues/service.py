@@ -1,6 +1,5 @@
 """The way to work queues: who may take it, the actor that its first message makes, and the list."""
 
-import logging
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -26,9 +25,10 @@ from rillnode.actors.log import FindStream, ListRecords, PutRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.requests import decode_request
 
-logger = logging.getLogger("rillnode.actors.core.queues.service")
+logger = event_logger("rillnode.actors.core.queues.service")
 
 ADDRESS: Final = b"queues"
 

@@ -3,7 +3,6 @@
 Nothing here changes the queue, nor is anything decided by it.
 """
 
-import logging
 from typing import Final
 
 import msgspec
@@ -14,8 +13,9 @@ from rillnode.actors.core.queues.members import Member, Members
 from rillnode.actors.core.queues.names import Gauge
 from rillnode.actors.core.queues.partitions import Partitions
 from rillnode.actors.core.queues.state import QueueState
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.core.queues.queue")
+logger = event_logger("rillnode.actors.core.queues.queue")
 
 OLDEST_SECONDS: Final = 1.0
 """How often it is looked when the oldest entry came that is not settled."""

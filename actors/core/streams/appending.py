@@ -4,7 +4,6 @@ It makes operations and settles them when complete; the stream's actor gives the
 settle one needs no instance of that actor: who has asked is told the truth when it is gone, too.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -37,11 +36,12 @@ from rillnode.codecs.entries import (
     split_items,
 )
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import PRODUCER_BYTES_MAX, SEQUENCE_MAX
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.routing.stream import PushRequest
 
-logger = logging.getLogger("rillnode.actors.core.streams.stream")
+logger = event_logger("rillnode.actors.core.streams.stream")
 
 
 class Inserted(Struct, frozen=True):

@@ -1,6 +1,5 @@
 """Follows what others do with the streams of the store."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, assert_never
@@ -14,8 +13,9 @@ from rillnode.actors.core.streams.context import (
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import StreamRecord, Watch, WatchRecords
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.core.streams.following")
+logger = event_logger("rillnode.actors.core.streams.following")
 
 
 @dataclass(frozen=True, slots=True)

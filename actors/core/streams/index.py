@@ -5,7 +5,6 @@ time, of the highest that any of those wants who wait; so a consumer that saves 
 writes. Where the store fails, it fails for all who had asked by then.
 """
 
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ from rillnode.actors.core.orders import Orders
 from rillnode.actors.log import LoadIndex, LogStore, SavedIndexKey, SaveIndex, WriteOperation
 from rillnode.actors.log.waiting import read, write
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.core.streams.index")
+logger = event_logger("rillnode.actors.core.streams.index")
 
 KNOWN_MAX: Final = 10_000
 """Positions that are known without a look; above it those not asked for for longest are forgotten.

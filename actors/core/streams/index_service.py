@@ -5,7 +5,6 @@ a save has no answer; a payload that is no index request is logged and has no an
 asks as only the specification writes gets what it says: a record with 0 is made, and answered.
 """
 
-import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
@@ -29,6 +28,7 @@ from rillnode.actors.log.records import beside_stream
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.stream import (
@@ -43,7 +43,7 @@ from rillnode.codecs.routing.stream import (
     response_tag,
 )
 
-logger = logging.getLogger("rillnode.actors.core.streams.index_service")
+logger = event_logger("rillnode.actors.core.streams.index_service")
 
 ADDRESSES = (b"stream_index", b"stream_index_service", b"stream_kafka_index")
 """Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these

@@ -4,7 +4,6 @@ It makes operations and answers them when complete; the stream's actor gives the
 answer needs no instance of that actor: who has asked is answered when it is gone, too.
 """
 
-import logging
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,11 +18,12 @@ from rillnode.actors.engine.cell import FAILURES
 from rillnode.actors.log import Locate, Read
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, RequestError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.routing.stream import PullRequest
 from rillnode.codecs.where import Where
 
-logger = logging.getLogger("rillnode.actors.core.streams.stream")
+logger = event_logger("rillnode.actors.core.streams.stream")
 
 LOOK_READ_BYTES: Final = 1_048_576
 """Read at a time where entries are too large for who asked."""

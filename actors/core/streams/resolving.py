@@ -1,6 +1,5 @@
 """The way to a stream's actor: who may take it, and the actor that its first message makes."""
 
-import logging
 from functools import lru_cache, partial
 from typing import Final
 
@@ -18,9 +17,10 @@ from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.system import Cell
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 
-logger = logging.getLogger("rillnode.actors.core.streams.resolving")
+logger = event_logger("rillnode.actors.core.streams.resolving")
 
 _PARSED_MAX: Final = 4_096
 """Addresses that guards remember the names of: taking one apart costs more than the look-up."""

@@ -1,6 +1,5 @@
 """The retention actor: trims what streams need no longer keep, never what a sink holds."""
 
-import logging
 from collections.abc import Coroutine, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
@@ -17,8 +16,9 @@ from rillnode.actors.log import ListStreams, StreamRecord, Trim, log_id
 from rillnode.actors.log.waiting import read, write
 from rillnode.actors.ports import TimerHandle
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.core.streams.retention")
+logger = event_logger("rillnode.actors.core.streams.retention")
 
 SWEEP_SECONDS: Final = 5.0
 """Pause between two sweeps, and after the streams could not be listed."""

@@ -5,7 +5,6 @@ else arrives for it waits. No answer depends on what this process has seen befor
 nothing with a name is refused before anything is looked up, as if there were no such stream.
 """
 
-import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from rillnode.actors.log import ListStreams, Retention, StoreHealth, StreamRecor
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import (
     NAME_BYTES_MAX,
     OPENS_MAX,
@@ -49,7 +49,7 @@ from rillnode.codecs.requests import decode_service_request
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.stream import CreatePartitionedRequest, CreateRequest
 
-logger = logging.getLogger("rillnode.actors.core.streams.service")
+logger = event_logger("rillnode.actors.core.streams.service")
 
 ADDRESSES = (b"stream", b"stream_service", b"stream_kafka")
 """Of nodes since 2021-05, the specification's, and of nodes that kept their streams in Kafka: these

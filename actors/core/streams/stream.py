@@ -9,7 +9,6 @@ durable. What a native client's producer has numbered is stored once (`actors/lo
 nothing is known again by its request id: another publisher that sends twice is stored twice.
 """
 
-import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -42,13 +41,14 @@ from rillnode.actors.log import (
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SUBSCRIPTIONS_PER_LINK_MAX
 from rillnode.codecs.requests import decode_request
 from rillnode.codecs.routing.routes import Route, WireMessage
 from rillnode.codecs.routing.stream import PullRequest, PushRequest, Status
 from rillnode.codecs.where import Where
 
-logger = logging.getLogger("rillnode.actors.core.streams.stream")
+logger = event_logger("rillnode.actors.core.streams.stream")
 
 Request = Delivery | AppendEntries
 

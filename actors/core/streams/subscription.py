@@ -16,7 +16,7 @@ from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES, only, search
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.log import Read
+from rillnode.actors.log import LogExtent, Read
 from rillnode.actors.log.rocks.layout import INDEX_MAX
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
@@ -79,6 +79,7 @@ class SubscriptionActor(Answering):
         self._grown_to = request.index + 1
         self._news = False
         self._reading = False
+        self._end_told = False
 
     def started(self) -> None:
         """Take an address and read what is there, if the right has not ended since it was asked."""
@@ -182,6 +183,8 @@ class SubscriptionActor(Answering):
             # by while this was read is still to be read.
             if not self._news:
                 self._grown_to = extent.next_index
+            if extent.next_index < self._next:
+                self._tell_end(extent)
             self._next = max(self._next, extent.first_index)
             return
         self._grown_to = max(self._grown_to, extent.next_index)
@@ -192,6 +195,17 @@ class SubscriptionActor(Answering):
         self._credit -= sum(len(block.value) for block in blocks)
         payload = native.encode_blocks(self._id, extent.first_index, extent.next_index, blocks)
         self._reply(payload)
+
+    def _tell_end(self, extent: LogExtent) -> None:
+        """Tell the subscriber, once, that the log has yet to grow to where it wants to begin."""
+        if self._end_told:
+            return
+        self._end_told = True
+        ends = extent.first_index, extent.next_index
+        if self._where is None:
+            self._reply(native.encode_blocks(self._id, *ends, ()))
+        else:
+            self._reply(native.found(self._id, ends, self._next, ()))
 
     def _send_matching(self, where: Where, operation: Read) -> None:
         """Send what matches of what was read, then let others have a turn.

@@ -1,6 +1,5 @@
 """Tells a link which streams there are of a pattern, and which come and go."""
 
-import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, assert_never
@@ -17,10 +16,11 @@ from rillnode.actors.log import NO_ENTRIES, ListStreams, LogExtent, StreamRecord
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError, StoreError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FOLLOWED_MAX, NAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Route
 
-logger = logging.getLogger("rillnode.actors.core.streams.watching")
+logger = event_logger("rillnode.actors.core.streams.watching")
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the store could not list streams."""

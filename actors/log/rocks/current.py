@@ -8,13 +8,13 @@ opened. The manifest before and all that it names are still there then, and so a
 is confirmed until the directory was synced.
 """
 
-import logging
 from pathlib import Path
 from typing import Final
 
 from rillnode.actors.log.directories import replace_file, sync
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 CURRENT: Final = "CURRENT"
 _MANIFEST: Final = "MANIFEST-"

@@ -1,6 +1,5 @@
 """The readers' threads: answer from the disk what the tail cache does not hold."""
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from queue import Empty
@@ -13,8 +12,9 @@ from rillnode.actors.log.rocks.reads import answer
 from rillnode.actors.log.rocks.tables import Cursors
 from rillnode.actors.log.rocks.view import DurableView
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 
 _BATCH_MAX: Final = 64

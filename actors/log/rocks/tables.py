@@ -7,7 +7,6 @@ with the lock released; what a write holds is bounded by the slices its caller m
 not wait where RocksDB would (`no_slowdown`): it is repeated after a pause.
 """
 
-import logging
 import os
 import tempfile
 import time
@@ -31,8 +30,9 @@ from rocksdict import (
 
 from rillnode.actors.log.rocks.current import CURRENT, use_earlier_manifest
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 BLOCKS: Final = "blocks"
 KEYS: Final = "keys"

@@ -5,7 +5,6 @@ end of the turn that has submitted it, which saves two hand-overs between thread
 thread's.
 """
 
-import logging
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,8 +29,9 @@ from rillnode.actors.log.rocks.tables import Tables, Tuning, full_error, is_full
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 _OPERATIONS_MAX: Final = 16_384
 """Operations in one group: what has no body is bounded by number."""

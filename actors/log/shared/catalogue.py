@@ -6,7 +6,6 @@ Where it does not live to do that, the others do, a while later.
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -30,8 +29,9 @@ from rillnode.actors.log.shared.placement import CATALOGUE
 from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.watching import Watching
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 LISTING_SECONDS: Final = 5.0
 """A stream that another node has made or removed must be in the catalogue by then."""

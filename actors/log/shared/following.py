@@ -1,7 +1,6 @@
 """Follows the log of a shard: reads what is stored, and has the view carry it out in order."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -15,8 +14,9 @@ from rillnode.actors.log.shared.owner import Owner, View
 from rillnode.actors.log.shared.port import Frame, LogLost
 from rillnode.actors.log.shared.writing import NO_CHECK, Sent, Writing
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 APPLYING_BYTES_MAX: Final = 16_777_216
 APPLYING_FRAMES_MAX: Final = 256

@@ -1,7 +1,6 @@
 """Decides when a snapshot of a shard is made, by which node, and when one is taken."""
 
 import asyncio
-import logging
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,8 +18,9 @@ from rillnode.actors.log.shared.shard import Shard
 from rillnode.actors.log.shared.shards import Shards
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 CLAIM: Final = "shared/snapshot"
 """Named value, in each shard, that changes when a node sets out to make a snapshot of it."""

@@ -5,7 +5,6 @@ their frame out at its place in the log (`following`). Here a view is opened, re
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -19,8 +18,9 @@ from rillnode.actors.log.shared.owner import Owner, SharedOptions as SharedOptio
 from rillnode.actors.log.shared.port import LogLost, Span, unreachable
 from rillnode.actors.log.shared.writing import Writing
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 REOPEN_SECONDS: Final = 1.0
 """Pause before a view that could not be opened is opened again."""

@@ -11,7 +11,6 @@ log behind the older of them.
 """
 
 import asyncio
-import logging
 import shutil
 from collections.abc import Callable, Sequence
 from hashlib import file_digest
@@ -23,8 +22,9 @@ import msgspec
 from rillnode.actors.log.directories import replace_file, sync
 from rillnode.actors.log.shared.port import Blobs
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 SNAPSHOT_FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 2

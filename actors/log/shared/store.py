@@ -9,7 +9,6 @@ node serves which client decides nothing. What must not be older than what anybo
 """
 
 import asyncio
-import logging
 import shutil
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -65,8 +64,9 @@ from rillnode.actors.log.shared.versions import Versions
 from rillnode.actors.log.shared.watching import Watching
 from rillnode.codecs.entries import decode_header
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 COPYING: Final = "shared/copying"
 """Named value: the store is being copied into; what stands beside it has names that begin so."""

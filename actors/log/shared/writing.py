@@ -5,7 +5,6 @@ log; where neither happens it is sent again, and all but one are void.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
@@ -26,8 +25,9 @@ from rillnode.actors.log.shared.frames import (
 from rillnode.actors.log.shared.owner import Owner
 from rillnode.actors.log.shared.port import LogLost, unreachable
 from rillnode.codecs.errors import StoreError
+from rillnode.codecs.events import event_logger
 
-logger = logging.getLogger("rillnode.actors.log")
+logger = event_logger("rillnode.actors.log")
 
 Waiter = asyncio.Future[None]
 

@@ -1,6 +1,5 @@
 """A client of NextGraph brokers: of a rillnode's `nextgraph` listener, or of any other."""
 
-import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -11,6 +10,7 @@ import aiohttp
 
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
 from rillnode.codecs.nextgraph.blocks import Block, block_id
@@ -61,7 +61,7 @@ from rillnode.node.nextgraph.client.portions import portions
 from rillnode.node.nextgraph.client.subscription import Subscription, TopicKey
 from rillnode.node.nextgraph.client.wire import open_wire
 
-logger = logging.getLogger("rillnode.node.nextgraph.client")
+logger = event_logger("rillnode.node.nextgraph.client")
 
 
 @dataclass(frozen=True, slots=True)

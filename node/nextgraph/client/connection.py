@@ -1,11 +1,11 @@
 """Requests and their answers over one wire, and what the broker forwards unasked."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.nextgraph.client import (
     STORED_BEFORE,
     ClientEvent,
@@ -19,7 +19,7 @@ from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 from rillnode.node.nextgraph.client.wire import Wire
 
-logger = logging.getLogger("rillnode.node.nextgraph.client")
+logger = event_logger("rillnode.node.nextgraph.client")
 
 _ENDS: Final = (ResultCode.END_OF_STREAM, ResultCode.EMPTY_STREAM)
 

@@ -4,12 +4,12 @@ The nodes on the way carry sealed messages only. None of the levels has a messag
 channel: the other end closes it when it is idle, or when the connection that carries it is gone.
 """
 
-import logging
 from typing import Literal, Self
 
 from rillnode.codecs import native
 from rillnode.codecs.channel_key import KEY_BYTES, ChannelKey, parse_channel_key
 from rillnode.codecs.errors import CodecError, HandshakeError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.ockam.channel import ChannelInitiator
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
@@ -26,7 +26,7 @@ from rillnode.node.client.messages import (
 from rillnode.node.client.serving import CALLS_MAX, Handler
 from rillnode.node.ockam.client.serving import PlainService
 
-logger = logging.getLogger("rillnode.node.ockam.client.channel")
+logger = event_logger("rillnode.node.ockam.client.channel")
 
 ChannelLevel = Literal["elixir-2021", "rust-2021", "2022"]
 """What the listener speaks; rillnode's own speaks all."""

@@ -1,7 +1,6 @@
 """A stream of a hub: pushed to, pulled from and followed by consumers at the end of a route."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
@@ -36,7 +36,7 @@ from rillnode.node.iteration import Steps, kept
 from rillnode.node.ockam.client.hub_calls import HubCalls, T, Take, passes
 from rillnode.node.ockam.client.hub_index import HubIndex
 
-logger = logging.getLogger("rillnode.node.ockam.client.hub")
+logger = event_logger("rillnode.node.ockam.client.hub")
 
 PULL_LIMIT: Final = 10
 """Entries asked for at once, as released consumers do: an answer must fit one message."""

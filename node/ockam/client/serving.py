@@ -5,19 +5,19 @@ word for a refusal. What is refused, fails or comes while too much is open is lo
 """
 
 import asyncio
-import logging
 from typing import Final, Self
 
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs import native
 from rillnode.codecs.errors import ActorError, CodecError, RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import LEASE_SECONDS_MAX, NAME_BYTES_MAX
 from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.node.client.messages import Messages
 from rillnode.node.client.serving import STOP_SECONDS, Handler, answer_to
 
-logger = logging.getLogger("rillnode.node.ockam.client.serving")
+logger = event_logger("rillnode.node.ockam.client.serving")
 
 CALLS_LIMIT: Final = 4_096
 CALLS_BYTES_MAX: Final = 16_777_216

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.node.cli.connection import add_connection_options, connected, refuse_another
 from rillnode.node.cli.failures import Exit
+from rillnode.node.cli.interrupting import interrupted_at_once
 from rillnode.node.cli.parsing import Commands, Parser, add_verb
 from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli.choosing import add_table_options, configuration
@@ -62,6 +63,15 @@ def add(verbs: Commands) -> None:
 
 async def erase(args: argparse.Namespace, terminal: Terminal) -> int:
     """Erase entries."""
+    with interrupted_at_once():
+        found = _erased(args, terminal)
+    if found is not None:
+        await _tell(args, terminal, *found)
+    return Exit.OK
+
+
+def _erased(args: argparse.Namespace, terminal: Terminal) -> "tuple[Lake, Erased] | None":
+    """Erase entries in the tables; None: there are none."""
     table, typed, lake = _chosen(args, terminal)
     if args.resume == (args.where is not None):
         text = "give --where SQL, or --resume to finish what was begun"
@@ -80,7 +90,7 @@ async def erase(args: argparse.Namespace, terminal: Terminal) -> int:
         found = {"table": table.called, "where": args.where, "entries": match.entries}
         if not match.entries:
             terminal.record(found)
-            return Exit.OK
+            return None
         rows = counts(lake, of_ranges(match.ranges))
         if not args.yes:
             terminal.record({**found, "rows": rows})
@@ -92,8 +102,7 @@ async def erase(args: argparse.Namespace, terminal: Terminal) -> int:
     erased = log.erased()
     if args.now:
         _forget(lake, erased, terminal)
-    await _tell(args, terminal, lake, erased)
-    return Exit.OK
+    return lake, erased
 
 
 async def erasures(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -6,7 +6,6 @@ before a WebSocket broke may be lost: the protocol has no word for having taken 
 """
 
 import asyncio
-import logging
 from collections import OrderedDict, deque
 from itertools import count
 from random import uniform
@@ -21,6 +20,7 @@ from rillnode.codecs.errors import (
     RillnodeError,
     TransportError,
 )
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ControlMessage,
@@ -40,7 +40,7 @@ from rillnode.node.streamr.client.handed_over import HandedOver
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.wire import OpenWire, Wire, refusal_of
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 RECONNECT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 REQUEST_SECONDS: Final = 60.0

@@ -5,7 +5,6 @@ first time that a key is used or missing.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.encryption import Entropy, GroupKey, RsaKey, generate_group_key
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import GroupKeyRequest
@@ -31,7 +31,7 @@ from rillnode.node.streamr.client.live import Live
 from rillnode.node.streamr.client.numbering import random_chain_id
 from rillnode.node.streamr.client.streams import Streams
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 _REQUESTS_MAX: Final = 1_000
 """Subscribers' requests that wait to be answered; beyond, the oldest is dropped and comes again."""

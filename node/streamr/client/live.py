@@ -4,17 +4,17 @@ The server knows of one subscription for each partition; it is made again on eac
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.streamr.client.connection import Connection
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 Partition = tuple[str, int]
 """Stream id, partition."""

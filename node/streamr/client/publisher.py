@@ -1,7 +1,6 @@
 """Numbers, encrypts, signs and sends messages, and tells what was refused."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from random import randrange
 from typing import Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.encryption import encrypt_message
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.partition import partition_of
@@ -22,7 +22,7 @@ from rillnode.node.streamr.client.live import Partition
 from rillnode.node.streamr.client.numbering import Numbering, random_chain_id
 from rillnode.node.streamr.client.streams import Streams
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 _CONVERSATION: Final = frozenset(
     (

@@ -5,7 +5,6 @@ publishers; unsigned ones are, where the stream does not ask for signatures.
 """
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final
 
 from rillnode.actors.ports import Clock
 from rillnode.codecs.errors import CodecError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.key_exchange import is_key_stream
 from rillnode.codecs.streamr.key_messages import (
     Dropped,
@@ -29,7 +29,7 @@ from rillnode.node.streamr.client.keys import Keys
 from rillnode.node.streamr.client.message import Message, message_of
 from rillnode.node.streamr.client.streams import Streams
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 LOCKED_MAX: Final = 1_000
 """Messages that may wait for their keys before no more are read."""

@@ -6,13 +6,13 @@ has a gap. What comes twice that way is dropped, because a chain only goes up.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.ordering import (
     GapFound,
     GapSkipped,
@@ -26,7 +26,7 @@ from rillnode.node.streamr.client.message import Message
 from rillnode.node.streamr.client.reader import Reader, ReaderTools, wait_for
 from rillnode.node.streamr.client.resends import From, Last, Range, Resend
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 INBOX_BYTES_MAX: Final = 16_777_216
 """Characters of content that may wait to be read; what comes then is read later, from the stored

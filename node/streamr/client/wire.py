@@ -1,7 +1,6 @@
 """One WebSocket to a Streamr server, for control messages of version 2 with messages of 32."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -9,11 +8,12 @@ from typing import Final
 import aiohttp
 
 from rillnode.codecs.errors import CodecError, HandshakeError, RequestError, TransportError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX, STREAMR_FRAME_BYTES_MAX
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import ControlMessage, ErrorResponse
 
-logger = logging.getLogger("rillnode.node.streamr.client")
+logger = event_logger("rillnode.node.streamr.client")
 
 CONTROL_VERSION: Final = 2
 MESSAGE_VERSION: Final = 32

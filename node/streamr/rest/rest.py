@@ -1,7 +1,6 @@
 """Shares callers, answers and questions among the handlers of the REST interface."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,12 +19,13 @@ from rillnode.actors.streamr.requests import ResendQuery, ResendSink
 from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
 from rillnode.node.streamr.rest.answers import error_answer
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import admits
 
-logger = logging.getLogger("rillnode.node.streamr.rest")
+logger = event_logger("rillnode.node.streamr.rest")
 
 ASK_SECONDS: Final = 30.0
 BODY_SECONDS_MAX: Final = 30.0

@@ -34,7 +34,7 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.config import QuotaTable
 from rillnode.node.config.loading import check_config
 from rillnode.node.entry_lines import InputReader
-from rillnode.node.gateway import door
+from rillnode.node.gateway import bodies, door
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.http import requests
 from turn_support import counted_by_loop_turn
@@ -225,6 +225,7 @@ async def test_lines_under_a_key_are_stored_once_in_each_partition(site: Site) -
         (b"", 408, "http.slow"),
         (b"186a0\r\n" + b"\n" * 100_000, 413, "http.too_large"),
         (b"2\r\n{\n\r\n", 400, "input.format"),
+        (b"no chunk\r\n", 400, "http.broken"),
     ],
 )
 def test_what_was_stored_of_a_body_that_breaks_off_is_told(
@@ -249,6 +250,8 @@ def test_what_was_stored_of_a_body_that_breaks_off_is_told(
         body = msgspec.json.decode(await reader.readexactly(int(length[1])))
         assert (body["status"], body["code"]) == (status, code)
         assert body["indexes"] == placed((0, 0), (0, 1))["indexes"]
+        if code == "http.broken":
+            assert await reader.read() == b"", "where a request would begin cannot be told"
         writer.close()
 
     served(gateway_config(tmp_path, body_bytes_max=50_000), test)
@@ -293,20 +296,20 @@ async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> Non
     lines = {"Content_Type": LINES}
     async with counted_by_loop_turn(InputReader, "feed") as fed:
         assert (await site.writer.push("s", b"\n" * 1_000_000, **lines)).body == placed()
-    assert fed.total >= 1_000_000 // door.PIECE_BYTES
+    assert fed.total >= 1_000_000 // bodies.PIECE_BYTES
     assert fed.most == 1
     async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
         assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
     assert (pushed.total, pushed.most <= door.BLOCK_ENTRIES) == (5_000, True)
     async with counted_by_loop_turn(door, "line") as told:
         assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
-    assert (told.total, told.most) == (5_000, door.TURN_ENTRIES)
+    assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
     event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
     batch = b"[" + b",".join([event] * 500) + b"]"
     async with counted_by_loop_turn(events, "read_structured") as decoded:
         named = {"Content_Type": "application/cloudevents-batch+json"}
         assert (await site.writer.push("s", batch, **named)).status == 200
-    assert (decoded.total, decoded.most) == (500, door.TURN_ENTRIES)
+    assert (decoded.total, decoded.most) == (500, bodies.TURN_ENTRIES)
 
 
 async def test_what_was_stored_before_an_error_is_told(site: Site) -> None:
@@ -575,7 +578,7 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
-    monkeypatch.setattr(door, "PUSH_ENTRIES_MAX", 10)
+    monkeypatch.setattr(bodies, "PUSH_ENTRIES_MAX", 10)
     monkeypatch.setattr(door, "WINDOW_BYTES", 1_000_000)
 
     async def raw(site: Site, head: str, body: bytes = b"") -> bytes:

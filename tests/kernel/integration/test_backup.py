@@ -4,6 +4,8 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from command_line import LIMIT_SECONDS, RunningNode, printed, rillnode
 from rillnode.actors.log.copying import copy_store
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.tables import Tables, Tuning
+from rillnode.node.cli.failures import Exit
 
 
 @pytest.fixture
@@ -86,6 +89,10 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     assert "rillnode run" in printed("backup", tmp_path / "backup", "-c", config, code=1)
     assert "rillnode backup" in printed("restore", tmp_path, tmp_path / "home", code=1)
     assert "rillnode init" in printed("verify", "-c", tmp_path / "none.toml", code=2)
+    for within in ("store", "checkpoints"):  # the node removes what it finds in the second
+        inside = tmp_path / "edge" / "data" / within / "backup"
+        assert "lies in the" in printed("backup", inside, "-c", config, code=1)
+        assert not inside.exists()
 
 
 def test_no_backup_is_made_of_another_node_than_was_named(
@@ -163,3 +170,50 @@ def test_a_kill_in_the_middle_leaves_a_node_that_can_be_backed_up(
         assert not list(tmp_path.glob(".*"))
     finally:
         node.stop()
+
+
+INTERRUPTED = """
+    import os, signal, sys
+    from contextlib import contextmanager
+    from importlib import import_module
+    from rillnode.node.cli import main
+
+    verb, *rest = sys.argv[1:]
+    module = import_module(f"rillnode.node.cli.{verb}")
+
+    @contextmanager
+    def progress(*_):
+        def on_bytes(size):
+            print("more")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        yield on_bytes
+
+    module.progress = progress
+    sys.exit(main([verb, *rest]))
+"""
+
+
+@pytest.mark.parametrize("verb", ["backup", "restore", "verify", "verify a store"])
+def test_the_first_interrupt_ends_it_and_leaves_nothing(tmp_path: Path, verb: str) -> None:
+    """In the middle of the work, where a loop of asyncio does not run."""
+    config, backup, home = tmp_path / "edge" / "node.toml", tmp_path / "backup", tmp_path / "home"
+    RunningNode(config).stop()
+    printed("backup", backup, "-c", config)
+    before = sorted(tmp_path.rglob("*"))
+    arguments: list[str | Path]
+    match verb:
+        case "backup":
+            arguments = ["backup", home, "-c", config]
+        case "restore":
+            arguments = ["restore", backup, home]
+        case "verify":
+            arguments = ["verify", backup]
+        case _:
+            arguments = ["verify", "-c", config]
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), *map(str, arguments)],
+        capture_output=True, text=True, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (Exit.INTERRUPTED, "more\n"), run.stderr
+    assert sorted(tmp_path.rglob("*")) == before

@@ -557,7 +557,7 @@ def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
 
     with caplog.at_level(logging.INFO, "rillnode"):
         with_client(tmp_path, talk)
-    assert not [record for record in caplog.records if record.message == "link_lost"]
+    assert not [record for record in caplog.records if record.msg == "link_lost"]
 
 
 def test_reads_of_many_partitions_at_once_wait_for_their_link(
@@ -583,7 +583,7 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
 
     with caplog.at_level(logging.INFO, "rillnode"):
         with_client(tmp_path, talk)
-    assert not [record for record in caplog.records if record.message == "link_lost"]
+    assert not [record for record in caplog.records if record.msg == "link_lost"]
     assert 0 < most < LINK_BUFFER_HIGH_BYTES + 3 * FRAME_BYTES_MAX
 
 

@@ -137,13 +137,13 @@ def test_what_an_administrator_does_on_the_page(
         assert await page.refused("GET", SESSION) == "401 console.session"
 
     run(with_console(tmp_path), body)
-    done = [one for one in caplog.records if one.message == "console_done"]
+    done = [one for one in caplog.records if one.msg == "console_done"]
     assert [vars(one)["do"] for one in done] == [
         "create", "push", "push", "set_index", "trim", "remove",
     ]  # fmt: skip
     assert {vars(one)["principal"] for one in done} == {PRINCIPAL}
     assert vars(done[4])["stream"] == "s"
-    refused = [vars(one)["code"] for one in caplog.records if one.message == "console_refused"]
+    refused = [vars(one)["code"] for one in caplog.records if one.msg == "console_refused"]
     assert refused == ["index.kept", "sink.unknown"]
     assert "lamp" not in caplog.text
     assert not any("hand" in str(vars(one)) for one in caplog.records)

@@ -243,3 +243,20 @@ async def test_the_blocking_face_follows_patterns(node: Node, client: Client) ->
             assert indexes(following) == {"s.a": {"0": 1}}
 
     await asyncio.to_thread(blocking)
+
+
+async def test_a_position_of_another_log_is_told(
+    node: Node, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restore: what comes until the log has grown to it is not for this reader."""
+    stream = await client.stream("restored")
+    await stream.push_many([b"0", b"1"])
+    beyond = {"restored": {"0": 3}}
+    async with client.follow("restored", start=beyond) as following, stream.consumer("c", start=3):
+        entry = asyncio.ensure_future(anext(following))
+        while len(caplog.records) < 1:
+            await asyncio.sleep(0.01)
+        (told, *_) = caplog.records
+        assert (told.msg, vars(told)["index"], vars(told)["end"]) == ("position_beyond_end", 3, 2)
+        await stream.push_many([b"2", b"3"])
+        assert (await entry).entry.data == b"3"

@@ -101,7 +101,7 @@ async def test_what_needs_a_restart_is_named_and_stays(
             node.reload(msgspec.structs.replace(config, http=http, grants=()))
         assert node.addresses()["http"] == address
         assert (node.config.http, node.config.grants) == (config.http, ())
-    told = {record.message: vars(record) for record in caplog.records}
+    told = {record.msg: vars(record) for record in caplog.records}
     assert told["restart_needed"]["tables"] == "http"
     assert told["config_reloaded"]["changed"] == "grant"
 

@@ -203,7 +203,7 @@ async def test_each_way_that_a_handler_ends_is_an_outcome(
                 await ask(client, payload)
             assert failed.value.code == "actor.failed"
             assert "secret" not in failed.value.text
-    assert [one.message for one in caplog.records] == ["handler_failed"] * 2
+    assert [one.msg for one in caplog.records] == ["handler_failed"] * 2
     assert len(await ask(client, b"large")) == ANSWER_BYTES_MAX
     assert await refusal(ask(client, b"too large")) == "message.size"
     await asyncio.sleep(0.3)

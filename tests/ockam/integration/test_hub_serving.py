@@ -137,7 +137,7 @@ def test_who_asks_is_told_nothing_but_answers(
             await until(lambda: service.open_calls == 0)
 
     with_hub(tmp_path, test)
-    assert [one.message for one in caplog.records].count("handler_failed") == 2
+    assert [one.msg for one in caplog.records].count("handler_failed") == 2
 
 
 async def test_beyond_its_open_calls_messages_are_dropped_and_counted(

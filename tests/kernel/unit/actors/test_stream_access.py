@@ -253,7 +253,7 @@ def test_refusals_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> No
 
     with caplog.at_level(logging.INFO, "rillnode"):
         with_core(test)
-    logged = [record for record in caplog.records if record.message == "refused"]
+    logged = [record for record in caplog.records if record.msg == "refused"]
     assert {record.__dict__["principal"] for record in logged} == {"anonymous"}
     assert [record.__dict__["stream"] for record in logged] == ["secret"] * 5
 

@@ -373,16 +373,22 @@ def test_subscription_that_has_brought_nothing_is_ended_at_its_stream() -> None:
     with_core(test)
 
 
-def test_subscription_past_the_end_waits_for_its_index() -> None:
+@pytest.mark.parametrize("where", ["", "n >= 0"])
+def test_subscription_past_the_end_says_so_and_waits_for_its_index(where: str) -> None:
     async def test(core: Core) -> None:
         peer = core.peer()
         address = await open_stream(peer, "s")
-        assert await peer.ask(address, native.SubscribeRequest(9, 2, 10_000)) == []
+        if where:
+            (told,) = await peer.ask(address, native.FollowRequest(9, 2, 10_000, where))
+            assert told == native.FoundResponse(9, 0, 0, 2, [])
+        else:
+            (told,) = await peer.ask(address, native.SubscribeRequest(9, 2, 10_000))
+            assert told == native.BlocksResponse(9, 0, 0, [])
         for number in range(4):
-            body = pack_body([b"%d" % number])
+            body = pack_body([b'{"n":%d}' % number])
             answers = await peer.ask(address, native.AppendRequest(10, 1, body))
-            blocks = [a for a in answers if isinstance(a, native.BlocksResponse)]
-            assert len(blocks) == (number >= 2)
+            found = [a for a in answers if a.request_id == 9]
+            assert len(found) == (number >= 2)
 
     with_core(test)
 

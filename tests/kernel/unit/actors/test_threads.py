@@ -28,7 +28,7 @@ def test_a_thread_that_raises_is_told_by_its_name(
     ((name, raised),) = told
     assert (name, type(raised)) == ("one of two", error)
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.CRITICAL, "thread_ended")
+    assert (record.levelno, record.msg) == (logging.CRITICAL, "thread_ended")
     assert vars(record)["which"] == "one of two"
     assert "in fail" in (caplog.text)  # where it was
 
@@ -58,7 +58,7 @@ def test_a_loop_goes_on_after_what_would_end_it(caplog: pytest.LogCaptureFixture
     with pytest.raises(SystemExit):
         asyncio.run_coroutine_threadsafe(leave(), loop).result(timeout=60)
     assert asyncio.run_coroutine_threadsafe(number(), loop).result(timeout=60) == 5
-    assert [record.getMessage() for record in caplog.records] == ["loop_interrupted"]
+    assert [record.msg for record in caplog.records] == ["loop_interrupted"]
     over.set()
     loop.call_soon_threadsafe(loop.stop)
     thread.join(60)

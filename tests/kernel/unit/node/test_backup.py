@@ -1,5 +1,6 @@
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,59 @@ def test_a_link_is_followed_to_an_empty_directory(
     restore_backup(made(source, tmp_path), home)
     assert home.is_symlink()
     assert contents(disk) == EXPECTED
+
+
+MOUNTED = """
+    import errno, subprocess, sys
+    from pathlib import Path
+    from rillnode.node.backup import BackupError, restore_backup
+
+    backup, home, *options = sys.argv[1:]
+    subprocess.run(["mount", *options, home], check=True)
+    copied = []
+    try:
+        restore_backup(Path(backup), Path(home), copied.append)
+    except BackupError as error:
+        assert not copied
+        print(error)
+    restore_backup(Path(backup), Path(home) / "edge")
+"""
+
+
+@pytest.mark.parametrize("kind", ["another file system", "bound"])
+def test_a_mount_point_is_refused_before_any_work(
+    source: Source, tmp_path: Path, kind: str
+) -> None:
+    """As a container's volume is: nothing can be renamed to it."""
+    space = ("unshare", "--map-root-user", "--mount")
+    if shutil.which("unshare") is None or subprocess.run((*space, "true")).returncode:
+        pytest.skip("needs a mount namespace")
+    backup, home, other = made(source, tmp_path), tmp_path / "home", tmp_path / "other"
+    home.mkdir()
+    other.mkdir()
+    options = ("--bind", str(other)) if kind == "bound" else ("-t", "tmpfs", "tmpfs")
+    script = textwrap.dedent(MOUNTED)
+    run = subprocess.run(
+        (*space, sys.executable, "-c", script, str(backup), str(home), *options),
+        stdout=subprocess.PIPE, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    assert "is a mount point" in run.stdout
+    assert "[backup.occupied]" in run.stdout
+    assert not [*tmp_path.glob(".*")]
+    if kind == "bound":
+        assert contents(other / "edge") == EXPECTED
+
+
+def test_nothing_is_restored_into_the_backup(source: Source, tmp_path: Path) -> None:
+    backup = made(source, tmp_path)
+    before = contents(backup)
+    (tmp_path / "link").symlink_to(backup)
+    for home in (backup / "x", tmp_path / "link" / "data" / "x", tmp_path / "a" / ".." / "backup"):
+        with pytest.raises(BackupError, match="lies in the backup") as caught:
+            restore_backup(backup, home)
+        assert caught.value.code == "backup.occupied"
+    assert contents(backup) == before
+    assert not (backup / "data" / "x").exists()
 
 
 def test_what_fails_leaves_nothing(source: Source, tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.keys import Identity
+from rillnode.codecs.next_steps import next_step
 from rillnode.node.cli import main
 from rillnode.node.cli.command import build_parser
 from rillnode.node.keys.files import write_key
-from rillnode.node.next_steps import next_step
 
 NODE, ADMIN, OTHER = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
 
@@ -233,8 +233,8 @@ def test_the_environment_counts_for_the_address_too(client: FakeClient, home: Pa
     ("argv", "said"),
     [
         ((), "no node named"),
-        (("--node", "noise://h:1"), "--node-identity missing"),
-        (("--node", "noise://h:1", "--key", "other.key"), "--node-identity missing"),
+        (("--node", "noise://h:1"), "needs --node-identity beside it"),
+        (("--node", "noise://h:1", "--key", "other.key"), "needs --node-identity beside it"),
         (
             ("--node", "h:1", "--key", "other.key", "--node-identity", "aa" * 32),
             "noise://HOST:PORT",

@@ -14,7 +14,14 @@ from rillnode.node.ockam.client.channel import ChannelLevel
 
 LIGHT = tuple(
     f"rillnode.{name}"
-    for name in ("codecs.errors", "codecs.times", "node.installed", "node.next_steps")
+    for name in (
+        "codecs.errors",
+        "codecs.events",
+        "codecs.next_steps",
+        "codecs.times",
+        "exports",
+        "node.installed",
+    )
 )
 """What command line modules may import at once, beside each other."""
 
@@ -119,7 +126,11 @@ def test_an_output_that_takes_nothing_and_an_input_that_is_closed(
     home = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(
         ["sh", "-c", line],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ | home,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | home,
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert said in done.stderr

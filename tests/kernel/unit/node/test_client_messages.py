@@ -270,7 +270,7 @@ async def test_a_full_mailbox_counts_and_tells_what_it_drops(
         far.send(to(box, b"%d" % number))
     await arrived(client, far)
     assert box.dropped == 3
-    assert [record.message for record in caplog.records] == ["mailbox_full"]
+    assert [record.msg for record in caplog.records] == ["mailbox_full"]
     assert [(await anext(box)).payload for _ in range(2)] == [b"0", b"1"]
     far.send(to(box, b"5"))
     assert (await anext(box)).payload == b"5"

@@ -157,3 +157,24 @@ async def _search_on() -> None:
     partition.received(native.FoundResponse(1, 90, 99, 99, []), ROUTE)
     assert partition.resume()[1].index == 99
     assert follower.skipped == 0
+
+
+def test_a_position_beyond_the_end_is_logged_and_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asyncio.run(_begin_beyond())
+    (told,) = caplog.records
+    assert told.msg == "position_beyond_end"
+    text = "position_beyond_end address=stream partition=0 index=7 end=2; next: "
+    assert told.getMessage().startswith(text)
+
+
+async def _begin_beyond() -> None:
+    node, follower = Node(), Follower()
+    follower.follow(cast(Session, node), b"stream", 0, 7)
+    (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
+    partition.received(native.BlocksResponse(1, 0, 2, []), ROUTE)
+    assert not follower.ready
+    assert partition.resume()[1].index == 7
+    partition.received(blocks(7, 10), ROUTE)
+    assert [entry.index for entry in await follower.batch()] == [7]

@@ -1,6 +1,8 @@
 """What newcomers get wrong: each answer says what is wrong and what to do, without a traceback."""
 
 import asyncio
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,8 @@ def run(*argv: str, **environ: str) -> tuple[int, str]:
         ("init edge", 2, "edge/node.toml exists; nothing was written"),
         # Where a node is, and as whom.
         ("stream ls", 2, "no node named"),
-        ("stream ls --node noise://127.0.0.1:1", 2, "--node-identity missing, and has to be"),
+        ("stream ls --node noise://127.0.0.1:1", 2, ":1 needs --node-identity beside it, or -c"),
+        (f"stream ls --node-identity {ID}", 2, "--node-identity needs --node beside it, or -c"),
         ("stream ls --node 127.0.0.1:1 --node-identity " + ID, 2, "expected noise://HOST:PORT"),
         ("stream ls --node noise://h:1 --node-identity me", 2, "--node-identity: an identity"),
         ("stream ls --node http://127.0.0.1:8080", 2, "--node http://127.0.0.1:8080: expected"),
@@ -196,6 +199,15 @@ async def test_a_stream_says_what_it_takes(directory: Path) -> None:
             stream.consumer("c", start=wrong)
         with pytest.raises(ValueError, match='"start", "end", an index or a time, not'):
             stream.tail(start=wrong)
+        empty: list[Any] = [[], (), iter(())]
+        for some in empty:
+            for read in (stream.tail, stream.batches, partial(stream.consumer, "c")):
+                with pytest.raises(ValueError, match=r"^partitions has at least one, or is None"):
+                    read(partitions=some)
+        await stream.push(b"0")
+        once: Any = iter([0])
+        async with aclosing(stream.tail(start="start", partitions=once)) as entries:
+            assert (await anext(entries)).data == b"0"
         for number in (0, -1, 1_025):
             with pytest.raises(rillnode.StreamError, match="has 1 to 1024 partitions, not"):
                 await node.stream("t", partitions=number)

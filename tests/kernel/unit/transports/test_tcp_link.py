@@ -393,7 +393,7 @@ def test_wrong_bytes_end_their_own_link_only(caplog: pytest.LogCaptureFixture) -
     assert transport.aborted
     assert bench.group.counters == {"noise.record": 1}
     (record,) = [one for one in caplog.records if one.name == "rillnode.transports.links"]
-    assert (record.levelname, record.getMessage()) == ("INFO", "link_failed")
+    assert (record.levelname, record.msg) == ("INFO", "link_failed")
     assert record.__dict__["code"] == "noise.record"
     assert record.__dict__["remote"] == "192.0.2.1:5000"
     assert "secret" not in str(record.__dict__)

@@ -780,6 +780,27 @@ async def test_a_time_that_is_none_is_refused_and_harms_no_timer(site: Site, wro
     assert (await ref.ask()).payload == b"done"
 
 
+@pytest.mark.parametrize("wrong", [0, 0.0, -1, 1e-9, float("-inf")])
+async def test_a_timer_does_not_tick_without_a_pause(site: Site, wrong: float) -> None:
+    """Once, it is due at once."""
+    told = list[object]()
+
+    async def ticks(message: Message, ctx: Context) -> bytes | None:
+        if message.value is None:
+            with pytest.raises(ArgumentError, match=r"^seconds is at least 0\.001 with every=True"):
+                ctx.after(wrong, "never", every=True)
+            ctx.after(wrong, "once")
+            return b"done"
+        told.append(message.value)
+        return None
+
+    ref = await site.spawn(ticks, address="ticks")
+    assert (await ref.ask()).payload == b"done"
+    site.core.clock.advance(0.001)
+    await site.core.settle()
+    assert told == ["once"]
+
+
 @pytest.mark.parametrize("wrong", [5, None, "greeter", dict])
 async def test_what_is_no_actor_is_refused_at_once(site: Site, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"neither a rillnode\.Actor nor a function") as caught:

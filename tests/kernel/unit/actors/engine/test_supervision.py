@@ -330,10 +330,10 @@ def test_every_failure_is_logged_with_its_reason(caplog: pytest.LogCaptureFixtur
 
     run(test)
     failed, stopped = [one for one in caplog.records if one.name.startswith("rillnode.")]
-    assert failed.message == "actor_failed"
+    assert failed.msg == "actor_failed"
     assert failed.exc_info is not None
     assert isinstance(failed.exc_info[1], Boom)
     assert vars(failed)["actor"] == "fragile"
     assert vars(failed)["doing"] == "function"
-    assert stopped.message == "actor_stopped_by_failure"
+    assert stopped.msg == "actor_stopped_by_failure"
     assert stopped.levelno == logging.ERROR

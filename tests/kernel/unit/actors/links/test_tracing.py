@@ -54,7 +54,7 @@ def wire(payload: bytes) -> bytes:
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
     return [
-        (r.getMessage(), vars(r)["kind"], vars(r)["bytes"])
+        (r.msg, vars(r)["kind"], vars(r)["bytes"])
         for r in caplog.records
         if r.name.startswith("rillnode.trace.")
     ]

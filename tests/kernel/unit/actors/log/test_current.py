@@ -30,7 +30,7 @@ def test_a_manifest_that_is_missing_is_replaced_by_the_one_before(
     with caplog.at_level(logging.WARNING):
         driver = RocksDriver(written)
     assert [entry.data for entry in driver.entries(LOG)] == [b"first", b"second"]
-    assert "store_opened_by_earlier_manifest" in [record.message for record in caplog.records]
+    assert "store_opened_by_earlier_manifest" in [record.msg for record in caplog.records]
     driver.store.close()
     assert (written / CURRENT).read_text() != "MANIFEST-999999\n" != before
 

@@ -225,7 +225,7 @@ async def test_a_damaged_frame_is_passed_over(
         assert await node.texts(log) == [b"after"]
         views = {one["shard"]: one for one in node.store.describe()["views"]}
         assert (views[0]["damaged"], views[1]["damaged"]) == (0, 4)
-    assert [one.message for one in caplog.records].count("frame_damaged") == 8
+    assert [one.msg for one in caplog.records].count("frame_damaged") == 8
 
 
 async def test_a_log_that_was_trimmed_without_a_snapshot_is_told(cluster: Cluster) -> None:

@@ -87,7 +87,7 @@ async def test_a_snapshot_is_made_where_somebody_has_trimmed_what_none_has(
     # Once is enough.
     await asyncio.sleep(2 * one.store.options.idle_seconds)
     assert len(snapshots_of(cluster.servers)) == 1
-    assert [one.message for one in caplog.records].count("log_trimmed_by_others") == 1
+    assert [one.msg for one in caplog.records].count("log_trimmed_by_others") == 1
 
 
 async def test_a_snapshot_that_others_replace_while_it_is_fetched_is_not_missed(

@@ -1,5 +1,6 @@
-"""The next step for everything that can go wrong, as commands and pages tell it."""
+"""The next step for everything that can go wrong, as commands, pages and the log tell it."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from rillnode.codecs.errors import CodecError, RillnodeError
@@ -7,6 +8,7 @@ from rillnode.codecs.errors import CodecError, RillnodeError
 _GRANT: Final = "grant your key: `rillnode key grant FILE` prints the [[grant]] for node.toml"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
 _WRITE: Final = "make room there, or name a directory that you may write to"
+_TRACEBACK: Final = "mend it where the traceback names code of yours, else report it"
 _PEER: Final = "the other side sent what cannot be read: compare the versions of both"
 
 NEXT_STEPS: Final = {
@@ -138,6 +140,7 @@ NEXT_STEPS: Final = {
     "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
+    "stream.invalid": "choose a name, or a number, that the text allows",
     "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
     "stream.schema": "correct the entry, or its class",
     "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
@@ -156,6 +159,39 @@ NEXT_STEPS: Final = {
 }
 """By code, or by what stands before its dot."""
 
+EVENT_STEPS: Final = {
+    "actor_stopped_by_failure": "the lines `actor_failed` before this one tell why",
+    "bad_delivery": _TRACEBACK,
+    "completion_failed": _TRACEBACK,
+    "config_not_reloaded": "the node goes on as before; correct it, and send SIGHUP again",
+    "connection_failed": _TRACEBACK,
+    "essential_actor_ended": "start the node again, what was confirmed is kept",
+    "frame_damaged": "check the disks of the log's servers",
+    "health_not_told": _TRACEBACK,
+    "loop_interrupted": _TRACEBACK,
+    "node_failed": "start the node again, what was confirmed is kept",
+    "not_answered": _TRACEBACK,
+    "not_told": _TRACEBACK,
+    "not_written": _TRACEBACK,
+    "operation_failed": _TRACEBACK,
+    "plug_in_failed": _TRACEBACK,
+    "position_beyond_end": "begin at another index if the log is not the one that this is of",
+    "read_failed": "check the disk and its log",
+    "shard_failed": _TRACEBACK,
+    "shard_not_opened": "`rillnode status` tells why, and whether the node tries again",
+    "sink_parked": "mend what the reason says, then `rillnode sink resume NAME`",
+    "snapshot_not_taken": "an earlier one is tried; check the disks of the log's servers",
+    "stop_cut_short": "start it again, what was confirmed is kept",
+    "store_failed": "the store is opened again by itself; if it stays so, check the disk",
+    "store_not_writable": "writes are refused until it is; reads go on",
+    "store_refused": "`rillnode doctor -c FILE` asks every server of [store] by itself",
+    "subscription_failed": _TRACEBACK,
+    "thread_ended": "start the node again, what was confirmed is kept",
+    "views_differ": "report it; the node makes its view anew by itself",
+    "work_abandoned": "make the actor end when it is asked to: it caught its cancellation",
+}
+"""By the name of a log line's event, for those that need another step than their code has."""
+
 
 def next_step(error: RillnodeError, command: str) -> str:
     """What the user can do about an error."""
@@ -171,3 +207,8 @@ def next_step(error: RillnodeError, command: str) -> str:
 def step_of(code: str) -> str:
     """The step for a code, or else for its family; nothing where there is none."""
     return NEXT_STEPS.get(code) or NEXT_STEPS.get(code.partition(".")[0], "")
+
+
+def step_after(event: str, details: Mapping[str, object]) -> str:
+    """The step for an event of the log: its own, or that of the code among its details."""
+    return EVENT_STEPS.get(event) or step_of(str(details.get("code", "")))

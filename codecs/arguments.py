@@ -1,8 +1,9 @@
-"""Checks arguments of the client's calls where Python would say nothing, or name no argument.
+"""Checks arguments of calls where Python would say nothing, or name no argument.
 
 What cannot be is refused with `client.argument`, and the text begins with the argument's name. What
 is of the right type and beyond a limit is refused by whoever knows the limit, with a code of its
-own.
+own. A time that is no number, as a calculation may have as its result, would put a loop's timers
+out of order: those of others would come late, or never.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,28 +42,25 @@ def whole(name: str, value: int) -> int:
     return value
 
 
-def number(name: str, value: float) -> float:
-    """A number, such as of seconds.
+def seconds(name: str, value: float) -> float:
+    """A number of seconds; an infinite one is a number, too.
 
     Raises:
         ArgumentError: it is none.
     """
-    if not _is_number(value):
-        raise refused(name, "is a number", value)
+    if not _is_time(value):
+        raise refused(name, "is a number of seconds", value)
     return value
 
 
-def timeout(name: str, value: float | None, *, for_ever: bool = True) -> float | None:
-    """How many seconds to wait at most; None: for ever, where that may be.
+def timeout(name: str, value: float | None) -> float | None:
+    """How many seconds to wait at most; None: for ever.
 
     Raises:
         ArgumentError: it is no number. An infinite one is.
     """
-    if value is None and for_ever:
-        return None
-    if not _is_number(value) or value != value:
-        what = "is a number of seconds or None" if for_ever else "is a number of seconds"
-        raise refused(name, what, value)
+    if value is not None and not _is_time(value):
+        raise refused(name, "is a number of seconds or None", value)
     return value
 
 
@@ -149,8 +147,8 @@ def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 def _is_text(value: object) -> bool:

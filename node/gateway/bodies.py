@@ -1,0 +1,99 @@
+"""Reads the bodies of pushes: cuts them into what is to be an entry each, as they come.
+
+A body may hold so many entries that the loop has to turn while they are read.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from rillnode.codecs.errors import RequestError
+from rillnode.codecs.gateway import events
+from rillnode.codecs.gateway.events import Event
+from rillnode.node.client.producer import new_entry
+from rillnode.node.entry_lines import InputReader, key_in
+from rillnode.node.http import requests
+from rillnode.node.http.answers import Refusal
+
+LINES: Final = ("application/x-ndjson", "application/jsonl")
+
+PUSH_ENTRIES_MAX: Final = 65_536
+"""Entries of one request. Own choice: its answer has so many indexes."""
+
+PIECE_BYTES: Final = 8_192
+"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
+
+TURN_ENTRIES: Final = 64
+"""Entries that are read or told before the loop turns."""
+
+T = TypeVar("T")
+
+
+async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Event]]:
+    """The entries of a body, those together that have come together.
+
+    Args:
+        request: its media type says what the body is; `key_field` of its query, where lines have
+            their key.
+        bytes_max: how large the body may be.
+
+    Raises:
+        Refusal: as `chunks` of `rillnode.node.http.requests`; 415, it is of no type that is taken;
+            400, it is not what its type says.
+        RequestError: `entries.many`, it has more than `PUSH_ENTRIES_MAX`; an entry cannot be one.
+    """
+    count = 0
+    async for batch in _batches(request, bytes_max):
+        count += len(batch)
+        if count > PUSH_ENTRIES_MAX:
+            text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
+            raise RequestError("entries.many", text)
+        yield batch
+
+
+async def _batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Event]]:
+    media, body = requests.media_type(request), requests.chunks(request, bytes_max)
+    if media in LINES:
+        reader, path = InputReader("json"), request.query.get("key_field")
+        key_of: Any = None if path is None else partial(key_in, path, reader)
+        async for chunk in body:
+            batch = list[Event]()
+            async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
+                piece = reader.feed(chunk[at : at + PIECE_BYTES])
+                batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
+            yield batch
+        yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
+        return
+    ours = media in (events.STRUCTURED, events.BATCH)
+    if media.startswith(("multipart/", "application/cloudevents")) and not ours:
+        text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
+        raise Refusal(415, "http.type", text)
+    content = b"".join([chunk async for chunk in body])
+    content_type = request.headers.get("Content-Type", "")
+    if media == events.BATCH:
+        found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
+        yield [one async for one in in_turns(found)]
+    elif media == events.STRUCTURED:
+        yield [events.read_structured(content)]
+    else:
+        new_entry(content, None, None)  # before it is read as JSON, how large it may be
+        is_event = any(header.lower().startswith(events.PREFIX) for header in request.headers)
+        # An event may have no data, whatever type that would have.
+        if events.is_json(content_type) and not (is_event and not content):
+            requests.decoded(content, object, "The body is not JSON, though its type says so")
+        if is_event:
+            yield [events.read_binary(request.headers.items(), content_type, content)]
+        else:
+            yield [Event(content)]
+
+
+async def in_turns(items: Iterable[T], each: int = TURN_ENTRIES) -> AsyncIterator[T]:
+    """Some items, after so many of which the loop turns."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % each == 0:
+            await asyncio.sleep(0)
