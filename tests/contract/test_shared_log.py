@@ -11,10 +11,18 @@ from typing import Final
 import pytest
 
 from contract import jetstream_site
-from contract.shared_log import ANSWER_SECONDS, Client, Site, Start, data_of, opened, until
 from postgres.server import needs_postgres, start_postgres
 from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import (
+    ANSWER_SECONDS,
+    Client,
+    Site,
+    Start,
+    data_of,
+    opened,
+    until,
+)
 
 ENGINES: Final[dict[str, Start]] = {"jetstream": jetstream_site.start, "postgres": start_postgres}
 """Engines by name."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from contract.shared_log import Client, opened, until
 from jetstream.support import administer, appended, options_of, pair_of
 from nats_replicas import different_messages
 from nats_support import NatsCluster, needs_nats
 from rillnode.actors.jetstream.making import found_log
 from rillnode.actors.jetstream.options import JetStreamOptions
+from rillnode.node.testing.contract.shared_logs import Client, opened, until
 
 pytestmark = needs_nats
 

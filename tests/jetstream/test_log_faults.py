@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.shared_log import data_of, opened, until
 from jetstream.support import administer, appended, open_only, options_of, pair_of
 from nats_support import MutingProxy, NatsServer, needs_nats, running_nats
 from rillnode.actors.jetstream import fetching
@@ -15,6 +14,7 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import LogLost, Span
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import data_of, opened, until
 
 pytestmark = needs_nats
 

@@ -1,8 +1,4 @@
-"""Declares what a test asks of an engine of shared logs, and what tests of all engines share.
-
-An engine takes part by a function that starts it and gives a `Site`: it is put into `ENGINES` of
-`test_shared_log.py`.
-"""
+"""Declares what tests of an engine of shared logs ask of it, and drives its clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -54,7 +50,6 @@ class Client:
     Attributes:
         log: to ask.
         blobs: the same.
-        opened: what `open` has returned.
         heard: by shard, the largest sequence that it was told of.
     """
 
@@ -67,6 +62,7 @@ class Client:
 
     @property
     def opened(self) -> Opened:
+        """What `open` has returned."""
         assert self._opened is not None
         return self._opened
 
