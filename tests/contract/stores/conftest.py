@@ -1,6 +1,5 @@
 """Runs the tests of this folder, the contract of stores, on each store."""
 
-import os
 from collections.abc import Iterator
 from itertools import count
 from math import inf
@@ -9,11 +8,13 @@ from typing import Final
 
 import pytest
 
+from memory_site import MemorySite
 from nats_support import NatsServer, needs_nats, running_nats
 from rillnode.actors.log.rocks import writer
-from rillnode.actors.log.shared.memory_log import MemoryServers
-from shared_support import JetStreamDriver, OnLoopDriver, SharedDriver
-from store_support import MemoryDriver, RocksDriver, StoreDriver
+from rillnode.node.testing.contract.stores.driver import StoreDriver
+from rillnode.node.testing.contract.stores.on_engine import EngineDriver, rocks_view
+from shared_support import JetStreamDriver, memory_view
+from store_support import MemoryDriver, RocksDriver
 
 _prefixes = (f"t{number}" for number in count())
 
@@ -71,8 +72,10 @@ def other(driver: StoreDriver, tmp_path: Path) -> Iterator[StoreDriver]:
     opened.end()
 
 
-def _shared(request: pytest.FixtureRequest, views: Path) -> OnLoopDriver:
+def _shared(request: pytest.FixtureRequest, views: Path) -> EngineDriver:
     if request.param.endswith("JetStream"):
         return JetStreamDriver(request.getfixturevalue("nats"), next(_prefixes), views, shards=1)
-    view = "rocks" if request.param.endswith("disk") else "memory"
-    return SharedDriver(MemoryServers(os.urandom(16)), views, view=view, shards=1)
+    view = rocks_view if request.param.endswith("disk") else memory_view
+    site = MemorySite()
+    site.make()
+    return EngineDriver(site.again, views, view=view, shards=1)

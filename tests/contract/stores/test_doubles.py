@@ -19,7 +19,7 @@ from rillnode.actors.log.records import beside_log
 from rillnode.actors.log.rocks import logs
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, ONCE_EPOCH
-from store_support import LOG, StoreDriver, append, texts
+from rillnode.node.testing.contract.stores.driver import LOG, StoreDriver, append, texts
 
 
 def numbered(

@@ -25,7 +25,7 @@ from rillnode.codecs.entries import (
     pack_body,
 )
 from rillnode.codecs.keyed import encode_headers
-from store_support import LOG, StoreDriver, append
+from rillnode.node.testing.contract.stores.driver import LOG, StoreDriver, append
 
 
 def numbered(first: int, count: int, size: int = 8) -> list[bytes]:

@@ -32,7 +32,9 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.codecs.errors import StoreError
-from store_support import LOG, RocksDriver, StoreDriver, append, texts, wait_until
+from rillnode.node.testing.contract.stores.driver import LOG, StoreDriver, append, texts, wait_until
+from rillnode.node.testing.contract.stores.on_engine import EngineDriver
+from store_support import RocksDriver
 
 KEY = SavedIndexKey("s", 0, "c")
 
@@ -54,7 +56,7 @@ def test_what_is_found_lasts_where_there_can_be_no_others(
         HasRecords(keys=["k"]),
         ListRecords(prefix="k"),
     )
-    other = driver.other(tmp_path / "other")
+    other = driver.other(tmp_path / "other") if isinstance(driver, EngineDriver) else None
     for _ in range(2):
         assert {driver.read(lookup).lasts for lookup in lookups} == {other is None}
         driver.write(PutRecord(key="k", value=b"1"))

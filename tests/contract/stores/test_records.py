@@ -13,7 +13,7 @@ from rillnode.actors.log import (
     written_bytes,
 )
 from rillnode.codecs.entries import pack_body
-from store_support import LOG, StoreDriver, append
+from rillnode.node.testing.contract.stores.driver import LOG, StoreDriver, append
 
 
 def records(driver: StoreDriver, prefix: str = "", after: str = "", limit: int = 100) -> list[str]:

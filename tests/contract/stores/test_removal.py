@@ -25,7 +25,8 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.records import beside_log, beside_stream
 from rillnode.actors.log.rocks.tables import Changes, Tables
-from store_support import MemoryDriver, RocksDriver, StoreDriver, append
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append
+from store_support import MemoryDriver, RocksDriver
 
 
 def put(driver: StoreDriver, name: str, partitions: int = 2) -> StreamRecord:

@@ -21,7 +21,7 @@ from rillnode.actors.log import (
     WriteOperation,
     log_id,
 )
-from store_support import StoreDriver, append
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append
 
 
 def put(driver: StoreDriver, name: str, partitions: int = 1) -> StreamRecord:

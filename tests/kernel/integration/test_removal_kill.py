@@ -20,7 +20,8 @@ from rillnode.actors.log import (
     WriteOperation,
     log_id,
 )
-from store_support import RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import append
+from store_support import RocksDriver
 
 PARTITIONS = 3
 ENTRIES = 4

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import Append, StoreHealth
-from store_support import ANSWER_SECONDS, SMALL, RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, append
+from store_support import SMALL, RocksDriver
 
 FILE_BYTES_MAX = 400_000
 

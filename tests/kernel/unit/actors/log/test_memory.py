@@ -8,7 +8,7 @@ import pytest
 from link_support import ManualClock
 from rillnode.actors.log import FindStream, Operation, Read, StoreHealth, log_id
 from rillnode.actors.log.memory import TAIL_BLOCKS, Faults, MemoryLogStore
-from store_support import LOG, append
+from rillnode.node.testing.contract.stores.driver import LOG, append
 
 
 class Clock(ManualClock):

@@ -31,7 +31,8 @@ from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables, Tuning
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, LOG, append, wait_until
+from store_support import SMALL, RocksDriver
 
 
 def ignore(_: object) -> None:
