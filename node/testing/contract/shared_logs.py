@@ -176,11 +176,8 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class SharedLogContract(Contract):
-    """What every engine of a shared log promises: a SharedLog and Blobs, of the same logs.
-
-    A subclass says by `servers` how the engine's servers are started.
-    """
+class OnServers(Contract):
+    """A suite of what stands on an engine: a subclass says by `servers` how those are started."""
 
     seconds_max: ClassVar[float] = 5 * ANSWER_SECONDS
 
@@ -199,6 +196,10 @@ class SharedLogContract(Contract):
         """What `servers` gives."""
         with cls.servers(tmp_path_factory.mktemp("servers")) as site:
             yield site
+
+
+class SharedLogContract(OnServers):
+    """What every engine of a shared log promises: a SharedLog and Blobs, of the same logs."""
 
     # Making
 
