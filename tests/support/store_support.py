@@ -1,6 +1,7 @@
 """Drives the stores of one node for tests, and has what is small or cut off."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -57,11 +58,15 @@ async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
 
 
 class MemoryDriver(StoreDriver):
-    """Drives a MemoryLogStore by `flush`."""
+    """Drives a MemoryLogStore by `flush`.
 
-    def __init__(self) -> None:
+    Args:
+        kind: the store's class.
+    """
+
+    def __init__(self, kind: type[MemoryLogStore] = MemoryLogStore) -> None:
         super().__init__()
-        self._store = MemoryLogStore(complete=self.keep, on_health=self.hear)
+        self._store = kind(complete=self.keep, on_health=self.hear)
         self._store.open()
 
     @property
@@ -73,6 +78,10 @@ class MemoryDriver(StoreDriver):
 
     def reopen(self) -> None:
         self.store.close()
+        self.store.open()
+
+    def crash(self) -> None:
+        self.store.crash()
         self.store.open()
 
     def disk_read(self, operation: R) -> R:
@@ -117,6 +126,15 @@ class RocksDriver(ThreadedDriver):
             threads=SystemThreads(lambda name, _: self.ended.append(name)),
             at_turns_end=self._at_turns_end,
         )
+
+    def crash(self) -> None:
+        """Go on with a copy of the files as they are now, which the store has not closed."""
+        copy = self.path.with_name(f"{self.path.name}-crashed")
+        shutil.copytree(self.path, copy)
+        self._store.close()
+        self.path = copy
+        self._store = self.new_store()
+        self._store.open()
 
     def _at_turns_end(self, work: Callable[[], None]) -> bool:
         if self.turns is None:

@@ -7,6 +7,7 @@ import pytest
 from rillnode.node.stores import places
 from rillnode.node.testing.contract.shared_logs import OnServers, SharedLogSite
 from rillnode.node.testing.contract.stores.changes import ChangesContract
+from rillnode.node.testing.contract.stores.crashes import CrashesContract
 from rillnode.node.testing.contract.stores.doubles import DoublesContract
 from rillnode.node.testing.contract.stores.driver import StoreDriver
 from rillnode.node.testing.contract.stores.log import LogContract
@@ -24,6 +25,7 @@ class StoreContract(
     RemovalContract,
     DoublesContract,
     ChangesContract,
+    CrashesContract,
 ):
     """What every LogStore promises; one whose logs others write to, too, has `SharedStoreContract`.
 

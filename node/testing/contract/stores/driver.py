@@ -73,6 +73,13 @@ class StoreDriver(ABC):
         """Close and open."""
 
     @abstractmethod
+    def crash(self) -> None:
+        """Open what the end of the store's process, machine or power would leave.
+
+        Nothing is under way then. What only the store's memory has is gone, or is not used.
+        """
+
+    @abstractmethod
     def disk_read(self, operation: R) -> R:
         """Read without what the store keeps in memory."""
 

@@ -113,6 +113,7 @@ class EngineDriver(ThreadedDriver):
         self._view = view
         self._places = places
         self._shards = shards
+        self._crashed: list[LogStore] = []
         super().__init__()
 
     def new_store(self) -> LogStore:
@@ -136,6 +137,13 @@ class EngineDriver(ThreadedDriver):
         store: LogStore = made
         return store
 
+    def crash(self) -> None:
+        """Go on without the views: what was confirmed is in the engine's logs."""
+        self._crashed.append(self._store)  # it goes on, and is used by nobody
+        self.directory = self.directory.with_name(f"{self.directory.name}-crashed")
+        self._store = self.new_store()
+        self._store.open()
+
     def other(self, directory: Path) -> "EngineDriver":
         return EngineDriver(
             self._engine,
@@ -148,6 +156,7 @@ class EngineDriver(ThreadedDriver):
 
     def end(self) -> None:
         """Close the store, and end its loop; those on the same loop first."""
-        self._store.close()
+        for store in (self._store, *self._crashed):
+            store.close()
         if not self._is_guest:
             self.thread.close()
