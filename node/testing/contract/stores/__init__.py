@@ -46,5 +46,6 @@ class StoreOnEngineContract(OnServers, SharedStoreContract):
         self._site = site
 
     def open_store(self, directory: Path) -> StoreDriver:
+        """Drives a store of one shard on new logs; its views are in the directory."""
         self._site.make()
         return EngineDriver(self._site.again, directory, places=places(), shards=1)

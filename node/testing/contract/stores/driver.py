@@ -158,9 +158,11 @@ class ThreadedDriver(StoreDriver):
 
     @property
     def store(self) -> LogStore:
+        """What `new_store` has made last."""
         return self._store
 
     def settle(self, count: int) -> None:
+        """Wait for what `take` is given."""
         while count > 0:
             operations = self.told.get(timeout=ANSWER_SECONDS)
             count -= len(operations)
@@ -168,11 +170,13 @@ class ThreadedDriver(StoreDriver):
         assert count == 0
 
     def reopen(self) -> None:
+        """Close the store, and open a new one on the same data."""
         self._store.close()
         self._store = self.new_store()
         self._store.open()
 
     def disk_read(self, operation: R) -> R:
+        """Read what a store that was just opened has."""
         self.reopen()
         return self.read(operation)
 

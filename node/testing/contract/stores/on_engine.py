@@ -117,6 +117,7 @@ class EngineDriver(ThreadedDriver):
         super().__init__()
 
     def new_store(self) -> LogStore:
+        """A store on a new client of the engine."""
         log, blobs = self._engine()
         made: Any = _OnLoop(
             SharedLogStore(
@@ -145,6 +146,7 @@ class EngineDriver(ThreadedDriver):
         self._store.open()
 
     def other(self, directory: Path) -> "EngineDriver":
+        """Another store on the same logs, on this one's loop."""
         return EngineDriver(
             self._engine,
             directory,
