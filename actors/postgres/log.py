@@ -66,12 +66,14 @@ class PostgresLog:
     async def open(self, shards: int, heard: Heard) -> Opened:
         """Connect, and make the tables where there are none at all."""
         self._heard, opened = heard, await self._servers.open(shards)
+        self._down = None
         self._telling = asyncio.create_task(self._tell())
         return opened
 
     async def close(self) -> None:
         """Let go."""
         self._servers.close()
+        self._down = LogLost("it is closed")
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)

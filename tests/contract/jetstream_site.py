@@ -71,6 +71,10 @@ class JetStreamSite:
         finally:
             self._server.resume()
 
+    def crash(self) -> None:
+        self._server.kill()
+        self._server.start()
+
 
 @contextmanager
 def start(directory: Path) -> Generator[JetStreamSite]:

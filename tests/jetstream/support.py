@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from certificates import make_certificate
-from contract.shared_log import Client, until
 from nats_operator import Account, Operator
 from nats_support import NatsServer
 from rillnode.actors.jetstream.blobs import JetStreamBlobs
@@ -13,6 +12,7 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.log import JetStreamLog
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import LogLost
+from rillnode.node.testing.contract.shared_logs import Client, until
 
 
 def options_of(*servers: NatsServer, replicas: int = 1) -> JetStreamOptions:

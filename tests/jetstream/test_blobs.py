@@ -10,13 +10,13 @@ from typing import Any
 import nats as nats_py
 import pytest
 
-from contract.shared_log import Client, opened, until
 from jetstream.support import administer, pair_of
 from nats_support import NatsServer, needs_nats
 from rillnode.actors.jetstream import blobs as blobs_module
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import Blob, LogLost
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import Client, opened, until
 
 pytestmark = needs_nats
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from certificates import make_certificate
-from contract.shared_log import Client, opened, until
 from jetstream.support import Site, appended, open_only, options_of, pair_of
 from nats_operator import Account, Operator
 from nats_support import needs_nats, running_nats
 from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import Client, opened, until
 
 pytestmark = needs_nats
 

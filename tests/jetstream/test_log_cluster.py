@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from contract.shared_log import Client, opened, until
 from jetstream.support import administer, appended, options_of, pair_of
 from nats_replicas import different_messages
 from nats_support import NatsCluster, needs_nats
 from rillnode.actors.jetstream.making import found_log
 from rillnode.actors.jetstream.options import JetStreamOptions
+from rillnode.node.testing.contract.shared_logs import Client, opened, until
 
 pytestmark = needs_nats
 
@@ -86,7 +86,7 @@ async def test_logs_go_on_without_one_of_three_servers(
         stop.set()
         await writing
         for shard, frames in told.items():
-            await other.wait_heard(shard, frames[-1][0], 30.0)
+            await other.wait_heard(shard, frames[-1][0])
             for reader in (client, other):
                 found = dict(await reader.read(shard, 0, frames[-1][0]))
                 # Each stands where it was said to; one that was lost may stand there, too.

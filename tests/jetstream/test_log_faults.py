@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.shared_log import data_of, opened, until
 from jetstream.support import administer, appended, open_only, options_of, pair_of
 from nats_support import MutingProxy, NatsServer, needs_nats, running_nats
 from rillnode.actors.jetstream import fetching
@@ -15,6 +14,7 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import LogLost, Span
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import data_of, opened, until
 
 pytestmark = needs_nats
 
@@ -36,7 +36,7 @@ async def test_a_log_goes_on_when_its_server_was_killed(
         sequence = await appended(client, 0, b"after")
         assert sequence > before[-1]
         # News of it come over the new connection of the other one.
-        await other.wait_heard(0, sequence, 10.0)
+        await other.wait_heard(0, sequence)
         found = await other.read(0, 0, 101)
         assert data_of(found)[:100] == [b"%d" % number for number in range(100)]
         assert found[-1] == (sequence, b"after")
@@ -226,12 +226,12 @@ async def test_news_of_strangers_do_no_harm(options: JetStreamOptions) -> None:
         subject = f"t.news.{client.opened.identity.hex()}".encode()
         for data in (b"", b"x", b"\xff" * 10, b"\0" * 1_000_000, b"\0\1" + b"\xff" * 8):
             stranger.publish(subject, data)
-        await client.wait_heard(1, 2**64 - 1, 10.0)
+        await client.wait_heard(1, 2**64 - 1)
         await stranger.close()
         # It is not passed on.
         async with opened(pair_of(options)) as late:
             (sequence,) = await other.append(0, b"a")
-            await late.wait_heard(0, sequence, 10.0)
+            await late.wait_heard(0, sequence)
             await asyncio.sleep(1.5)
             assert late.heard.get(1, 0) == 0
 
@@ -243,7 +243,7 @@ async def test_frames_of_which_no_news_came_are_found(options: JetStreamOptions)
         subject = f"t.log.{client.opened.identity.hex()}.3".encode()
         sequence = await silent.append(subject, b"a")
         await silent.close()
-        await client.wait_heard(3, sequence, 15.0)
+        await client.wait_heard(3, sequence)
 
 
 # Opening

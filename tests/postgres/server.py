@@ -197,6 +197,10 @@ class PostgresSite:
         with self.server.paused():
             yield
 
+    def crash(self) -> None:
+        self.server.kill()
+        self.server.start()
+
 
 @contextmanager
 def start_postgres(_: Path) -> Generator[PostgresSite]:

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from contract.shared_log import ANSWER_SECONDS, Client, data_of, opened, until
 from postgres.server import (
     PASSWORD,
     PostgresServer,
@@ -22,6 +21,13 @@ from postgres.server import (
 from rillnode.actors.log.shared.port import LogLost
 from rillnode.actors.postgres.servers import PostgresOptions
 from rillnode.codecs.errors import StoreError
+from rillnode.node.testing.contract.shared_logs import (
+    ANSWER_SECONDS,
+    Client,
+    data_of,
+    opened,
+    until,
+)
 
 pytestmark = [pytest.mark.long, needs_postgres]
 

@@ -29,7 +29,8 @@ from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
 from rillnode.codecs.errors import StoreError
 from rillnode.node.simulation.loop import ProcessLoop, Scheduler
-from shared_support import memory_view, rocks_view
+from rillnode.node.testing.contract.stores.on_engine import rocks_view
+from shared_support import memory_view
 
 OPTIONS = SharedOptions(
     shards=3, patience_seconds=0.5, retry_seconds=0.01, idle_seconds=60.0, snapshot_seconds=0.01

@@ -34,6 +34,7 @@ class MemoryServers:
     Attributes:
         shards: the logs.
         blobs: by name.
+        damaged: names of those whose bytes are others than were put, as far as clients can tell.
         identity: drawn once.
         clients: those that are connected.
     """
@@ -42,6 +43,7 @@ class MemoryServers:
         self.identity = identity
         self.shards: list[_Shard] = []
         self.blobs: dict[str, bytes] = {}
+        self.damaged: set[str] = set()
         self.clients: dict[MemoryLog, None] = {}
 
     def store(self, shard: int, data: bytes) -> int:
@@ -170,15 +172,18 @@ class MemoryLog:
 
     def describe(self) -> Mapping[str, Any]:
         """The engine's state for people."""
-        return {"engine": "memory", "connected": not self.faults.is_cut}
+        connected = self._is_open and not self.faults.is_cut
+        return {"engine": "memory", "connected": connected, "unsynced": ""}
 
     # Blobs -----------------------------------------------------------------------------------
 
     async def put(self, name: str, path: Path) -> None:
         """Store a file."""
         data = path.read_bytes()
-        await self._answer()
+        for _ in range(0, max(len(data), 1), FRAME_BYTES_MAX):  # it goes in parts
+            await self._answer()
         self._servers.blobs[name] = data
+        self._servers.damaged.discard(name)
 
     async def get(self, name: str, path: Path) -> None:
         """Write a blob to a file."""
@@ -186,7 +191,10 @@ class MemoryLog:
         data = self._servers.blobs.get(name)
         if data is None:
             raise StoreError("store.unknown", f"there is no blob {name}", retryable=False)
-        path.write_bytes(data)
+        if name in self._servers.damaged:
+            raise StoreError("store.corrupt", f"the blob {name} is damaged", retryable=False)
+        with path.open("xb") as file:
+            file.write(data)
 
     async def list(self, prefix: str) -> Sequence[Blob]:
         """All blobs whose names begin so."""

@@ -142,8 +142,8 @@ class SharedLog(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """The engine's state for people: what it is, where, and whether it is connected.
 
-        `connected` is false while no server answers; `unsynced` says why not all that is confirmed
-        is known to be synced, and is "" where it is.
+        `connected` is false, or empty, while no server answers; `unsynced` says why not all that is
+        confirmed is known to be synced, and is "" where it is.
         """
         ...
 

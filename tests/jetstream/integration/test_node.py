@@ -19,7 +19,8 @@ from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config
 from rillnode.node.runtime import Node
-from store_support import ANSWER_SECONDS, eventually
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS
+from store_support import eventually
 
 pytestmark = needs_nats
 

@@ -9,7 +9,7 @@ from nodes import connect_to, node_config
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.node.client import Client, WorkQueue
 from rillnode.node.runtime import Node
-from store_support import ANSWER_SECONDS
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS
 
 pytestmark = needs_nats
 

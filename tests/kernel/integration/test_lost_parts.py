@@ -21,7 +21,7 @@ from rillnode.actors.log.rocks.writer import Writer
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node
-from store_support import wait_until
+from rillnode.node.testing.contract.stores.driver import wait_until
 
 SCRIPT = Path(__file__).with_name("failing_node.py")
 

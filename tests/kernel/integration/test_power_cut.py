@@ -24,7 +24,8 @@ from powercut.load import LOGS, TUNING
 from powercut.view_load import ViewDriver, frames
 from rillnode.actors.log import FindStream, LoadIndex, Read, SavedIndexKey
 from rillnode.codecs.entries import HEADER_BYTES
-from store_support import RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import append
+from store_support import RocksDriver
 
 HERE = Path(__file__).parents[2]
 

@@ -1,5 +1,6 @@
 """A process that is killed while it removes streams leaves each of them whole or gone."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from rillnode.actors.log import (
     WriteOperation,
     log_id,
 )
-from store_support import RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import append
+from store_support import RocksDriver
 
 PARTITIONS = 3
 ENTRIES = 4
@@ -57,7 +59,7 @@ def test_a_killed_removal_leaves_no_half(tmp_path: Path, seed: int) -> None:
     here = Path(__file__).parent
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path / "store")],
-        env={"PYTHONPATH": f"{here}:{here.parents[1] / 'support'}"},
+        env={"PYTHONPATH": os.pathsep.join((str(here), *sys.path))},
         stdout=subprocess.PIPE,
         text=True,
     )

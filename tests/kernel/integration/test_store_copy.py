@@ -44,8 +44,9 @@ from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.config import StoreTable
 from rillnode.node.stores import shared_store
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append
 from shared_support import JetStreamDriver
-from store_support import CutError, RocksDriver, StoreDriver, append, cut_after
+from store_support import CutError, RocksDriver, cut_after
 
 pytestmark = needs_nats
 

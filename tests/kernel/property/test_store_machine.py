@@ -32,8 +32,9 @@ from rillnode.actors.log import (
     log_id,
 )
 from rillnode.codecs.entries import entries_of
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append
 from shared_support import JetStreamDriver
-from store_support import MemoryDriver, RocksDriver, StoreDriver, append
+from store_support import MemoryDriver, RocksDriver
 
 LOGS = [log_id(1, 0), log_id(1, 1), log_id(2, 0)]
 KEYS = [SavedIndexKey("s", partition, "c") for partition in range(2)]

@@ -31,7 +31,8 @@ from rillnode.actors.log import (
     WriteOperation,
     log_id,
 )
-from store_support import MemoryDriver, RocksDriver, StoreDriver, append
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append
+from store_support import MemoryDriver, RocksDriver
 
 NAMES = st.sampled_from(["a", "b", "a\0"])
 PARTITIONS = 2

@@ -18,7 +18,7 @@ from rillnode.node.spark.process import (
     session_members,
     start_job,
 )
-from store_support import wait_until
+from rillnode.node.testing.contract.stores.driver import wait_until
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

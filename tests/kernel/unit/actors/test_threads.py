@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, SystemThreads, run_loop
-from store_support import wait_until
+from rillnode.node.testing.contract.stores.driver import wait_until
 
 
 class Panic(BaseException):

@@ -21,7 +21,7 @@ from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.views.query import ViewQuery
 from rillnode.node.spark.views.running import Duties
-from store_support import wait_until
+from rillnode.node.testing.contract.stores.driver import wait_until
 
 
 def test_a_sink_without_silver_makes_nothing_of_bronze() -> None:

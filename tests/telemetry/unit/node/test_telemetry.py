@@ -7,7 +7,7 @@ import pytest
 
 from rillnode.actors.log import Operation
 from rillnode.node.telemetry.telemetry import Tracing
-from store_support import append
+from rillnode.node.testing.contract.stores.driver import append
 
 
 class Broken:

@@ -3,7 +3,8 @@ from pathlib import Path
 from rillnode.actors.log import PutStream
 from rillnode.actors.log.records import StreamRecord
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
-from store_support import MemoryDriver, RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import append
+from store_support import MemoryDriver, RocksDriver
 
 
 def checkpoint(rocks: RocksDriver, path: Path) -> Checkpoint:

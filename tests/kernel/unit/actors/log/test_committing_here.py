@@ -10,7 +10,8 @@ import pytest
 from rillnode.actors.log import Append, Operation
 from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.rocks.tables import Tables, Tuning
-from store_support import SMALL, RocksDriver, append, wait_until
+from rillnode.node.testing.contract.stores.driver import append, wait_until
+from store_support import SMALL, RocksDriver
 
 
 class Clock:

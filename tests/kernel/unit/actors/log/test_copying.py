@@ -23,7 +23,8 @@ from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 from rillnode.actors.log.rocks.verify import verify_store
 from rillnode.codecs.errors import StoreError
-from store_support import LOG, CutError, RocksDriver, append, cut_after
+from rillnode.node.testing.contract.stores.driver import LOG, append
+from store_support import CutError, RocksDriver, cut_after
 
 KEY = SavedIndexKey("s", 0, "c")
 

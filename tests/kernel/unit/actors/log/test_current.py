@@ -8,7 +8,8 @@ import pytest
 from rillnode.actors.log import Read
 from rillnode.actors.log.rocks.current import CURRENT, use_earlier_manifest
 from rillnode.codecs.errors import StoreError
-from store_support import LOG, RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import LOG, append
+from store_support import RocksDriver
 
 
 @pytest.fixture

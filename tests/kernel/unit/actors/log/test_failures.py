@@ -23,7 +23,8 @@ from rillnode.actors.log.rocks.readers import ReaderPool
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 from rillnode.actors.log.rocks.writer import Writer
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, LOG, append, wait_until
+from store_support import SMALL, RocksDriver
 
 FULL = "IO error: No space left on device: While appending to file: 000012.log"
 BROKEN = "IO error: While fdatasync: 000012.log: Input/output error"

@@ -1,6 +1,7 @@
 """A disk that really is full: by a limit on the size of files, and by a small file system."""
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import Append, StoreHealth
-from store_support import ANSWER_SECONDS, SMALL, RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, append
+from store_support import SMALL, RocksDriver
 
 FILE_BYTES_MAX = 400_000
 
@@ -92,7 +94,7 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
     here = Path(__file__).parent
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(here), str(tmp_path / "store")],
-        env={"PYTHONPATH": str(here.parents[3] / "support")},
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=300,

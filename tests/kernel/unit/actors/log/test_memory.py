@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from link_support import ManualClock
-from rillnode.actors.log import FindStream, Operation, Read, StoreHealth, log_id
+from rillnode.actors.log import FindStream, Operation, Read, RemoveStream, StoreHealth, log_id
 from rillnode.actors.log.memory import TAIL_BLOCKS, Faults, MemoryLogStore
-from store_support import LOG, append
+from rillnode.node.testing.contract.stores.driver import LOG, append
+from rillnode.node.testing.contract.stores.removal import assert_gone, assert_whole, filled
+from store_support import MemoryDriver
 
 
 class Clock(ManualClock):
@@ -157,3 +159,13 @@ def test_closing_completes_the_group_under_way() -> None:
     simulated.store.close()
     assert simulated.completed == [first, second]
     assert simulated.clock.timers == 0
+
+
+@pytest.mark.parametrize("survives", [False, True])
+def test_a_power_cut_leaves_a_stream_whole_or_gone(survives: bool) -> None:
+    driver = MemoryDriver()
+    record = filled(driver, "s")
+    driver.store.submit(RemoveStream(name="s"))
+    driver.store.crash(surviving=int(survives))
+    driver.store.open()
+    (assert_gone if survives else assert_whole)(driver, record)

@@ -18,6 +18,7 @@ from rillnode.actors.log import (
     PutRecord,
     PutStream,
     Read,
+    RemoveStream,
     Retention,
     SavedIndexKey,
     SaveIndex,
@@ -31,7 +32,9 @@ from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
 from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.rocks.tables import Changes, Cursors, Tables, Tuning
 from rillnode.codecs.errors import StoreError
-from store_support import ANSWER_SECONDS, LOG, SMALL, RocksDriver, append, wait_until
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, LOG, append, wait_until
+from rillnode.node.testing.contract.stores.removal import assert_gone, filled
+from store_support import SMALL, RocksDriver
 
 
 def ignore(_: object) -> None:
@@ -351,4 +354,23 @@ def test_readers_do_not_see_what_is_written_but_not_synced(tmp_path: Path) -> No
     assert driver.read(Read(log=LOG)).extent == LogExtent(1, 2, 3)
     assert driver.read(LoadIndex(key=key)).index == 2
     assert driver.read(FindStream(name="fresh")).record is not None
+    driver.store.close()
+
+
+def test_a_removal_is_one_write(tmp_path: Path) -> None:
+    writes: list[Changes] = []
+
+    class Recording(Tables):
+        def write(self, changes: Changes) -> None:
+            writes.append(changes)
+            super().write(changes)
+
+    driver = RocksDriver(tmp_path / "store", open_tables=Recording)
+    record = filled(driver, "s")
+    writes.clear()
+    driver.write(RemoveStream(name="s"))
+    assert len(writes) == 1
+    # Those of the stream and of its groups, and what may be beside each of its two logs.
+    assert (len(writes[0].ranges), len(writes[0].puts)) == (4 + 2, 2)
+    assert_gone(driver, record)
     driver.store.close()

@@ -26,7 +26,8 @@ from rillnode.actors.log.rocks.tables import Changes, Tables
 from rillnode.actors.log.rocks.verify import PROBLEMS_MAX, Verdict, verify_store
 from rillnode.codecs.entries import pack_body
 from rillnode.codecs.errors import StoreError
-from store_support import LOG, SMALL, RocksDriver, append
+from rillnode.node.testing.contract.stores.driver import LOG, append
+from store_support import SMALL, RocksDriver
 
 Harm = Callable[[Tables], Changes]
 

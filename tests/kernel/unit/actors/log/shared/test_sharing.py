@@ -1,12 +1,12 @@
 """Two stores on one engine: what one does, the other sees, and nothing that it has not seen."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from memory_site import MemorySite
 from rillnode.actors.log import (
     Append,
     FindStream,
@@ -20,24 +20,25 @@ from rillnode.actors.log import (
     WatchRecords,
     log_id,
 )
-from rillnode.actors.log.shared.memory_log import MemoryServers
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement
-from shared_support import SharedDriver
-from store_support import StoreDriver, append, texts, wait_until
+from rillnode.node.testing.contract.stores.driver import StoreDriver, append, texts, wait_until
+from rillnode.node.testing.contract.stores.on_engine import EngineDriver
+from shared_support import memory_view
 
 SHARDS = 4
 
 FAR = next(name for name in map(str, range(100)) if Placement(SHARDS).of_stream(name) != CATALOGUE)
 """A stream that does not lie in the shard that every node has."""
 
-Two = tuple[SharedDriver, SharedDriver]
+Two = tuple[EngineDriver, EngineDriver]
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Two]:
-    servers = MemoryServers(os.urandom(16))
-    one = SharedDriver(servers, tmp_path / "one", view="memory", shards=SHARDS)
-    other = SharedDriver(servers, tmp_path / "other", view="memory", shards=SHARDS, beside=one)
+    site = MemorySite()
+    site.make()
+    one = EngineDriver(site.again, tmp_path / "one", view=memory_view, shards=SHARDS)
+    other = one.other(tmp_path / "other")
     yield one, other
     other.end()
     one.end()
@@ -108,5 +109,5 @@ def test_what_is_trimmed_at_hand_opens_no_view(two: Two) -> None:
     limits = Retention(entries_max=5)
     left = other.write(Trim(log=log, retention=limits, at_hand=True))
     assert (left.error, left.trimmed) == (None, 0)
-    assert {view["shard"] for view in other.shared.describe()["views"]} == {CATALOGUE}
+    assert {view["shard"] for view in other.store.describe()["views"]} == {CATALOGUE}
     assert one.write(Trim(log=log, retention=limits, at_hand=True)).trimmed == 5
