@@ -7,6 +7,17 @@ from functools import wraps
 from typing import Any, ClassVar
 
 
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
+    """Let the loop run until `condition` holds.
+
+    Raises:
+        TimeoutError: it does not within `seconds` of the loop.
+    """
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
 class Contract:
     """A suite: subclasses are named `Test...`, say how their part is made, and may add tests.
 
@@ -18,6 +29,10 @@ class Contract:
     """
 
     seconds_max: ClassVar[float] = 60.0
+
+    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
+        """Run a test to its end; for a part that needs another kind of loop than asyncio's own."""
+        asyncio.run(test)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -33,6 +48,6 @@ def _in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
             async with asyncio.timeout(self.seconds_max):
                 await test(self, *args, **values)
 
-        asyncio.run(limited())
+        self.run_in_a_loop(limited())
 
     return run

@@ -12,8 +12,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
 
 from coroutines import handed_by, run_with
-from link_support import Recorder, until
 from rillnode.codecs.errors import TransportError
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports import http_connections
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup

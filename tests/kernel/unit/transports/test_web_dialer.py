@@ -13,8 +13,9 @@ import aiohttp
 from aiohttp import WSMsgType, web
 
 from coroutines import handed_by, run_with
-from link_support import Recorder, until
 from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import NOISE_LIMITS, Link, LinkLimits
 from rillnode.transports.web_dialer import LinkUnwanted, WebSocketDialer

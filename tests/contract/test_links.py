@@ -1,0 +1,147 @@
+"""Every kind of link keeps to the contract of links."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import uvloop
+
+from link_support import CLIENT, NODE
+from rillnode.codecs.framing import LinkCodec
+from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
+from rillnode.codecs.noise.link import NoiseLink
+from rillnode.codecs.routing.framing import U16Framing, U32Framing
+from rillnode.node.simulation.latency import ConstantLatency
+from rillnode.node.simulation.loop import Scheduler
+from rillnode.node.simulation.network import Network
+from rillnode.node.simulation.scenario import NetworkTable
+from rillnode.testing.contract import SizedLinkContract
+from rillnode.transports.clock import SystemClock
+from rillnode.transports.links import LinkEvents, LinkLimits
+from rillnode.transports.memory import connect_memory
+from rillnode.transports.tcp import dial, listen
+
+
+class _OverTcp(SizedLinkContract):
+    """Links of `transports.tcp`, which differ by their codecs."""
+
+    transport = "tcp"
+    principals = ("anonymous", "anonymous")
+    host: ClassVar[str] = "127.0.0.1"
+
+    def codec(self, *, dialled: bool) -> LinkCodec:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def joined(
+        self, near: LinkEvents, far: LinkEvents, limits: LinkLimits
+    ) -> AsyncGenerator[None, None]:
+        clock, accepted = SystemClock(asyncio.get_running_loop()), asyncio.Event()
+
+        def events() -> LinkEvents:
+            accepted.set()
+            return far
+
+        listener = await listen(
+            self.host,
+            0,
+            codec_factory=lambda: self.codec(dialled=False),
+            events_factory=events,
+            transport_name=self.transport,
+            clock=clock,
+            limits=limits,
+        )
+        link = await dial(
+            self.host,
+            listener.port,
+            codec=self.codec(dialled=True),
+            events=near,
+            transport_name=self.transport,
+            clock=clock,
+            limits=limits,
+        )
+        await accepted.wait()
+        try:
+            yield
+        finally:
+            link.close("the test is over")
+            await listener.close()
+
+
+class TestNoise(_OverTcp):
+    principals = (f"noise:{NODE.public_hex}", f"noise:{CLIENT.public_hex}")
+
+    def codec(self, *, dialled: bool) -> LinkCodec:
+        return (
+            NoiseLink.initiator(CLIENT)
+            if dialled
+            else NoiseLink.responder(NODE, accept=lambda _: True)
+        )
+
+
+class TestOckam(_OverTcp):
+    message_bytes_max = U16_MESSAGE_BYTES_MAX
+
+    def codec(self, *, dialled: bool) -> LinkCodec:
+        return U16Framing()
+
+
+class TestOckam2024(_OverTcp):
+    message_bytes_max = U32_MESSAGE_BYTES_MAX
+    wire_format = "cbor"
+
+    def codec(self, *, dialled: bool) -> LinkCodec:
+        return U32Framing()
+
+
+class TestNoiseOnUvloop(TestNoise):
+    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
+        run_on_uvloop(test)
+
+
+class TestSimulated(TestNoise):
+    """The same on a simulated network, where time is virtual."""
+
+    host = "n0"
+
+    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
+        scheduler = Scheduler()
+        network = Network(scheduler, "links", ConstantLatency(5.0), NetworkTable())
+        loop = network.add_host(self.host, 0).boot()
+        try:
+            task = loop.create_task(test)
+            scheduler.run_until(task)
+            task.result()
+        finally:
+            loop.close()
+            network.close()
+
+
+class TestMemory(SizedLinkContract):
+    transport = "memory"
+    principals = ("node", "application")
+
+    @asynccontextmanager
+    async def joined(
+        self, near: LinkEvents, far: LinkEvents, limits: LinkLimits
+    ) -> AsyncGenerator[None, None]:
+        loop = asyncio.get_running_loop()
+        link, _ = connect_memory(
+            near,
+            far,
+            dialling_principal="application",
+            accepting_principal="node",
+            post=loop.call_soon,
+            clock=SystemClock(loop),
+            limits=limits,
+        )
+        try:
+            yield
+        finally:
+            link.close("the test is over")
+
+
+def run_on_uvloop(test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test)
