@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import uvloop
+from aiohttp import web
 
 from link_support import CLIENT, NODE
 from rillnode.codecs.framing import LinkCodec
@@ -16,11 +17,15 @@ from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import Scheduler
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.scenario import NetworkTable
-from rillnode.testing.contract import SizedLinkContract
+from rillnode.testing.contract import LinkContract, SizedLinkContract
 from rillnode.transports.clock import SystemClock
-from rillnode.transports.links import LinkEvents, LinkLimits
+from rillnode.transports.groups import LinkGroup
+from rillnode.transports.links import Link, LinkEvents, LinkLimits
 from rillnode.transports.memory import connect_memory
 from rillnode.transports.tcp import dial, listen
+from rillnode.transports.web import accept_websocket
+from rillnode.transports.web_dialer import WebSocketDialer
+from rillnode.transports.web_server import listen_web
 
 
 class _OverTcp(SizedLinkContract):
@@ -140,6 +145,69 @@ class TestMemory(SizedLinkContract):
             yield
         finally:
             link.close("the test is over")
+
+
+class TestWebSocket(LinkContract):
+    """Both ends of a WebSocket, which carry text here and prove nothing."""
+
+    transport = "web"
+    principals = ("anonymous", "anonymous")
+    message_bytes_max = 1_000_000
+
+    @asynccontextmanager
+    async def joined(
+        self, near: LinkEvents, far: LinkEvents, limits: LinkLimits
+    ) -> AsyncGenerator[None, None]:
+        clock, accepted = SystemClock(asyncio.get_running_loop()), asyncio.Event()
+        group = LinkGroup(transport=self.transport, clock=clock, limits=limits)
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def accept(request: web.Request) -> web.StreamResponse:
+            accepted.set()
+            return await accept_websocket(
+                request,
+                far,
+                group,
+                text=True,
+                message_bytes_max=self.message_bytes_max,
+                ping_seconds=None,
+            )
+
+        app = web.Application()
+        app.router.add_get("/", accept)
+        server = await listen_web(app, "127.0.0.1", 0, group=group)
+        dialer = WebSocketDialer(
+            transport_name=self.transport,
+            clock=clock,
+            limits=limits,
+            connect_seconds=60.0,
+            message_bytes_max=self.message_bytes_max,
+            ping_seconds=60.0,
+        )
+        told = _Opened(near, opened)
+        dialer.dial(f"ws://{server.address}/", {}, lambda _: told, opened.set_exception)
+        await opened
+        await accepted.wait()
+        try:
+            yield
+        finally:
+            await dialer.close("the test is over")
+            await server.close()
+
+
+class _Opened:
+    """Tells a test's events of a link, and that it has opened."""
+
+    def __init__(self, events: LinkEvents, opened: "asyncio.Future[None]") -> None:
+        self._opened = opened
+        self.messages_received = events.messages_received
+        self.link_drained = events.link_drained
+        self.link_closed = events.link_closed
+        self._events = events
+
+    def link_opened(self, link: Link) -> None:
+        self._events.link_opened(link)
+        self._opened.set_result(None)
 
 
 def run_on_uvloop(test: Coroutine[Any, Any, None]) -> None:
