@@ -1,3 +1,4 @@
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -153,10 +154,20 @@ async def test_what_makes_an_instance_is_let_go_of_when_there_will_be_no_other(
         on_failure = "resume"
         idle_seconds = 60.0
 
-    notes = list[Any]()
-    last, *others = (base.spawn(partial(one, notes)) for one in (Stopped, Restarted, Idle))
+    class Begins(Stopped):
+        async def started(self) -> None:
+            await begun
+
+    notes, begun = list[Any](), asyncio.get_running_loop().create_future()
+    classes = (Stopped, Begins, Restarted, Idle)
+    last, begins, *others = (base.spawn(partial(one, notes)) for one in classes)
     await base.drain()
     assert last.factory is Actor
+    assert isinstance(begins.factory, partial), "it may fail yet, and another be made"
+    begun.set_result(None)
+    await asyncio.sleep(0)
+    await base.drain()
+    assert begins.factory is Actor
     assert all(isinstance(one.factory, partial) for one in others)
     base.post(last, "message")
     await base.drain()
