@@ -220,17 +220,19 @@ class LinkContract(Contract):
             for message in sent:
                 near.open_link.send([message])
                 await asyncio.sleep(0)
-            batches = 0
+            batches = 1
 
             def has_come() -> bool:
                 return far.calls.count("messages") == batches
 
+            await until(lambda: far.messages)
+            assert has_come()
             while len(far.messages) < len(sent):
+                far.open_link.resume_reading()
                 batches += 1
                 await until(has_come)
                 await self.pass_rounds()
                 assert has_come()
-                far.open_link.resume_reading()
             assert far.messages == sent
 
     @FROM_BOTH_ENDS
