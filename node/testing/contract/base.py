@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -30,6 +31,10 @@ class Contract:
 
     seconds_max: ClassVar[float] = 60.0
 
+    def around(self) -> AbstractAsyncContextManager[object]:
+        """What stands around each test that is a coroutine, in its loop."""
+        return nullcontext()
+
     def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
         """Run a test to its end; for a part that needs another kind of loop than asyncio's own."""
         asyncio.run(test)
@@ -45,7 +50,7 @@ def _in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     @wraps(test)
     def run(self: Contract, *args: Any, **values: Any) -> None:
         async def limited() -> None:
-            async with asyncio.timeout(self.seconds_max):
+            async with asyncio.timeout(self.seconds_max), self.around():
                 await test(self, *args, **values)
 
         self.run_in_a_loop(limited())

@@ -1,6 +1,13 @@
 """Suites of tests for parts of your own: subclass one, say how the part is made, and run pytest."""
 
 from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.engines import EngineContract, TimedEngineContract
 from rillnode.node.testing.contract.links import LinkContract, SizedLinkContract
 
-__all__ = ["Contract", "LinkContract", "SizedLinkContract"]
+__all__ = [
+    "Contract",
+    "EngineContract",
+    "LinkContract",
+    "SizedLinkContract",
+    "TimedEngineContract",
+]

@@ -1,0 +1,74 @@
+"""The engine keeps to its contract: on each loop, by each clock."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvloop
+
+from link_support import ManualClock
+from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.node.simulation.loop import MachineClock, ProcessLoop, Scheduler
+from rillnode.node.testing.contract.engines.parts import Engine
+from rillnode.testing.contract import EngineContract, TimedEngineContract
+
+
+class TestByTheLoopsClock(EngineContract):
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Engine, None]:
+        base = AsyncioSystemBase()
+        yield base
+        await base.shutdown()
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class TestByAClockMovedByHand(TimedEngineContract):
+    """Time as the tests of actors have it."""
+
+    clock: ManualClock
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Engine, None]:
+        self.clock = ManualClock()
+        base = AsyncioSystemBase(clock=self.clock)
+        yield base
+        await base.shutdown()
+
+    async def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+
+class TestOnUvloop(TestByAClockMovedByHand):
+    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test)
+
+
+class TestSimulated(TimedEngineContract):
+    """In a simulated process, where time is virtual."""
+
+    seconds_max = 3_600.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Engine, None]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ProcessLoop)
+        base = AsyncioSystemBase(clock=MachineClock(loop))
+        yield base
+        await base.shutdown()
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
+        scheduler = Scheduler()
+        loop = ProcessLoop(scheduler, "n0")
+        try:
+            task = loop.create_task(test)
+            scheduler.run_until(task)
+            task.result()
+        finally:
+            loop.close()
