@@ -9,7 +9,6 @@ import uvloop
 
 from link_support import ManualClock
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.node.simulation.loop import MachineClock, ProcessLoop, Scheduler
 from rillnode.node.testing.contract.engines.parts import Engine
 from rillnode.testing.contract import EngineContract, TimedEngineContract
 
@@ -45,30 +44,3 @@ class TestOnUvloop(TestByAClockMovedByHand):
     def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(test)
-
-
-class TestSimulated(TimedEngineContract):
-    """In a simulated process, where time is virtual."""
-
-    seconds_max = 3_600.0
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[Engine, None]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, ProcessLoop)
-        base = AsyncioSystemBase(clock=MachineClock(loop))
-        yield base
-        await base.shutdown()
-
-    async def pass_time(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
-        scheduler = Scheduler()
-        loop = ProcessLoop(scheduler, "n0")
-        try:
-            task = loop.create_task(test)
-            scheduler.run_until(task)
-            task.result()
-        finally:
-            loop.close()

@@ -13,10 +13,6 @@ from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
-from rillnode.node.simulation.latency import ConstantLatency
-from rillnode.node.simulation.loop import Scheduler
-from rillnode.node.simulation.network import Network
-from rillnode.node.simulation.scenario import NetworkTable
 from rillnode.testing.contract import LinkContract, SizedLinkContract
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup
@@ -103,24 +99,6 @@ class TestOckam2024(_OverTcp):
 class TestNoiseOnUvloop(TestNoise):
     def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
         run_on_uvloop(test)
-
-
-class TestSimulated(TestNoise):
-    """The same on a simulated network, where time is virtual."""
-
-    host = "n0"
-
-    def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
-        scheduler = Scheduler()
-        network = Network(scheduler, "links", ConstantLatency(5.0), NetworkTable())
-        loop = network.add_host(self.host, 0).boot()
-        try:
-            task = loop.create_task(test)
-            scheduler.run_until(task)
-            task.result()
-        finally:
-            loop.close()
-            network.close()
 
 
 class TestMemory(SizedLinkContract):
