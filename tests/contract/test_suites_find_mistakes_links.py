@@ -1,10 +1,6 @@
-"""The contract of links finds mistakes of different kinds, in whoever's project it is run."""
+"""The contract of links finds mistakes of different kinds."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,42 +115,3 @@ def test_a_mistake_breaks_the_promise_that_it_is_about(
     end = {"dialled": True} if hasattr(test, "pytestmark") else {}
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
         test(**end)
-
-
-SOMEBODY_S = """
-import asyncio
-from contextlib import asynccontextmanager
-
-from rillnode.testing.contract import SizedLinkContract
-from rillnode.transports.clock import SystemClock
-from rillnode.transports.memory import connect_memory
-
-
-class TestMine(SizedLinkContract):
-    transport, principals = "memory", ("server", "client")
-
-    @asynccontextmanager
-    async def joined(self, near, far, limits):
-        loop = asyncio.get_running_loop()
-        link, _ = connect_memory(
-            near, far, dialling_principal="client", accepting_principal="server",
-            post=loop.call_soon, clock=SystemClock(loop), limits=limits,
-        )
-        yield
-        link.close("the test is over")
-"""
-
-
-def test_the_suite_runs_in_anybody_s_project(tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text(SOMEBODY_S)
-    source = Path(__file__).parents[2] / "src"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "."],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "32 passed" in done.stdout

@@ -14,7 +14,6 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.testing.contract.engines.failing import Hooked, Restarts
 from rillnode.node.testing.contract.engines.parts import (
-    Does,
     EnginePart,
     Interleaves,
     Probe,
@@ -195,23 +194,32 @@ class TimingContract(EnginePart):
             assert not ticks
 
     async def test_work_that_does_not_end_is_waited_for_five_seconds(self) -> None:
+        notes = list[str]()
+
+        class Notes(Interleaves):
+            def started(self) -> None:
+                notes.append("started")
+
         async def stubborn(_: Any) -> None:
             try:
                 await wait(_)
             finally:
                 await wait(_)
 
-        cell = self.engine.spawn(Does)
-        self.engine.post(cell, stubborn)
-        await self.soon()
-        self.engine.exit(cell)
-        await self.soon()
-        await self.pass_time(4.9)
-        await self.soon()
-        assert not cell.exited
-        await self.pass_time(0.2)
-        await self.soon()
-        assert cell.exited
+        for end in (self.engine.exit, partial(self.engine.post, message=fail)):
+            notes.clear()
+            cell = self.engine.spawn(Notes)
+            self.engine.ended[cell] = lambda: notes.append("ended")
+            self.engine.post(cell, stubborn)
+            await self.soon()
+            end(cell)
+            await self.soon()
+            await self.pass_time(4.9)
+            await self.soon()
+            assert notes == ["started"]
+            await self.pass_time(0.2)
+            await self.soon()
+            assert notes == ["started", "ended" if cell.exited else "started"]
 
     async def test_what_does_not_end_when_it_is_cancelled_keeps_nobody_waiting(self) -> None:
         class Stubborn(Worker):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rillnode.actors.engine.waiting import next_turn
-from rillnode.codecs.errors import RequestError
+from rillnode.codecs.errors import ActorError
 from rillnode.node.testing.contract.engines.parts import (
     Boom,
     Does,
@@ -155,7 +155,7 @@ class WaitingContract(EnginePart):
 
         async def refuse(_: Any) -> None:
             await asyncio.sleep(0)
-            raise RequestError("request.refused", "no")
+            raise ActorError("actor.busy", "as told")
 
         async def fail_later(_: Any) -> None:
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ class WaitingContract(EnginePart):
         for work in (refuse, wait, fail_later):
             self.engine.post(cell, begin(work))
         await self.soon()
-        assert told == ["request.refused", "actor.failed", "actor.failed"]
+        assert told == ["actor.busy", "actor.failed", "actor.failed"]
         told.clear()
         for work in (wait, fail_at_once):
             self.engine.post(cell, begin(work))
