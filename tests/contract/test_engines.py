@@ -9,8 +9,7 @@ import uvloop
 
 from link_support import ManualClock
 from rillnode.actors.engine.system import AsyncioSystemBase
-from rillnode.node.testing.contract.engines.parts import Engine
-from rillnode.testing.contract import EngineContract, TimedEngineContract
+from rillnode.testing.contract import Engine, EngineContract, TimedEngineContract
 
 
 class TestByTheLoopsClock(EngineContract):

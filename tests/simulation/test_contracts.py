@@ -11,8 +11,7 @@ from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import MachineClock, ProcessLoop, Scheduler
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.scenario import NetworkTable
-from rillnode.node.testing.contract.engines.parts import Engine
-from rillnode.testing.contract import TimedEngineContract
+from rillnode.testing.contract import Engine, TimedEngineContract
 
 
 class TestLinks(Noise):

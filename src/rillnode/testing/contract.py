@@ -2,10 +2,12 @@
 
 from rillnode.node.testing.contract.base import Contract
 from rillnode.node.testing.contract.engines import EngineContract, TimedEngineContract
+from rillnode.node.testing.contract.engines.parts import Engine
 from rillnode.node.testing.contract.links import LinkContract, SizedLinkContract
 
 __all__ = [
     "Contract",
+    "Engine",
     "EngineContract",
     "LinkContract",
     "SizedLinkContract",
