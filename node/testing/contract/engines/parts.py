@@ -47,6 +47,9 @@ class Engine(Protocol):
     """A running actor system, as far as the suites use it; see `AsyncioSystemBase`.
 
     Its actors are subclasses of `Worker` or of Thespian's Actor.
+
+    Attributes:
+        on_fatal: called when an essential actor was given up, with it and its last failure.
     """
 
     on_fatal: OnFatal
