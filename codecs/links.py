@@ -25,7 +25,8 @@ class LinkInfo:
         remote: the peer's transport address, for people and logs.
         transport: `noise`, `ockam` or `memory`.
         dialled: whether this side opened it.
-        message_bytes_max: largest wire message that the peer takes.
+        message_bytes_max: largest wire message that the peer takes; of a WebSocket, that this side
+            takes.
         wire_format: what its frames hold.
         claim: who a peer says that it is, where its protocol proves nothing.
     """

@@ -45,11 +45,12 @@ class Link(Protocol):
 
         Raises:
             CodecError: a message is empty or larger than `info.message_bytes_max`; none is sent.
+                Not of WebSockets, whose peers do not say what they take.
         """
         ...
 
     def pause_reading(self) -> None:
-        """Stop reading from the peer until `resume_reading`; idempotent."""
+        """Stop reading from the peer until `resume_reading`, at once; idempotent."""
         ...
 
     def resume_reading(self) -> None:

@@ -15,6 +15,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.links import LinkInfo
 from rillnode.transports.backlog import Backlog
+from rillnode.transports.clock import Timer
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.http_connections import HttpConnection
 from rillnode.transports.links import Link
@@ -115,6 +116,7 @@ class WebSocketLink:
         self._resumed.set()
         self._reason: str | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._bound: Timer | None = None  # of a close, while it waits for the peer
         self._backlog = Backlog(group.limits)
         self.meter = LinkMeter(group.transport, group.clock.monotonic(), dialled=False)
 
@@ -165,6 +167,9 @@ class WebSocketLink:
         self._reason = reason
         if self._events is not None:  # else it is in its handshake, and `run` closes it
             self._closing = self._loop.create_task(self._end(reason, code))
+            # A peer that does not read keeps it waiting.
+            group = self._group
+            self._bound = group.clock.call_later(group.limits.close_seconds, self._transport.abort)
         self._resumed.set()
 
     def check(self, now: float) -> None:
@@ -198,6 +203,8 @@ class WebSocketLink:
         if self._closing is not None:
             # The peer's answer to the close; its wait is bounded.
             await self._closing
+        if self._bound is not None:
+            self._bound.cancel()
 
     async def _end(self, reason: str, code: int) -> None:
         await self._socket.close(code=code, message=close_reason(reason))
@@ -214,6 +221,8 @@ class WebSocketLink:
         while True:
             await self._resumed.wait()
             message = await self._socket.receive()
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                await self._resumed.wait()  # it may have been paused meanwhile
             if self._reason is not None:
                 return self._reason
             if message.type in expected:

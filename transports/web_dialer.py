@@ -16,7 +16,7 @@ from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.links import LinkInfo
 from rillnode.transports.backlog import Backlog
-from rillnode.transports.clock import Clock
+from rillnode.transports.clock import Clock, Timer
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import Link, LinkLimits
 from rillnode.transports.meters import LinkMeter
@@ -113,6 +113,7 @@ class DialledWebSocket:
         self._writer: asyncio.Task[None] | None = None
         self._reason: str | None = None
         self._close_code = int(WSCloseCode.OK)
+        self._bound: Timer | None = None  # of a close, while it waits for the peer
         self._backlog = Backlog(group.limits)
         self._events: DialledEvents | None = None
 
@@ -153,6 +154,9 @@ class DialledWebSocket:
             return
         self._reason, self._close_code = reason, code
         self._resumed.set()
+        # A peer that does not read keeps the writer waiting.
+        group = self._group
+        self._bound = group.clock.call_later(group.limits.close_seconds, self._socket.watched.abort)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
@@ -168,9 +172,7 @@ class DialledWebSocket:
 
     def crowded_out(self, error: TransportError) -> None:
         """Count why, and end at once: all links hold too much, and this one for longest."""
-        self._reason = self._reason or str(error)
-        self._group.count(self, error)
-        self._socket.watched.abort()
+        self._fail(error)
 
     async def run(self, events: DialledEvents) -> None:
         """Tell `events` of the link from its opening to its end."""
@@ -194,6 +196,8 @@ class DialledWebSocket:
                 await asyncio.wait((self._writer,), timeout=self._group.limits.close_seconds)
                 self._writer.cancel()
             await self._socket.close()
+            if self._bound is not None:
+                self._bound.cancel()
 
     def _hold(self, size: int, begun: bool) -> None:
         self._group.unfinished.hold(self, size, begun=begun)
@@ -202,6 +206,8 @@ class DialledWebSocket:
         while True:
             await self._resumed.wait()
             message = await self._socket.receive()
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                await self._resumed.wait()  # it may have been paused meanwhile
             if self._reason is not None:
                 return self._reason
             if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -231,10 +237,12 @@ class DialledWebSocket:
             self._writer = None
 
     def _fail(self, error: RillnodeError) -> None:
+        self._reason = self._reason or str(error)
         self._group.count(self, error)
         self._outgoing.clear()
         self._outgoing_bytes = 0
-        self.close(str(error), WSCloseCode.TRY_AGAIN_LATER)
+        self._socket.watched.abort()
+        self._resumed.set()
 
 
 _: type[Link] = DialledWebSocket

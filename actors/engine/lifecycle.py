@@ -166,10 +166,15 @@ class Lifecycle:
                 cell.drop_instance()
                 cell.drop_owned(ActorError(STOPPED, f"{cell} did not start"))
                 raise
-        if kind.on_failure != "restart" and kind.idle_seconds is None:
-            cell.factory = Actor  # as at the exit: what made the instance is of no more use
+        if not isinstance(cell.mailbox, Held):
+            self.has_started(cell)
         self.passivation.watch(cell)
         return instance
+
+    def has_started(self, cell: Cell) -> None:
+        """An instance is there: let go of what has made it, where there will be no other."""
+        if cell.kind.on_failure != "restart" and cell.kind.idle_seconds is None:
+            cell.factory = Actor  # as at the exit
 
     def give_up_instance(self, cell: Cell, error: ActorError, after: Callable[[], None]) -> None:
         """Let an actor's instance go, if it has one, then do something.

@@ -344,6 +344,8 @@ class Turns:
                 error = planted
         if work.holds or cell.kind.handlers_max is not None:
             self._mailboxes.release(cell)
+        if error is None and started:
+            self._life.has_started(cell)
         if error is not None:
             failure = _NotStarted(error) if started else error
             self._failed(cell, work.message, work.asker, failure)

@@ -101,7 +101,9 @@ def actor_classes() -> tuple[type[Worker], ...]:
     found = {
         one
         for one in _subclasses(Worker)
-        if one.__module__.partition(".")[0] == "rillnode" and not inspect.isabstract(one)
+        if one.__module__.partition(".")[0] == "rillnode"
+        and not one.__module__.startswith(f"{__package__}.")  # those of suites
+        and not inspect.isabstract(one)
     }
     return tuple(sorted(found, key=lambda one: (one.__module__, one.__qualname__)))
 

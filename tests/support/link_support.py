@@ -1,6 +1,5 @@
-"""Helps tests of links: a recorder of events, a clock moved by hand, a Noise pair."""
+"""Helps tests of links: a clock moved by hand, a Noise pair."""
 
-import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
@@ -8,48 +7,10 @@ from itertools import count
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
-from rillnode.transports.links import Link
 
 NODE = Identity.from_seed(b"node".ljust(32, b"."))
 CLIENT = Identity.from_seed(b"client".ljust(32, b"."))
 SUITES = list(Suite)
-
-
-class Recorder:
-    """Link events, as they came."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.messages: list[bytes] = []
-        self.link: Link | None = None
-        self.reason: str | None = None
-        self.on_messages: Callable[[Link, list[bytes]], None] | None = None
-
-    @property
-    def open_link(self) -> Link:
-        assert self.link is not None
-        return self.link
-
-    @property
-    def drained(self) -> int:
-        return self.calls.count("drained")
-
-    def link_opened(self, link: Link) -> None:
-        self.calls.append("opened")
-        self.link = link
-
-    def messages_received(self, messages: list[bytes]) -> None:
-        self.calls.append("messages")
-        self.messages += messages
-        if self.on_messages is not None:
-            self.on_messages(self.open_link, messages)
-
-    def link_drained(self) -> None:
-        self.calls.append("drained")
-
-    def link_closed(self, reason: str) -> None:
-        self.calls.append("closed")
-        self.reason = reason
 
 
 class ManualClock:
@@ -109,10 +70,3 @@ def noise_pair(
     far.receive(near.take_output())
     near.receive(far.take_output())
     return near, far
-
-
-async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
-    """Let the loop run until `condition` holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.002)

@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from link_support import until
 from nats_support import NatsServer, needs_nats
 from node_processes import NodeProcess
 from nodes import CLIENT
 from rillnode.codecs.entries import Entry
 from rillnode.node.client import Client, Consumer, connect
+from rillnode.node.testing.contract.base import until
 
 pytestmark = needs_nats
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by, run_with
-from link_support import until
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from proxy import Proxy
 from rillnode.actors.core.links.connection import ConnectionActor
@@ -40,6 +39,7 @@ from rillnode.node.config import GrantTable
 from rillnode.node.iteration import Iteration
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.leftovers import subscriptions
+from rillnode.node.testing.contract.base import until
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

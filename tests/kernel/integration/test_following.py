@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from coroutines import handed_by
-from link_support import until
 from nodes import CLIENT, connect_to, node_config
 from proxy import Proxy
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

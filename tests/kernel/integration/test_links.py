@@ -9,13 +9,15 @@ from typing import cast
 
 import pytest
 
-from link_support import CLIENT, NODE, SUITES, Recorder, noise_pair, until
+from link_support import CLIENT, NODE, SUITES, noise_pair
 from rillnode.codecs.errors import HandshakeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.noise.cipher import Suite
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.framing import U16Framing
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.tcp import TcpListener, dial, listen

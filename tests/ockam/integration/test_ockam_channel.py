@@ -17,7 +17,6 @@ import pytest
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from coroutines import handed_by, run_with
-from link_support import until as until_within
 from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
 from rillnode.codecs.channel_key import ChannelKey
@@ -46,6 +45,7 @@ from rillnode.node.config import Config, GrantTable
 from rillnode.node.ockam.client.channel import ChannelLevel, SecureChannel
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until as until_within
 
 ANSWER_SECONDS = 30.0
 FRIEND = ChannelKey(b"a friend's key".ljust(32, b"."))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by, run_with
-from link_support import Recorder, until
 from nodes import connect_to, node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
@@ -32,6 +31,8 @@ from rillnode.codecs.routing.stream import (
 )
 from rillnode.codecs.routing.wire import wire_codec
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import OCKAM_LIMITS
 from rillnode.transports.tcp import dial

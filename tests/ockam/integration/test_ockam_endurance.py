@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from link_support import until
 from nodes import connect_to, node_config
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
@@ -28,6 +27,7 @@ from rillnode.codecs.routing.stream import (
 )
 from rillnode.codecs.routing.wire import wire_codec
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until
 
 SECONDS = 60.0
 ROUNDS = 150

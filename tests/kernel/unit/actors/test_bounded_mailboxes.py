@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from thespian.actors import Actor, ActorSystemMessage
 
-from actor_support import Probe, run
+from actor_support import run
 from rillnode.actors.core.groups.registry import LeftBehind, Meet
 from rillnode.actors.core.links.link_actor import HELD_READS_MAX, Closed, LinkActorEvents, Received
 from rillnode.actors.core.rights import RightsChanged
@@ -26,6 +26,7 @@ from rillnode.actors.log import FOR_EVER, StoreHealth, StreamRecord
 from rillnode.actors.nextgraph.users import Expelled
 from rillnode.actors.overlay.messages import Began, Linked
 from rillnode.codecs.errors import ActorError, RillnodeError
+from rillnode.node.testing.contract.engines.parts import Probe
 from rillnode.testing import actor_classes, message_types
 
 FEW = 20

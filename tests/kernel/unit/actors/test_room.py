@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from actor_support import Boom, Probe, boom, run, tell
+from actor_support import run, tell
 from channel_support import FakeLink, House, connection, frame
 from core_support import Core, Link
 from coroutines import handed_by, run_with
@@ -37,6 +37,7 @@ from rillnode.codecs.routing.stream import (
     decode_response,
     encode_request,
 )
+from rillnode.node.testing.contract.engines.parts import Boom, Probe, boom
 
 FULL = LINK_BUFFER_HIGH_BYTES + 1
 

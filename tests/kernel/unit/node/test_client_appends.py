@@ -9,7 +9,6 @@ import pytest
 
 from coroutines import run_with
 from far_end import FarEnd
-from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import NewEntry, pack_body
 from rillnode.codecs.errors import QuotaError, RequestError, TransportError
@@ -24,6 +23,7 @@ from rillnode.node.client.appends import (
 from rillnode.node.client.producer import Producer, push_keyed
 from rillnode.node.client.repeating import OnResponse
 from rillnode.node.client.session import Session
+from rillnode.node.testing.contract.base import until
 
 
 def producers(session: Session, count: int) -> list[Producer]:

@@ -8,10 +8,10 @@ import pytest
 
 from coroutines import handed_by, run_with
 from far_end import FarEnd
-from link_support import until
 from rillnode.codecs.errors import TransportError
 from rillnode.node.client.client import Client
 from rillnode.node.client.session import Session
+from rillnode.node.testing.contract.base import until
 from rillnode.transports.links import LinkEvents
 
 Talk = Callable[[Client, FarEnd, list[str]], Awaitable[None]]

@@ -13,7 +13,6 @@ from hypothesis import given, strategies as st
 
 from far_end import FarEnd
 from iteration_support import read_impatiently
-from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import (
@@ -33,6 +32,7 @@ from rillnode.node.client.consumer import Ack, Consumer, Ledger
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
+from rillnode.node.testing.contract.base import until
 
 SECONDS = 10.0
 

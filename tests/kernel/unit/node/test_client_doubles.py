@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from far_end import FarEnd, with_session
-from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import HEADER_BYTES, EntryKind as Kind, encode_block, items_of
 from rillnode.codecs.errors import RequestError, TransportError
@@ -16,6 +15,7 @@ from rillnode.node.client.appends import TOGETHER_MIN
 from rillnode.node.client.producer import NamedProducer, Producer
 from rillnode.node.client.session import PRODUCER_BYTES, Session
 from rillnode.node.client.stream import Stream
+from rillnode.node.testing.contract.base import until
 
 ADDRESS = b"ST_S_0_s"
 

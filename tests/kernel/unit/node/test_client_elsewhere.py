@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from far_end import FarLink
-from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError, TransportError
@@ -16,6 +15,7 @@ from rillnode.node.client import session as session_module
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Connect, Session
 from rillnode.node.client.subscription import Follower
+from rillnode.node.testing.contract.base import until
 from rillnode.transports.links import LinkEvents
 
 STREAM = b"ST_S_0_s"

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from far_end import FarEnd, with_session
-from link_support import until
 from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.repeating import READ_FAILURES_MAX
 from rillnode.node.client.session import Session
+from rillnode.node.testing.contract.base import until
 
 STREAM = b"ST_S_0_s"
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from actor_support import Boom, Echo
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.faults import FAULTS
@@ -12,6 +11,7 @@ from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Append
 from rillnode.codecs.errors import ActorError, ConfigError, StoreError
+from rillnode.node.testing.contract.engines.parts import Boom, Echo
 from rillnode.testing import PlantedFailure, actor_classes, fail, message_types
 
 

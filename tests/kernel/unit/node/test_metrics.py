@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.registry import Collector
 
-from actor_support import Probe
 from link_support import ManualClock
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.system import AsyncioSystemBase
@@ -26,6 +25,7 @@ from rillnode.node.observation import Observation
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.sinks import Sinks, table_names
+from rillnode.node.testing.contract.engines.parts import Probe
 
 ROOT: Final = Path(__file__).parents[4]
 DASHBOARD: Final = ROOT / "configs" / "grafana-dashboard.json"
@@ -216,7 +216,9 @@ def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:
     told = dict(line.rsplit(" ", 1) for line in asyncio.run(text()).splitlines())
 
     def value(part: str, labels: str = "") -> str:
-        return told[f'rillnode_actor_handle_seconds_{part}{{actor="actor_support.Probe"{labels}}}']
+        return told[
+            f'rillnode_actor_handle_seconds_{part}{{actor=f"{Probe.__module__}.Probe"{labels}}}'
+        ]
 
     below = [value("bucket", f',le="{bound}"') for bound in (0.0001, 0.05, 0.1, 1.0, "+Inf")]
     assert below == ["1.0", "1.0", "2.0", "2.0", "2.0"]

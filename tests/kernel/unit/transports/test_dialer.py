@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from link_support import CLIENT, NODE, ManualClock, Recorder, until as until_soon
+from link_support import CLIENT, NODE, ManualClock
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.framing import U16Framing
+from rillnode.node.testing.contract.base import until as until_soon
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.dialer import TcpDialer
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits

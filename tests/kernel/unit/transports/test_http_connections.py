@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from link_support import ManualClock, until
+from link_support import ManualClock
 from rillnode.codecs.errors import TransportError
+from rillnode.node.testing.contract.base import until
 from rillnode.transports.http_connections import HttpConnection, HttpConnections
 from rillnode.transports.links import HTTP_LIMITS, LinkLimits
 from rillnode.transports.web_server import WebServer, listen_web

@@ -7,9 +7,10 @@ import socket
 
 import pytest
 
-from link_support import ManualClock, Recorder
+from link_support import ManualClock
 from rillnode.codecs.errors import TransportError
 from rillnode.codecs.routing.framing import U16Framing
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.tcp import dial, listen
 
 

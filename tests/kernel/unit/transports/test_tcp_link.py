@@ -6,12 +6,13 @@ from typing import cast
 
 import pytest
 
-from link_support import CLIENT, NODE, ManualClock, Recorder, noise_pair
+from link_support import CLIENT, NODE, ManualClock, noise_pair
 from rillnode.codecs.errors import HandshakeError, TransportError
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.dialects import EitherDialect
 from rillnode.codecs.routing.framing import U16Framing, U32Framing
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.groups import LinkGroup
 from rillnode.transports.links import LinkLimits
 from rillnode.transports.tcp_link import TcpLink, address_text

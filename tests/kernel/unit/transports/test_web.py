@@ -12,8 +12,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
 
 from coroutines import handed_by, run_with
-from link_support import Recorder, until
 from rillnode.codecs.errors import TransportError
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports import http_connections
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.groups import LinkGroup
@@ -204,16 +205,6 @@ async def test_a_peer_that_reads_too_slowly_has_so_much_time(served: Served) -> 
     await socket.close()
 
 
-async def test_a_peer_that_reads_on_drains_its_link(served: Served) -> None:
-    socket = await served.connect()
-    served.links[0].open_link.send([b"x" * 1_000_000] * 40)
-    await asyncio.sleep(0.1)
-    for _ in range(40):
-        assert len((await socket.receive()).data) == 1_000_000
-    await until(lambda: served.links[0].drained == 1, seconds=SECONDS)
-    assert not served.server.counters
-
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -364,23 +355,6 @@ async def test_frames_before_the_answer_close_the_link(served: Served) -> None:
     await until(lambda: not served.server.link_count, seconds=SECONDS)
     assert served.server.counters == {"link.early": 1}
     assert served.links[0].calls == []
-
-
-def has(recorder: Recorder, count: int) -> bool:
-    return len(recorder.messages) == count
-
-
-async def test_nothing_is_read_while_reading_is_paused(served: Served) -> None:
-    socket = await served.connect()
-    recorder = served.links[0]
-    recorder.on_messages = lambda link, _: link.pause_reading()
-    for number in range(3):
-        await socket.send_str(f"{number}")
-    for count in (1, 2, 3):
-        await until(partial(has, recorder, count), seconds=SECONDS)
-        await asyncio.sleep(0.02)
-        assert len(recorder.messages) == count
-        recorder.open_link.resume_reading()
 
 
 async def test_a_server_that_stops_takes_no_more_links_and_closes_those_it_has(

@@ -13,11 +13,12 @@ import aiohttp
 from aiohttp import WSMsgType, web
 
 from coroutines import handed_by, run_with
-from link_support import Recorder, until
-from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RillnodeError, TransportError
+from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.links import Recorder
 from rillnode.transports.clock import SystemClock
-from rillnode.transports.links import NOISE_LIMITS, Link, LinkLimits
-from rillnode.transports.web_dialer import LinkUnwanted, WebSocketDialer
+from rillnode.transports.links import NOISE_LIMITS, LinkLimits
+from rillnode.transports.web_dialer import DialledWebSocket, LinkUnwanted, WebSocketDialer
 from rillnode.transports.web_server import listen_web
 
 SECONDS = 120.0
@@ -218,33 +219,24 @@ async def test_more_links_than_the_library_would_open_are_open_at_one_time(
     await until(lambda: sum(bool(link.link) for link in dialled.links) == 130, seconds=SECONDS)
 
 
-async def test_nothing_is_read_while_that_is_not_wanted(dialled: Dialled) -> None:
-    recorder, socket = await dialled.connect()
-    link = recorder.open_link
-
-    def pause(link: Link, _: list[bytes]) -> None:
-        link.pause_reading()
-
-    recorder.on_messages = pause
-    for number in range(3):
-        await socket.send_str(str(number))
-    await until(lambda: recorder.messages == [b"0"], seconds=SECONDS)
-    await asyncio.sleep(0.05)
-    assert recorder.messages == [b"0"]
-    recorder.on_messages = None
-    link.resume_reading()
-    await until(lambda: len(recorder.messages) == 3, seconds=SECONDS)
-
-
 @run_with(replace(LIMITS, buffer_bytes_max=4000000, close_seconds=0.1))
-async def test_a_peer_that_does_not_read_is_given_up(dialled: Dialled) -> None:
+async def test_a_peer_that_does_not_read_is_given_up_and_counted(dialled: Dialled) -> None:
     recorder, _ = await dialled.connect()
-    recorder.open_link.send([b"x" * 1_000_000] * 3)
-    assert recorder.open_link.buffered_bytes == 3_000_000
-    recorder.open_link.send([b"x" * 1_000_000] * 3)
+    for _ in range(2):
+        recorder.open_link.send([b"x" * 1_000_000] * 3)
     await until(lambda: recorder.reason is not None, seconds=SECONDS)
-    assert "link.buffer_full" in (recorder.reason or "")
     assert dialled.dialer.group.counters == {"link.buffer_full": 1}
+
+
+async def test_a_link_that_is_crowded_out_while_it_is_not_read_ends(dialled: Dialled) -> None:
+    recorder, socket = await dialled.connect()
+    recorder.on_messages = lambda link, _: link.pause_reading()
+    await socket.send_str("text")
+    await until(lambda: recorder.messages, seconds=SECONDS)
+    link = recorder.open_link
+    assert isinstance(link, DialledWebSocket)
+    link.crowded_out(TransportError("link.unfinished_crowd", "as told"))
+    await until(lambda: recorder.reason == "as told [link.unfinished_crowd]", seconds=SECONDS)
 
 
 async def test_where_nobody_listens_there_is_a_failure_that_may_pass(dialled: Dialled) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from coroutines import run_with
 from fake_hub import ONCE, SOON, Answers, FakeHub, refusal, with_hub
-from link_support import until
 from rillnode.codecs.errors import CodecError, ConsumerError, ConsumerStopped
 from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.routing.stream import (
@@ -25,6 +24,7 @@ from rillnode.codecs.routing.stream import (
 from rillnode.node.client import Client
 from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.ockam.client.hub_stream import HubEntry, HubStream
+from rillnode.node.testing.contract.base import until
 
 
 async def take(stream: HubStream, count: int, client_id: str = "c", **options: Any) -> list[bytes]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from link_support import Recorder
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.overlay.generations import GENERATIONS, generation_of
 from rillnode.actors.overlay.released import (
@@ -34,6 +33,7 @@ from rillnode.codecs.streamr.network import (
 )
 from rillnode.codecs.streamr.node_address import ReleasedPeer
 from rillnode.codecs.streamr.stream_message import Layout
+from rillnode.node.testing.contract.links import Recorder
 
 URL = "ws://127.0.0.1:30301"
 NODE = Peer(id="node-1", type=PeerType.NODE, address=URL)

@@ -5,7 +5,6 @@ from itertools import count
 import pytest
 
 from core_support import Core, Peer
-from link_support import Recorder
 from rillnode.actors.core.access import NODE_PRINCIPAL, Grant, Verb
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.tracker import ADDRESS, DIAL_SECONDS, TrackerActor
@@ -19,6 +18,7 @@ from rillnode.codecs.streamr.network import (
     StreamStatus,
 )
 from rillnode.codecs.streamr.node_address import NodeAddress, ReleasedPeer
+from rillnode.node.testing.contract.links import Recorder
 from tracker_support import TrackedNode, gathered, spawn_tracker
 
 _NUMBERS = count(1)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actor_support import Probe
 from rillnode.actors.engine.inbox import BATCH_MESSAGES_MAX, Inbox
 from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.node.testing.contract.engines.parts import Probe
 
 
 class Loop:

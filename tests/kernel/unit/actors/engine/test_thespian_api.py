@@ -15,10 +15,11 @@ from thespian.actors import (
     NoCompatibleSystemForActor,
 )
 
-from actor_support import Boom, Echo, Probe, boom, tell
+from actor_support import tell
 from rillnode.actors.engine.cell import GONE, Cell
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.codecs.errors import ActorError
+from rillnode.node.testing.contract.engines.parts import Boom, Echo, Probe, boom
 
 
 class Answering(Actor):

@@ -6,23 +6,18 @@ from typing import Any
 import pytest
 from thespian.actors import (
     Actor,
-    ActorAddress,
-    ActorExitRequest,
-    ActorSystemMessage,
-    DeadEnvelope,
-    InvalidActorAddress,
     Thespian_ActorStatus,
     Thespian_StatusReq,
 )
 
-from actor_support import Boom, Echo, Probe, boom, tell
+from actor_support import tell
 from link_support import ManualClock
-from rillnode.actors.engine.cell import EMPTY, GONE, Cell
-from rillnode.actors.engine.dead_letters import KEPT_MAX
+from rillnode.actors.engine.cell import EMPTY, Cell
 from rillnode.actors.engine.kinds import TURN_BOUNDS
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.turns import PUMP_MESSAGES_MAX
 from rillnode.actors.engine.worker import Worker
+from rillnode.node.testing.contract.engines.parts import Echo, Probe, boom
 
 
 async def handled_per_loop_turn(base: AsyncioSystemBase, notes: list[Any]) -> list[int]:
@@ -34,18 +29,6 @@ async def handled_per_loop_turn(base: AsyncioSystemBase, notes: list[Any]) -> li
         await asyncio.sleep(0)
         counts.append(len(notes) - before)
     return counts
-
-
-async def test_messages_of_a_sender_are_handled_in_order_and_never_before_the_posts_return(
-    base: AsyncioSystemBase,
-) -> None:
-    notes = list[Any]()
-    cell = base.spawn(partial(Probe, notes))
-    for number in range(100):
-        base.post(cell, number)
-    assert notes == []
-    await base.drain()
-    assert notes == list(range(100))
 
 
 async def test_what_a_callback_of_the_loop_brings_is_handled_before_it_returns(
@@ -117,17 +100,6 @@ async def test_a_mailbox_is_taken_whole_and_is_the_shared_empty_one_when_idle(
     await base.drain()
     assert seen == [EMPTY] * 3
     assert cell.mailbox is EMPTY
-
-
-async def test_what_an_actor_sends_itself_comes_after_what_it_already_has(
-    base: AsyncioSystemBase,
-) -> None:
-    notes = list[Any]()
-    cell = base.spawn(partial(Probe, notes))
-    tell(base, cell, lambda actor, _: actor.send(actor.address, "own"))
-    base.post(cell, "other")
-    await base.drain()
-    assert notes[1:] == ["other", "own"]
 
 
 class Flood(Worker):
@@ -237,85 +209,6 @@ async def test_what_is_the_hosts_passes_through_and_nothing_is_lost(
     assert sorted(notes[1:]) == ["one", "two"]
 
 
-async def test_a_message_to_an_exited_actor_is_a_dead_letter(base: AsyncioSystemBase) -> None:
-    cell, sender = base.spawn(Probe), base.spawn(Probe)
-    base.exit(cell)
-    await base.drain()
-    base.post(cell, "late", sender)
-    (letter,) = base.dead_letters
-    assert (letter.target, letter.message, letter.sender) == (cell, "late", sender)
-    assert letter.reason == "gone"
-    assert base.dead_letters.count == 1
-    base.exit(cell)
-    assert base.dead_letters.count == 1, "an exit that was already done is none"
-
-
-async def test_what_an_actor_leaves_behind_is_a_dead_letter(base: AsyncioSystemBase) -> None:
-    cell = base.spawn(Probe)
-    tell(base, cell, lambda actor, _: actor.send(actor.address, "to itself"))
-    base.exit(cell)
-    base.post(cell, "behind the exit")
-    await base.drain()
-    assert cell.mailbox is GONE
-    letters = [(letter.message, letter.reason) for letter in base.dead_letters]
-    assert sorted(letters) == [("behind the exit", "unhandled"), ("to itself", "unhandled")]
-
-
-async def test_only_the_newest_dead_letters_are_kept_and_all_are_counted(
-    base: AsyncioSystemBase,
-) -> None:
-    cell = base.spawn(Probe)
-    base.exit(cell)
-    await base.drain()
-    for number in range(KEPT_MAX + 7):
-        base.post(cell, number)
-    assert [letter.message for letter in base.dead_letters] == [*range(7, KEPT_MAX + 7)]
-    assert len(base.dead_letters) == KEPT_MAX
-    assert base.dead_letters.reasons["gone"] == base.dead_letters.count == KEPT_MAX + 7
-
-
-async def test_an_actor_can_get_the_dead_letters(base: AsyncioSystemBase) -> None:
-    notes = list[Any]()
-    undertaker, dead = base.spawn(partial(Probe, notes)), base.spawn(Probe)
-    base.exit(dead)
-    await base.drain()
-    tell(base, undertaker, lambda actor, _: actor.handleDeadLetters())
-    await base.drain()
-    base.post(dead, "one")
-    await base.drain()
-    assert notes[1:] == [DeadEnvelope(dead, "one")]
-    tell(base, undertaker, lambda actor, _: actor.handleDeadLetters(False))
-    await base.drain()
-    base.post(dead, "two")
-    await base.drain()
-    assert len(notes) == 3
-
-
-async def test_dead_letters_do_not_go_round_when_their_handler_is_dead(
-    base: AsyncioSystemBase,
-) -> None:
-    undertaker = base.spawn(Probe)
-    tell(base, undertaker, lambda actor, _: actor.handleDeadLetters())
-    base.exit(undertaker)
-    base.post(undertaker, "behind the exit")
-    await base.drain()
-    base.post(undertaker, "late")
-    assert base.dead_letters.reasons == {"unhandled": 1, "gone": 1}
-
-
-async def test_an_address_of_nothing_gets_nothing_and_no_address_is_an_error(
-    base: AsyncioSystemBase,
-) -> None:
-    base.post(ActorAddress("elsewhere"), "lost")
-    base.post(base.address, "to the system")
-    assert base.address == base.address
-    assert base.address != ActorAddress("system")
-    assert base.dead_letters.reasons == {"unknown": 1, "unwanted": 1}
-    nothing: Any = None
-    with pytest.raises(InvalidActorAddress):
-        base.post(nothing, "lost")
-
-
 async def test_an_actor_may_send_to_one_of_another_system(
     base: AsyncioSystemBase, clock: ManualClock
 ) -> None:
@@ -350,38 +243,6 @@ async def test_receive_message_is_looked_up_for_each_message(
     assert notes == ["first", "then", "then"]
 
 
-async def test_a_thespian_actor_sees_its_exit_request_and_a_worker_does_not(
-    base: AsyncioSystemBase,
-) -> None:
-    class Plain(Actor):
-        def __init__(self, notes: list[Any]) -> None:
-            super().__init__()
-            self._notes = notes
-
-        def receiveMessage(self, msg: Any, sender: Any) -> None:
-            self._notes.append(msg)
-
-    plain_notes, notes = list[Any](), list[Any]()
-    base.exit(base.spawn(partial(Plain, plain_notes)))
-    base.exit(base.spawn(partial(Probe, notes)))
-    await base.drain()
-    assert plain_notes == [ActorExitRequest()]
-    assert notes == []
-
-
-async def test_an_actor_that_fails_at_its_exit_exits(base: AsyncioSystemBase) -> None:
-    class Confused(Actor):
-        def receiveMessage(self, msg: Any, sender: Any) -> None:
-            boom()
-
-    cell = base.spawn(Confused)
-    base.exit(cell)
-    await base.drain()
-    assert cell.mailbox is GONE
-    (stats,) = base.stats().values()
-    assert stats.failure_reasons == {Boom.__name__: 1}
-
-
 async def test_a_status_request_is_answered_by_the_system(
     base: AsyncioSystemBase, clock: ManualClock
 ) -> None:
@@ -397,17 +258,6 @@ async def test_a_status_request_is_answered_by_the_system(
     ((sleeper, timer),) = status.pendingWakeups
     assert sleeper is cell
     assert timer.duration == timedelta(seconds=6)
-
-
-async def test_other_messages_of_the_system_reach_the_actor(base: AsyncioSystemBase) -> None:
-    class Other(ActorSystemMessage):
-        pass
-
-    notes = list[Any]()
-    message = Other()
-    base.post(base.spawn(partial(Probe, notes)), message)
-    await base.drain()
-    assert notes == [message]
 
 
 async def test_stats_count_by_class(base: AsyncioSystemBase, clock: ManualClock) -> None:
@@ -426,7 +276,7 @@ async def test_stats_count_by_class(base: AsyncioSystemBase, clock: ManualClock)
     base.post(cells[0], 1)
     base.post(cells[0], 2)
     base.post(echo, 3, cells[0])
-    stats = base.stats()["actor_support.Probe"]
+    stats = base.stats()[f"{Probe.__module__}.Probe"]
     assert (stats.cells, stats.instances, stats.mailbox_depth) == (2, 2, 2)
     assert stats.handled == 3 + 3 + 1  # each Start, what was posted, the exit
     assert stats.failures == 1
@@ -436,4 +286,4 @@ async def test_stats_count_by_class(base: AsyncioSystemBase, clock: ManualClock)
     # Turns: three first ones, the slow one, the failing one and what came behind it, the exit.
     assert stats.turns == [6, *(int(bound == 0.25) for bound in TURN_BOUNDS[1:]), 0]
     assert stats.turn_seconds == pytest.approx(0.25)
-    assert base.stats()["actor_support.Echo"].mailbox_depth == 1
+    assert base.stats()[f"{Echo.__module__}.Echo"].mailbox_depth == 1
