@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from ports import free_address
 from rillnode.actors.core.access import VERBS
 from rillnode.actors.log import Complete, LogStore, OnHealth
 from rillnode.actors.log.memory import Faults, MemoryLogStore
@@ -15,6 +14,7 @@ from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener
 from rillnode.node.ockam.config import OckamListener
 from rillnode.node.runtime import Node
 from rillnode.node.stores import MakeStore
+from rillnode.node.testing.contract.ports import free_address
 from rillnode.transports.clock import SystemClock
 
 CLIENT = Identity.from_seed(b"a client of the tests".ljust(32, b"."))

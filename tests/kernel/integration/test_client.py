@@ -16,7 +16,6 @@ import pytest
 from coroutines import handed_by, run_with
 from link_support import until
 from nodes import CLIENT, at_own_ports, connect_to, node_config
-from proxy import Proxy
 from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError, TransportError
@@ -40,6 +39,7 @@ from rillnode.node.config import GrantTable
 from rillnode.node.iteration import Iteration
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.leftovers import subscriptions
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

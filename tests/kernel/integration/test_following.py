@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from coroutines import handed_by
 from link_support import until
 from nodes import CLIENT, connect_to, node_config
-from proxy import Proxy
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, Following, connect_blocking
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

@@ -17,13 +17,13 @@ import pytest
 from coroutines import handed_by
 from link_support import until
 from nodes import CLIENT, connect_to, node_config
-from proxy import Proxy
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerError, GroupError, RequestError
 from rillnode.codecs.group_address import group_address
 from rillnode.node.client import Client, Consumer, connect_blocking
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

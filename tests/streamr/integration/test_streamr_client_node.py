@@ -13,8 +13,6 @@ import pytest
 from certificates import make_certificate
 from coroutines import handed_by
 from nodes import connect_to, node_config
-from ports import free_address
-from proxy import Proxy
 from rillnode import streamr
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -29,6 +27,8 @@ from rillnode.node.runtime import Node
 from rillnode.node.streamr.client.client import Client
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.config import StreamrListener
+from rillnode.node.testing.contract.ports import free_address
+from rillnode.node.testing.contract.proxy import Proxy
 from streamr_keys_support import rsa_key
 
 ALICE = EthereumKey(bytes([1]) * 32)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Self
 
-from ports import free_port
+from rillnode.node.testing.contract.ports import free_port
 
 
 class Proxy:
@@ -26,6 +26,7 @@ class Proxy:
 
     @property
     def address(self) -> str:
+        """Where it listens, as `127.0.0.1:PORT`."""
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
 
