@@ -81,8 +81,12 @@ class _Shown:
         for base in self._bases[:1]:
             anchor = self._public[base].replace(".", "").lower()
             yield f"\nWith all that [`{base.__name__}`](#{anchor}) has.\n"
+        if tests := [key for key in self._members if key.startswith("test_")]:
+            yield "\nIts tests:\n\n" + "".join(f"- {_sentence(key)}\n" for key in tests)
         for key, member in self._members.items():
             text = ""
+            if key.startswith("test_"):
+                continue  # its name says all
             if member.is_function and not _is_property(member):
                 text = _function(member)
             elif hasattr(found := vars(self._shown).get(key), "__wrapped__"):
@@ -115,6 +119,11 @@ class _Shown:
         # A plain class sets many things in its `__init__` that are nobody's business.
         declared = any(key in vars(one).get("__annotations__", {}) for one in self._own)
         return declared or issubclass(self._shown, Enum) or key in self._told
+
+
+def _sentence(test: str) -> str:
+    """What the name of a test says."""
+    return test.removeprefix("test_").replace("_", " ")
 
 
 def prose_of(shown: type) -> str:
