@@ -18,17 +18,31 @@ from rillnode.node.testing.contract.actors import (
     Sample,
 )
 from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.clients import (
+    CancellableClientContract,
+    ClientContract,
+    ClientSite,
+    FollowingClientContract,
+    Place,
+    RepeatingClientContract,
+)
 
 __all__ = [
     "ActorContract",
     "ActorFormContract",
     "ActorSite",
     "AskingActorContract",
+    "CancellableClientContract",
+    "ClientContract",
+    "ClientSite",
     "Contract",
     "Deeds",
     "Doing",
     "DurableActorContract",
+    "FollowingClientContract",
+    "Place",
     "RefusingFormContract",
+    "RepeatingClientContract",
     "RestingActorContract",
     "Sample",
     "StatefulFormContract",
