@@ -494,16 +494,18 @@ class FollowingClientContract(ClientContract[C]):
                     seen += await _taken(entries, len(numbers) - 1)
                 assert seen == numbers
 
-    async def test_a_slow_follower_gets_all_of_a_burst(self, tmp_path: Path) -> None:
+    async def test_a_slow_follower_gets_all_of_a_burst_and_holds_up_nobody(
+        self, tmp_path: Path
+    ) -> None:
         count, size = self.burst
         async with self.site(tmp_path) as site:
             await site.start()
-            async with self.connected(site) as pusher, self.connected(site) as client:
-                await self.push(pusher, item(0))
+            async with self.connected(site) as client:
+                await self.push(client, item(0))
                 async with self.follow(client) as entries:
                     assert await _taken(entries, 1) == [0]
-                    for number in range(1, count):
-                        await self.push(pusher, item(number, size))
+                    for number in range(1, count):  # by the very link that nobody reads from
+                        await _in_time(self.push(client, item(number, size)))
                     assert await _taken(entries, count - 1) == list(range(1, count))
 
     async def test_closing_the_client_ends_who_follows(self, tmp_path: Path) -> None:
