@@ -90,7 +90,7 @@ class GivesUp(test_clients.TestNative):
         return client, await client.stream("contract")
 
 
-MISTAKES = {
+MISTAKES: dict[Suite, str] = {
     ConfirmsTooEarly: "test_closing_ends_what_waits_with_a_code",
     SendsAgain: "test_each_push_has_one_outcome_however_its_link_is_cut",
     Overtakes: "test_what_is_pushed_is_read_in_order_from_any_index",
