@@ -36,7 +36,7 @@ from rillnode.node.client.messages import Answer
 from rillnode.node.client.producer import NamedProducer
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Service
-from rillnode.node.client.session import OnDisconnect, OnReconnect
+from rillnode.node.client.session import CLOSE_SECONDS, OnDisconnect, OnReconnect
 from rillnode.node.client.stream import Start, Stream
 from rillnode.node.client.typed import TypedStream
 from rillnode.node.client.work import (
@@ -538,9 +538,10 @@ class BlockingClient(_Face[Client]):
         """Close."""
         self.close()
 
-    def close(self) -> None:
-        """Wait for what is unconfirmed, and end the link."""
-        self._loop.stop(self._behind.close())
+    def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Wait for what is unconfirmed, and end the link; see `Client.close`."""
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        self._loop.stop(self._behind.close(timeout_seconds=timeout_seconds))
 
     @overload
     def stream(self, name: str | None = None, *, partitions: int = 1) -> BlockingStream: ...

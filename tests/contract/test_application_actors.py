@@ -1,280 +1,192 @@
-"""Tests the contract of application actors: one set of tests over all their forms."""
+"""Tests each form that an application's actor may have; all of them do what they are told."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
-import pytest
+from thespian.actors import Actor as StockActor, ActorExitRequest
 
-from app_actors import FORMS, Boom, Deeds, Form
-from nodes import connect_to, node_config, store_with
-from rillnode import ActorError, ActorRef, Client, Node, RequestError, RillnodeError
-
-EACH = pytest.mark.parametrize("form", FORMS, ids=lambda one: one.name)
-WAITING = pytest.mark.parametrize(
-    "form", [one for one in FORMS if one.waits], ids=lambda one: one.name
-)
-OURS = pytest.mark.parametrize("form", [one for one in FORMS if one.ours], ids=lambda one: one.name)
-STATEFUL = pytest.mark.parametrize(
-    "form", [one for one in FORMS if one.stateful], ids=lambda one: one.name
+from rillnode import Actor, ActorError, Context, Message
+from rillnode.node.testing.contract.actor_forms import (
+    ActorFormContract,
+    Deeds,
+    Doing,
+    RefusingFormContract,
+    StatefulFormContract,
+    WaitingFormContract,
 )
 
-SECONDS = 30.0
+PAUSE_SECONDS: Final = 0.005
 
 
-@dataclass
-class Site:
-    """A node, a client of it over an encrypted link, and an actor behind `app`."""
+class Sync(Actor):
+    """Plain methods."""
 
-    node: Node
-    client: Client
-    form: Form
-    deeds: Deeds
+    def __init__(self, deeds: Deeds) -> None:
+        self._doing = Doing(deeds)
 
-    async def spawn(self, address: str = "app", **settings: Any) -> ActorRef:
-        given = self.form.given(self.deeds)
-        return await self.node.spawn(*given, address=address, allow=["noise:*"], **settings)
-
-    async def ask(self, payload: bytes, address: str = "app") -> bytes:
-        answer = await self.client.ask(address, payload, timeout_seconds=SECONDS)
-        return answer.payload
-
-    async def outcome(self, payload: bytes, address: str = "app") -> bytes | str:
-        """What comes of a question: the answer, or the code of an error."""
+    def receive(self, message: Message, ctx: Context) -> Any:
+        deeds = self._doing.deeds
+        deeds.begin(message.payload)
         try:
-            return await self.ask(payload, address)
-        except RillnodeError as error:
-            return error.code
+            return self._doing.do(message.payload, ctx)
+        finally:
+            deeds.end()
+
+    def stopped(self, ctx: Context) -> None:
+        self._doing.deeds.stopped += 1
 
 
-def on_site(directory: Path, form: Form, test: Callable[[Site], Awaitable[None]]) -> None:
-    @asynccontextmanager
-    async def site() -> AsyncGenerator[Site]:
-        node = Node(node_config(directory), make_store=store_with())
-        async with node, await connect_to(node) as client:
-            deeds = Deeds()
-            try:
-                yield Site(node, client, form, deeds)
-            finally:
-                deeds.release.set()
+class Async(Actor):
+    """Methods that wait."""
 
-    async def main() -> None:
-        async with asyncio.timeout(60.0), site() as made:
-            await test(made)
+    def __init__(self, deeds: Deeds) -> None:
+        self._doing = Doing(deeds)
 
-    asyncio.run(main())
-
-
-@EACH
-def test_one_at_a_time_and_in_order(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        await site.spawn()
-        answers = await asyncio.gather(*(site.ask(b"count %d" % n) for n in range(200)))
-        assert answers == [b"%d" % n for n in range(1, 201)]
-        assert site.deeds.notes == [f"count {n}" for n in range(200)]
-        assert site.deeds.most == 1
-
-    on_site(tmp_path, form, test)
-
-
-@OURS
-def test_a_handler_that_raises_costs_its_message_only(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        asked = [b"count", b"fail", b"count", b"text", b"count", b"refuse", b"count"]
-        outcomes = await asyncio.gather(*(site.outcome(one) for one in asked))
-        assert outcomes[1::2] == ["actor.failed", "actor.failed", "tests.refused"]
-        # A refusal is no failure; each of the others has cost an instance its state.
-        counts = [b"1", b"1", b"1", b"2"] if form.stateful else [b"1", b"2", b"3", b"4"]
-        assert outcomes[0::2] == counts
-        with pytest.raises(ActorError, match="as told") as failed:
-            await ref.ask(b"fail")
-        assert failed.value.code == "actor.failed"
-        with pytest.raises(RequestError, match="as told") as refused:
-            await ref.ask(b"refuse")
-        assert refused.value.code == "tests.refused"
-
-    on_site(tmp_path, form, test)
-
-
-@EACH
-def test_a_restart_keeps_what_waits(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        for payload in (b"slow", b"fail", b"one", b"two", b"three"):
-            await ref.send(payload)
-        assert await ref.ask(b"four") == await ref.ask(b"four")
-        assert site.deeds.notes[:6] == ["slow", "fail", "one", "two", "three", "four"]
-
-    on_site(tmp_path, form, test)
-
-
-@EACH
-def test_who_fails_too_often_ends_and_is_unknown(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn(restarts_max=2, on_failure="restart")
-        outcomes = await asyncio.gather(*(site.outcome(b"fail") for _ in range(6)))
-        assert outcomes[:3] == ["actor.failed"] * 3
-        assert set(outcomes[3:]) <= {"actor.stopped", "address.unknown"}
-        ended = await ref.wait()
-        assert ended.reason == "failed"
-        assert isinstance(ended.error, Boom) or not form.ours
-        assert await site.outcome(b"count") == "address.unknown"
-        with pytest.raises(ActorError) as stopped:
-            await ref.send(b"count")
-        assert stopped.value.code == "actor.stopped"
-        again = await site.spawn()
-        assert (await again.ask(b"count")).payload == b"1"
-
-    on_site(tmp_path, form, test)
-
-
-@EACH
-def test_stop_works_off_what_waits(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        asking = [asyncio.ensure_future(ref.ask(b"slow")) for _ in range(5)]
+    async def started(self, ctx: Context) -> None:
         await asyncio.sleep(0)
-        await ref.stop()
-        assert [(await one).payload for one in asking] == [b"slow"] * 5
-        assert (await ref.wait()).reason == "stopped"
-        assert site.deeds.stopped == (1 if form.stateful else 0)
-        assert await site.outcome(b"count") == "address.unknown"
 
-    on_site(tmp_path, form, test)
+    async def receive(self, message: Message, ctx: Context) -> Any:
+        return await waiting(self._doing, message, ctx)
 
-
-@WAITING
-def test_who_never_returns_is_cut_off_and_stops_nothing_else(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        await site.spawn("other")
-        stream = await site.client.stream("s")
-        asking = [asyncio.ensure_future(site.outcome(b"hang")) for _ in range(3)]
-        await site.deeds.hangs.wait()
-        # The very link that waits for it goes on.
-        for number in range(100):
-            await stream.push(b"%d" % number)
-        assert await site.ask(b"count", "other") == b"1"
-        assert not any(one.done() for one in asking)
-        # A thread cannot be cut off: what it does at its end waits until it returns.
-        asyncio.get_running_loop().call_later(0.1, site.deeds.release.set)
-        await ref.stop(0.05)
-        assert await asyncio.gather(*asking) == ["actor.stopped"] * 3
-        assert await site.outcome(b"count") == "address.unknown"
-
-    on_site(tmp_path, form, test)
-
-
-@WAITING
-def test_the_end_of_a_node_gives_each_question_its_outcome(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        asking = [
-            asyncio.ensure_future(ref.ask(payload)) for payload in (b"slow", b"fail", b"slow")
-        ]
+    async def stopped(self, ctx: Context) -> None:
         await asyncio.sleep(0)
-        await site.node.stop()
-        outcomes = await asyncio.gather(*asking, return_exceptions=True)
-        codes = [getattr(one, "code", "answered") for one in outcomes]
-        assert codes == ["answered", "actor.failed", "answered"]
-        assert (await ref.wait()).reason == "node"
-
-    on_site(tmp_path, form, test)
+        self._doing.deeds.stopped += 1
 
 
-@WAITING
-def test_a_full_mailbox_refuses_or_holds(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        refusing = await site.spawn("refusing", mailbox_messages_max=2)
-        holding = await site.spawn("holding", mailbox_messages_max=2, overflow="hold")
-        for ref in (refusing, holding):
-            await ref.send(b"hang")
-            await site.deeds.hangs.wait()
-            site.deeds.hangs.clear()
-            await ref.send(b"count")
-            await ref.send(b"count")
-        with pytest.raises(ActorError, match="too much waiting"):
-            await refusing.send(b"count")
-        assert await site.outcome(b"count", "refusing") == "actor.busy"
-        # A link is not held: it carries what is for others, too.
-        assert await site.outcome(b"count", "holding") == "actor.busy"
-        waiting = asyncio.ensure_future(holding.send(b"count"))
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        dropped = site.node.status()["undelivered"].get("busy", 0)
-        await site.client.send("refusing", b"count")
-        for _ in range(200):
-            if site.node.status()["undelivered"].get("busy", 0) > dropped:
-                break
-            await asyncio.sleep(0.01)
-        assert site.node.status()["undelivered"]["busy"] == dropped + 1
-        waiting.cancel()
-        site.deeds.release.set()
-        await asyncio.gather(refusing.stop(0.02), holding.stop(0.02))
+class Threaded(Actor):
+    """Methods that block."""
 
-    on_site(tmp_path, form, test)
+    blocking = True
+
+    def __init__(self, deeds: Deeds) -> None:
+        self._doing = Doing(deeds)
+        self._loop = asyncio.get_running_loop()
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        deeds = self._doing.deeds
+        deeds.begin(message.payload)
+        try:
+            if message.payload.startswith(b"hang"):
+                self._loop.call_soon_threadsafe(deeds.hangs.set)
+                deeds.release.wait(30.0)
+            if message.payload.startswith(b"ask "):
+                return ctx.wait(passed_on(message, ctx))
+            time.sleep(PAUSE_SECONDS if message.payload == b"slow" else 0)
+            return self._doing.do(message.payload, ctx)
+        finally:
+            deeds.end()
+
+    def stopped(self, ctx: Context) -> None:
+        self._doing.deeds.stopped += 1
 
 
-@STATEFUL
-def test_an_idle_instance_goes_and_comes_again(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn(idle_seconds=0.03)
-        assert (await ref.ask(b"count")).payload == b"1"
-        assert (await ref.ask(b"count")).payload == b"2"
-        for _ in range(200):
-            if site.deeds.stopped:
-                break
-            await asyncio.sleep(0.01)
-        assert site.deeds.stopped == 1
-        assert (await ref.ask(b"count")).payload == b"1"
-        assert site.deeds.instances == 2
-
-    on_site(tmp_path, form, test)
+async def waiting(doing: Doing, message: Message, ctx: Context) -> Any:
+    """Do it with a wait in between."""
+    doing.deeds.begin(message.payload)
+    try:
+        if message.payload.startswith(b"hang"):
+            doing.deeds.hangs.set()
+            await asyncio.Event().wait()
+        if message.payload.startswith(b"ask "):
+            return await passed_on(message, ctx)
+        await asyncio.sleep(PAUSE_SECONDS if message.payload == b"slow" else 0)
+        return doing.do(message.payload, ctx)
+    finally:
+        doing.deeds.end()
 
 
-@EACH
-def test_no_answer_is_none_and_of_two_who_asks_takes_the_first(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        for asked in (
-            ref.ask(b"none", timeout_seconds=0.05),
-            site.client.ask("app", b"none", timeout_seconds=0.05),
-        ):
-            with pytest.raises(ActorError) as late:
-                await asked
-            assert late.value.code == "message.timeout"
-        assert (await ref.ask(b"twice")).payload == b"first"
-        assert await site.ask(b"twice") == b"first"
+class Stock(StockActor):
+    """Thespian's own kind, with as many attempts as the others have."""
 
-    on_site(tmp_path, form, test)
+    attempts = 1
 
+    def __init__(self, deeds: Deeds) -> None:
+        self._doing = Doing(deeds)
 
-@EACH
-def test_an_unanswered_question_ends_with_its_actor(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        ref = await site.spawn()
-        asking = asyncio.ensure_future(ref.ask(b"none"))
-        await asyncio.sleep(0.02)
-        assert not asking.done()
-        await ref.stop()
-        with pytest.raises(ActorError) as stopped:
-            await asking
-        assert stopped.value.code == "actor.stopped"
-
-    on_site(tmp_path, form, test)
+    def receiveMessage(self, msg: Any, sender: Any) -> None:
+        if isinstance(msg, ActorExitRequest):
+            return
+        deeds = self._doing.deeds
+        deeds.begin(msg)
+        try:
+            if msg == b"twice":
+                self.send(sender, b"first")
+            answer = self._doing.do(msg, Silent())
+            if answer is not None:
+                self.send(sender, answer)
+        finally:
+            deeds.end()
 
 
-@WAITING
-def test_a_circle_of_questions_is_an_error_at_once(tmp_path: Path, form: Form) -> None:
-    async def test(site: Site) -> None:
-        refs = [await site.spawn(address) for address in ("a", "b", "c")]
-        for payload in (b"ask b ask a x", b"ask a x", b"ask b ask c ask a x"):
-            asked = refs[0].ask(payload, timeout_seconds=5.0)
-            assert (await asked).payload == b"actor.cycle"
-        assert (await refs[0].ask(b"ask b ask c count")).payload == b"1"
+class Silent:
+    """Stands where ours have a context."""
 
-    on_site(tmp_path, form, test)
+    def reply(self, payload: bytes) -> None:
+        """It was sent already."""
+
+
+async def passed_on(message: Message, ctx: Context) -> bytes:
+    """Ask whom the message names, and answer with what comes of it: an answer, or a code."""
+    _, address, rest = message.payload.split(b" ", 2)
+    try:
+        return (await ctx.ask(address.decode(), rest)).payload
+    except ActorError as error:
+        return error.code.encode()
+
+
+def function_of(deeds: Deeds) -> Callable[[Message, Context], Any]:
+    """A plain function."""
+    doing = Doing(deeds)
+
+    def handler(message: Message, ctx: Context) -> Any:
+        deeds.begin(message.payload)
+        try:
+            return doing.do(message.payload, ctx)
+        finally:
+            deeds.end()
+
+    return handler
+
+
+def async_function_of(deeds: Deeds) -> Callable[[Message, Context], Any]:
+    """A function that waits."""
+    doing = Doing(deeds)
+
+    async def handler(message: Message, ctx: Context) -> Any:
+        return await waiting(doing, message, ctx)
+
+    return handler
+
+
+class TestSync(RefusingFormContract, StatefulFormContract):
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return Sync, deeds
+
+
+class TestAsync(RefusingFormContract, StatefulFormContract, WaitingFormContract):
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return Async, deeds
+
+
+class TestThread(RefusingFormContract, StatefulFormContract, WaitingFormContract):
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return Threaded, deeds
+
+
+class TestFunction(RefusingFormContract):
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return (function_of(deeds),)
+
+
+class TestAsyncFunction(RefusingFormContract, WaitingFormContract):
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return (async_function_of(deeds),)
+
+
+class TestThespian(ActorFormContract):
+    """Its actors know no refusals, take a message twice, and are told of no end."""
+
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return Stock, deeds

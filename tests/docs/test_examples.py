@@ -15,7 +15,7 @@ from doc_support import ROOT, Runner, running
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from ockam_worker import LEVELS, Level, ebins
-from ports import free_address
+from rillnode.node.testing.contract.ports import free_address
 
 EXAMPLES = ROOT / "examples"
 KINDS = (".py", ".js", ".ipynb", ".exs", ".html")

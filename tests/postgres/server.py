@@ -16,10 +16,10 @@ import asyncpg
 import pytest
 
 from pausing import pause
-from ports import free_port
 from rillnode.actors.postgres.blobs import PostgresBlobs
 from rillnode.actors.postgres.log import PostgresLog
 from rillnode.actors.postgres.servers import PostgresOptions, Servers
+from rillnode.node.testing.contract.ports import free_port
 
 START_SECONDS: Final = 60.0
 PASSWORD: Final = "of-the-tests"

@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fake_client import Screen
-from ports import free_port
 from rillnode.node.cli import main
+from rillnode.node.testing.contract.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 COMMAND_SECONDS = 600

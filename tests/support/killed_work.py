@@ -19,10 +19,10 @@ from typing import Final, NamedTuple, Protocol
 
 from killed_programs import AGAIN, ATTEMPTS, KEYS, NAME, PARTITIONS, REJECTED, STREAM
 from nodes import CLIENT
-from proxy import Proxy
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, connect
+from rillnode.node.testing.contract.proxy import Proxy
 
 HERE: Final = Path(__file__).parent
 ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}"}

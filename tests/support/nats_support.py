@@ -18,9 +18,9 @@ import msgspec
 import pytest
 
 from pausing import pause
-from ports import free_port
 from rillnode.actors.core.streams import retention
 from rillnode.node.config import Config, StoreTable
+from rillnode.node.testing.contract.ports import free_port
 
 
 def _nats_server() -> str | None:

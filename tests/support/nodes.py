@@ -1,23 +1,18 @@
 """Nodes for tests: everything allowed, every port free, everything below one directory."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 
-from ports import free_address
 from rillnode.actors.core.access import VERBS
-from rillnode.actors.log import Complete, LogStore, OnHealth
-from rillnode.actors.log.memory import Faults, MemoryLogStore
-from rillnode.codecs.keys import Identity
-from rillnode.node.client import Client, connect
 from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener
 from rillnode.node.ockam.config import OckamListener
-from rillnode.node.runtime import Node
-from rillnode.node.stores import MakeStore
-from rillnode.transports.clock import SystemClock
-
-CLIENT = Identity.from_seed(b"a client of the tests".ljust(32, b"."))
+from rillnode.node.testing.contract.nodes import (
+    CLIENT as CLIENT,
+    connect_to as connect_to,
+    store_with as store_with,
+)
+from rillnode.node.testing.contract.ports import free_address
 
 
 def node_config(directory: Path, *grants: GrantTable, strict: bool = False) -> Config:
@@ -43,27 +38,3 @@ def at_own_ports(config: Config) -> Config:
     return msgspec.structs.replace(
         config, noise=msgspec.structs.replace(config.noise, listen=free_address())
     ).having(msgspec.structs.replace(ockam, listen=free_address()))
-
-
-async def connect_to(
-    node: Node, identity: Identity = CLIENT, *, through: str | None = None
-) -> Client:
-    """A client over the node's Noise listener, or `through` another address that leads there."""
-    address = through or node.addresses()["noise"]
-    return await connect(f"noise://{address}", identity=identity, node_identity=node.identity)
-
-
-def store_with(faults: Faults | None = None) -> MakeStore:
-    """Makes a store in memory, on a disk with such faults; called where the node runs."""
-    loop = asyncio.get_running_loop()
-
-    def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-        return MemoryLogStore(
-            complete=complete,
-            on_health=on_health,
-            post=loop.call_soon_threadsafe,
-            clock=SystemClock(loop),
-            faults=faults,
-        )
-
-    return make_store

@@ -15,7 +15,6 @@ from thespian.actors import Actor as StockActor
 from nextgraph_document import ACCESS, ALICE, INNER, REPO, TOPIC
 from nodes import CLIENT, connect_to, node_config, store_with
 from ockam_peer import OckamPeer
-from ports import free_address
 from rillnode import Actor, Client, Context, Message, Node, nextgraph
 from rillnode.actors.core.access import VERBS
 from rillnode.codecs.keys import Identity
@@ -31,6 +30,7 @@ from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.streamr.client.client import Client as StreamrClient
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.config import StreamrListener
+from rillnode.node.testing.contract.ports import free_address
 from streamr_keys_support import rsa_key
 
 STRANGER: Final = Identity.from_seed(b"somebody else of the tests".ljust(32, b"."))

@@ -19,8 +19,9 @@ from rillnode.codecs.streamr.encryption import GroupKey, RsaKey
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
+from rillnode.node.client import arguments
 from rillnode.node.iteration import Iteration, iterate
-from rillnode.node.streamr.client.connection import Connection
+from rillnode.node.streamr.client.connection import CLOSE_SECONDS, Connection
 from rillnode.node.streamr.client.endpoints import Endpoints
 from rillnode.node.streamr.client.key_file import GroupKeyFile
 from rillnode.node.streamr.client.keys import Keys, KeyTools
@@ -114,12 +115,18 @@ class Client:
         """Close."""
         await self.close()
 
-    async def close(self) -> None:
-        """Hand over what is still to be published, then end all subscriptions and connections."""
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Hand over what is still to be published, then end all subscriptions and connections.
+
+        Args:
+            timeout_seconds: how long to wait for what is not handed over, as where the server is
+                away.
+        """
+        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
         for subscription in list(self._subscriptions.values()):
             await subscription.close()
         await self._keys.close()
-        await self._connection.close()
+        await self._connection.close(timeout_seconds=timeout_seconds)
         await self._live.close()
         await self._http.close()
 

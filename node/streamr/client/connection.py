@@ -44,6 +44,7 @@ logger = event_logger("rillnode.node.streamr.client")
 
 RECONNECT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 REQUEST_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 30.0
 
 OUTBOX_MESSAGES_MAX: Final = 1_000
 """Messages that wait to be sent; who publishes more waits as well."""
@@ -136,7 +137,7 @@ class Connection:
         wire = await self._open_wire()
         self._running = asyncio.get_running_loop().create_task(self._run(wire))
 
-    async def close(self, *, timeout_seconds: float = 30.0) -> None:
+    async def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Hand over what waits to be sent, as long as there is time, then end."""
         try:
             async with asyncio.timeout(timeout_seconds):

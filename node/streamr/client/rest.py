@@ -81,6 +81,16 @@ class Rest:
         return await call(self._http, method, url, query=query, body=body, token=token)
 
 
+def check_open(http: aiohttp.ClientSession) -> None:
+    """See that a client is not closed, of which its session of HTTP has no error of ours.
+
+    Raises:
+        TransportError: `client.closed`.
+    """
+    if http.closed:
+        raise TransportError("client.closed", "the client is closed")
+
+
 async def call(
     http: aiohttp.ClientSession,
     method: str,
@@ -91,6 +101,7 @@ async def call(
     token: str | None = None,
 ) -> Any:
     """Make one call; arguments and errors as of `Rest`."""
+    check_open(http)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     data = None
     if body is not None:

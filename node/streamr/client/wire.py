@@ -12,6 +12,7 @@ from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import FRAME_BYTES_MAX, STREAMR_FRAME_BYTES_MAX
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import ControlMessage, ErrorResponse
+from rillnode.node.streamr.client.rest import check_open
 
 logger = event_logger("rillnode.node.streamr.client")
 
@@ -84,8 +85,9 @@ async def open_wire(http: aiohttp.ClientSession, url: str) -> Wire:
 
     Raises:
         HandshakeError: `link.refused`, the server answers, but opens none.
-        TransportError: `link.unreachable`.
+        TransportError: `link.unreachable`; `client.closed`.
     """
+    check_open(http)
     try:
         async with asyncio.timeout(_OPEN_SECONDS):
             socket = await http.ws_connect(

@@ -1,6 +1,31 @@
 """Suites of tests for parts of your own: subclass one, say how the part is made, and run pytest."""
 
+from rillnode.node.testing.contract.actor_forms import (
+    ActorFormContract,
+    Deeds,
+    Doing,
+    RefusingFormContract,
+    StatefulFormContract,
+    ToldToFail,
+    WaitingFormContract,
+)
+from rillnode.node.testing.contract.actors import (
+    ActorContract,
+    ActorSite,
+    AskingActorContract,
+    DurableActorContract,
+    RestingActorContract,
+    Sample,
+)
 from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.clients import (
+    CancellableClientContract,
+    ClientContract,
+    ClientSite,
+    FollowingClientContract,
+    Place,
+    RepeatingClientContract,
+)
 from rillnode.node.testing.contract.engines import EngineContract, TimedEngineContract
 from rillnode.node.testing.contract.engines.parts import Engine
 from rillnode.node.testing.contract.links import LinkContract, SizedLinkContract
@@ -13,17 +38,36 @@ from rillnode.node.testing.contract.stores import (
 from rillnode.node.testing.contract.stores.driver import StoreDriver, ThreadedDriver
 
 __all__ = [
+    "ActorContract",
+    "ActorFormContract",
+    "ActorSite",
+    "AskingActorContract",
+    "CancellableClientContract",
+    "ClientContract",
+    "ClientSite",
     "Contract",
+    "Deeds",
+    "Doing",
+    "DurableActorContract",
     "Engine",
     "EngineContract",
+    "FollowingClientContract",
     "LinkContract",
+    "Place",
+    "RefusingFormContract",
+    "RepeatingClientContract",
+    "RestingActorContract",
+    "Sample",
     "SharedLogContract",
     "SharedLogSite",
     "SharedStoreContract",
     "SizedLinkContract",
+    "StatefulFormContract",
     "StoreContract",
     "StoreDriver",
     "StoreOnEngineContract",
     "ThreadedDriver",
     "TimedEngineContract",
+    "ToldToFail",
+    "WaitingFormContract",
 ]

@@ -15,9 +15,9 @@ from coroutines import handed_by
 from doc_support import ROOT
 from gateway_support import READER, WRITER, Site, gateway_config, place, served
 from npm_support import npm_packages
-from ports import free_address
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_address
 
 site = handed_by(served, of=gateway_config)
 

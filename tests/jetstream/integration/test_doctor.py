@@ -9,7 +9,6 @@ import pytest
 
 from nats_support import SHARDS, NatsServer, needs_nats, on_jetstream, running_nats
 from nodes import CLIENT, node_config
-from ports import free_port
 from rillnode.actors.jetstream import checks
 from rillnode.actors.jetstream.connection import Connection
 from rillnode.codecs.keys import Identity
@@ -19,6 +18,7 @@ from rillnode.node.jetstream.doctor import servers
 from rillnode.node.jetstream.engine import options_of
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_port
 
 pytestmark = needs_nats
 

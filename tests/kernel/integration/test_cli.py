@@ -19,8 +19,8 @@ import pytest
 
 from command_line import LIMIT_SECONDS, call, lines, rillnode, wait_for
 from deleted_rooms import there
-from ports import free_address
 from rillnode import connect_blocking
+from rillnode.node.testing.contract.ports import free_address
 
 
 @dataclass

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by, run_with
-from nodes import CLIENT, at_own_ports, connect_to, node_config
-from proxy import Proxy
+from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.core.links.connection import ConnectionActor
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError, TransportError
+from rillnode.codecs.errors import HandshakeError, RequestError, RillnodeError
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import (
     ENTRY_BYTES_MAX,
@@ -40,6 +39,7 @@ from rillnode.node.iteration import Iteration
 from rillnode.node.runtime import Node
 from rillnode.node.simulation.leftovers import subscriptions
 from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 
@@ -287,52 +287,6 @@ async def test_a_subscription_that_has_brought_nothing_ends_with_its_reader(
     await until(lambda: subscriptions(node.observed) == 0)
 
 
-async def test_a_slow_reader_holds_its_window_and_nobody_else(client: Client) -> None:
-    stream = await client.stream("s")
-    async with aclosing(stream.tail(start="start")) as entries:
-        await stream.push(b"first")
-        await anext(entries)
-        # Ten times the subscription's credit goes by unread.
-        for _number in range(40):
-            await stream.push_many([bytes(1_000)] * 1_000)
-        indexes = [(await anext(entries)).index for _number in range(40_000)]
-        assert indexes == list(range(1, 40_001))
-
-
-async def test_unconfirmed_pushes_are_sent_again_over_a_new_link(tmp_path: Path) -> None:
-    config = at_own_ports(node_config(tmp_path))
-    node = Node(config)
-    await node.start()
-    client = await connect_to(node)
-    stream = await client.stream("s")
-    await stream.push(b"before")
-    await node.stop()
-    pending = asyncio.ensure_future(stream.push(b"meanwhile"))
-    await asyncio.sleep(0.2)
-    assert not pending.done()
-    async with Node(config):
-        assert await asyncio.wait_for(pending, 60.0) == 1
-        assert data_of(await stream.pull()) == [b"before", b"meanwhile"]
-        await client.close()
-
-
-async def test_subscription_goes_on_over_a_new_link_without_gap_or_repeat(
-    node: Node, client: Client
-) -> None:
-    stream = await client.stream("s")
-    await stream.push_many(b"%d" % n for n in range(10))
-    async with Proxy(node.addresses()["noise"]) as proxy:
-        follower = await connect_to(node, through=proxy.address)
-        async with follower, aclosing((await follower.stream("s")).tail(start="start")) as entries:
-            seen: list[int] = []
-            for end in (10, 20, 30):
-                seen += [(await anext(entries)).index for _ in range(end - 10, end)]
-                proxy.cut()
-                await stream.push_many(b"%d" % n for n in range(end, end + 10))
-            seen += [(await anext(entries)).index for _ in range(10)]
-    assert seen == list(range(40))
-
-
 async def test_pushing_goes_on_over_links_that_are_cut_again_and_again(
     node: Node, client: Client
 ) -> None:
@@ -507,11 +461,6 @@ async def test_another_node_is_not_talked_to(node: Node) -> None:
     with pytest.raises(HandshakeError) as caught:
         await connect(url, identity=CLIENT, node_identity="00" * 32)
     assert caught.value.code == "noise.wrong_node"
-
-
-async def test_a_node_that_is_not_there_is_unreachable() -> None:
-    with pytest.raises(TransportError):
-        await connect("noise://127.0.0.1:1", identity=CLIENT, node_identity="00" * 32)
 
 
 async def test_chacha_on_request(node: Node) -> None:

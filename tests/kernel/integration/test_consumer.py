@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from nodes import CLIENT, connect_to, node_config
-from proxy import Proxy
 from rillnode import (
     BlockingClient,
     BlockingConsumer,
@@ -26,6 +25,7 @@ from rillnode import (
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect_blocking
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 SECONDS = 60.0
 KILLS = 4

@@ -18,11 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 from nodes import CLIENT, connect_to, node_config
-from ports import free_address
 from rillnode.codecs.errors import ProducerFenced, ProducerStale, TransportError
 from rillnode.node.client import Client, connect
 from rillnode.node.config import Config
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_address
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join((str(HERE), *sys.path))}

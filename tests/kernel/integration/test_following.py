@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
-from proxy import Proxy
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

@@ -16,7 +16,6 @@ import pytest
 
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
-from proxy import Proxy
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerError, GroupError, RequestError
 from rillnode.codecs.group_address import group_address
@@ -24,6 +23,7 @@ from rillnode.node.client import Client, Consumer, connect_blocking
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
+from rillnode.node.testing.contract.proxy import Proxy
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fake_client import Screen
-from ports import free_address
 from rillnode import Client, connect
 from rillnode.actors.core.access import VERBS
 from rillnode.codecs.errors import RequestError
@@ -20,6 +19,7 @@ from rillnode.node.keys.files import write_key
 from rillnode.node.ockam.client.hub import Hub
 from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_address
 
 EVERYBODY = GrantTable(who="noise:*", streams="*", may=VERBS)
 

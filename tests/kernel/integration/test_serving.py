@@ -16,7 +16,6 @@ from coroutines import handed_by
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from ockam_peer import OckamPeer
 from peer_support import eventually, until, with_peers
-from proxy import Proxy
 from rillnode import ActorReply, Client, Message, Service, connect, connect_blocking
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError, TransportError
@@ -28,6 +27,7 @@ from rillnode.node.config import Config, GrantTable, PeerTable
 from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 PRINTER = Identity.from_seed(b"a printer".ljust(32, b"."))
 FAR = Identity.from_seed(b"a node far away".ljust(32, b"."))

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from chromium import CHROMIUM, Tab, browsing
 from coroutines import handed_by, run_with
 from nodes import connect_to, node_config
-from ports import free_address
 from rillnode.node.client import Client
 from rillnode.node.config import HttpListener, PeerTable
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_address
 
 pytestmark = [
     pytest.mark.long,

@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
-from ports import free_port
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.config import Config, HttpListener, MetricsTable
 from rillnode.node.config.listener_tables import ApiKeyTable
@@ -28,6 +27,7 @@ from rillnode.node.http.listener import PATHS
 from rillnode.node.metrics import every_metric
 from rillnode.node.runtime import Node
 from rillnode.node.streamr.config import StreamrListener
+from rillnode.node.testing.contract.ports import free_port
 
 SECONDS = 60.0
 TOKEN = "0123456789abcdef" * 4

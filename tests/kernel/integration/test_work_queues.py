@@ -14,13 +14,13 @@ import aiohttp
 import pytest
 
 from nodes import CLIENT, at_own_ports, connect_to, node_config
-from proxy import Proxy
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import JobLate, QueueError, QueueStopped, RillnodeError
 from rillnode.node.client import Client, Job, TakenBack, WorkQueue, connect_blocking
 from rillnode.node.client.stream import Stream
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 ENTRIES = 200
 

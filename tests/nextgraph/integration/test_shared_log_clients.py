@@ -12,12 +12,12 @@ from nats_support import NatsServer, needs_nats, on_jetstream
 from nextgraph_devices import SCRIPTS, image, node_device
 from nodes import node_config
 from npm_support import npm_packages
-from proxy import Proxy
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config
 from rillnode.node.keys.files import write_key
 from rillnode.node.nextgraph.config import NextgraphListener, nextgraph_key_file
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 TEST_SECONDS: Final = 600.0
 BROKER: Final = Identity.from_seed(b"broker".ljust(32, b"."))

@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from landed_rows import log_entries, table_entries
 from nats_support import needs_nats, running_nats
 from node_processes import NodeProcess
-from ports import free_port
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.keys import Identity
 from rillnode.node.client import connect, connect_blocking
@@ -33,6 +32,7 @@ from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.process import session_members
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.source import RangeReader
+from rillnode.node.testing.contract.ports import free_port
 
 pytestmark = needs_nats
 

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from nodes import node_config
-from proxy import Proxy
 from rillnode.actors.spark import sink_job
 from rillnode.node.config import Location
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables, SparkSink
+from rillnode.node.testing.contract.proxy import Proxy
 from s3_support import object_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -470,17 +470,6 @@ async def test_lost_connection_ends_a_client_that_makes_no_other(server: Streamr
             await client.publish("s", 1)
 
 
-async def test_closed_client_says_so(server: StreamrServer) -> None:
-    client = await streamr.connect(server.url, private_key=ALICE)
-    messages = await client.subscribe("s")
-    await client.close()
-    await client.close()
-    assert [m async for m in messages] == []
-    with pytest.raises(TransportError) as caught:
-        await client.subscribe("s")
-    assert caught.value.code == "client.closed"
-
-
 async def test_request_without_an_answer_is_asked_again_on_the_next_connection(
     server: StreamrServer,
 ) -> None:

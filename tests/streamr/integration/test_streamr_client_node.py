@@ -13,8 +13,6 @@ import pytest
 from certificates import make_certificate
 from coroutines import handed_by
 from nodes import connect_to, node_config
-from ports import free_address
-from proxy import Proxy
 from rillnode import streamr
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -239,22 +237,6 @@ async def test_the_publisher_is_told_where_a_released_client_cannot_follow(
             await released.close()
 
 
-async def test_subscription_goes_on_over_lost_connections(node: Node) -> None:
-    target = node.addresses()["streamr"]
-    async with Proxy(target) as proxy, await connect(node, ALICE) as alice:
-        await shared_stream(alice)
-        async with (
-            await connect(node, BOB, through=proxy.address) as bob,
-            await bob.subscribe("s") as messages,
-        ):
-            await alice.publish("s", 0)
-            assert await take(messages, 1) == [0]
-            for n in range(1, 4):
-                proxy.cut()
-                await alice.publish("s", n)
-                assert await take(messages, 1) == [n]
-
-
 async def test_native_clients_and_streamrs_see_each_others_messages(node: Node) -> None:
     async with await connect(node, ALICE) as alice, await connect_to(node) as native:
         await alice.create_stream("s")
@@ -268,24 +250,6 @@ async def test_native_clients_and_streamrs_see_each_others_messages(node: Node) 
             assert (await anext(messages)).content == {"from": "streamr"}
         entries = await stream.pull(1, 1)
         assert decode_message(entries[0].data).content == '{"from":"streamr"}'
-
-
-async def test_subscription_goes_on_over_a_restart_of_the_node(tmp_path: Path) -> None:
-    config = config_of(tmp_path, free_address())
-    async with Node(config) as node:
-        alice, bob = await connect(node, ALICE), await connect(node, BOB)
-        await shared_stream(alice)
-        messages = await bob.subscribe("s")
-        await alice.publish("s", 0)
-        assert await take(messages, 1) == [0]
-        await alice.flush()
-    await alice.publish("s", 1)
-    async with Node(config):
-        assert await take(messages, 1) == [1]
-        await alice.flush()
-        assert await resent(bob, streamr.From(0)) == [0, 1]
-        await alice.close()
-        await bob.close()
 
 
 async def test_clients_without_a_private_key_do_what_grants_say(tmp_path: Path) -> None:

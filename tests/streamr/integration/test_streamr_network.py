@@ -23,10 +23,10 @@ from aiohttp import web
 from coroutines import handed_by
 from nodes import node_config
 from npm_support import npm_packages
-from ports import free_port
 from rillnode.node.config import GrantTable, StreamTable
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener, TrackerTable
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.ports import free_port
 
 PATIENCE_SECONDS: Final = 60.0
 ERROR_LINES: Final = 40
