@@ -17,6 +17,10 @@ The kernel calls it in this order, all on the loop's thread: `__init__`, `start`
 `close`, which also come where a start has failed half-way. What raises in `__init__`, `start` or
 `serve` keeps the node from starting. What `changed`, `on_health`, `finish` and `close` raise is
 logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait for them for ever.
+What there is of it (`links` and all that follow) may be asked for at any time, before `start` and
+after `close`, too.
+
+`PlugInContract` of `rillnode.testing.contract` tests all of this for a plug-in of anybody's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -87,7 +91,11 @@ class Listening(Protocol):
 
 
 class Described(NamedTuple):
-    """A metric: its name, `counter`, `gauge` or `histogram`, its labels, and what it means."""
+    """A metric: its name, kind, labels, and what it means.
+
+    The kind is `counter`, of a name that ends in `_total`, or `gauge`; the kernel alone has
+    `histogram`s.
+    """
 
     name: str
     kind: str
@@ -195,7 +203,7 @@ class PlugIn:
         ConfigError: a file of the configuration cannot be used, or an extra is missing.
 
     Attributes:
-        metrics: the metrics that it adds to the node's; `samples` has their values.
+        metrics: the metrics that it adds to the node's; `samples` has the values of all of them.
         simulated: makes its part of a simulated run, as `module:name`, which the simulation alone
             imports: a `MakePart` of `node/simulated/part.py`.
     """
@@ -276,7 +284,7 @@ class PlugIn:
         return {}
 
     def status(self) -> dict[str, Any]:
-        """Its parts of the status document, by key."""
+        """Its parts of the status document, by key: as JSON has them, and no keys of others."""
         return {}
 
     def checks(self) -> Iterator[Check]:
