@@ -21,6 +21,7 @@ from rillnode.node.installed import (
     DOCTOR,
     ENTRIES,
     PLUG_INS,
+    PRINCIPALS,
     SERVING,
     TABLES,
     VERBS,
@@ -33,6 +34,8 @@ from rillnode.node.testing.contract.plug_ins.using import PlugInSuite, needs
 
 HEAVY: Final = ("rocksdict", "aiohttp", "pyarrow", "thespian", "rillnode.node.runtime")
 """What only a running node needs, of the kernel: nobody waits for it to read a table or a help."""
+
+_GROUPS: Final = (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, PRINCIPALS, WAYS, SERVING)
 
 _IMPORTED: Final = """
 import json, sys
@@ -57,7 +60,7 @@ class Declarations(PlugInSuite):
 
     def test_every_name_that_it_declares_can_be_imported(self) -> None:
         assert issubclass(self._kind, PlugIn)
-        for group in (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, WAYS, SERVING):
+        for group in _GROUPS:
             for point in self._points(group):
                 assert callable(load(group, point.name)), f"{group}: {point.name}"
 
