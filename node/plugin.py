@@ -23,7 +23,15 @@ after `close`, too.
 `PlugInContract` of `rillnode.testing.contract` tests all of this for a plug-in of anybody's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -103,6 +111,40 @@ class Described(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request for a document.
+
+    Attributes:
+        names: the parts of its path that the document's path names, decoded.
+        query: what stands behind `?`; of what stands there twice the first.
+    """
+
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+
+
+class Document(NamedTuple):
+    """A document that the node's `http` listener serves: GET of `/v1/plugins/NAME/path`.
+
+    It is made on the loop's thread, and only while the node is ready.
+
+    Attributes:
+        path: what follows the plug-in's name, such as `stations/{id}`: a name in braces stands for
+            one part.
+        text: what the document tells, for the list at `/v1`.
+        answer: makes it: an object as JSON has it. A RequestError that it raises is answered with
+            400, its code and its text.
+        is_data: it is not for all who reach the listener, but for programs of the same machine, or
+            for clients that send the token of `[http] token_file`.
+    """
+
+    path: str
+    text: str
+    answer: Callable[[Asked], Awaitable[Mapping[str, Any]]]
+    is_data: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that must be right for the node to be ready."""
@@ -148,6 +190,7 @@ class Host:
         entropy: where random bytes are from.
         threads: make threads, and tell the node of one that ends with an error.
         given: parts that whoever made the node gave it, in place of what the plug-in would make.
+        name: the plug-in's, as its entry point has it.
     """
 
     config: Config
@@ -155,6 +198,7 @@ class Host:
     entropy: Entropy
     threads: Threads
     given: Mapping[str, Any]
+    name: str = ""
 
     def table(self, kind: type[T]) -> T:
         """The table of a plug-in that has only one: it is there, as it asks for the plug-in."""
@@ -286,6 +330,11 @@ class PlugIn:
     def status(self) -> dict[str, Any]:
         """Its parts of the status document, by key: as JSON has them, and no keys of others."""
         return {}
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        """What the `http` listener serves of it; asked for at each start of the node."""
+        return ()
 
     def checks(self) -> Iterator[Check]:
         """What must be right for the node to be ready."""

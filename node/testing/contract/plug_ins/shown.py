@@ -97,3 +97,6 @@ def _look(plug_in: PlugIn) -> None:
         assert all(isinstance(value, int | float) for _, value in samples), name
     assert all(isinstance(text, str) for fact in plug_in.facts.items() for text in fact)
     assert all(True for _ in (*plug_in.links, *plug_in.holders))
+    paths = [one.path for one in plug_in.documents]
+    assert len({*paths}) == len(paths), "a document stands twice"
+    assert not any(path.startswith("/") for path in paths), "paths follow the plug-in's name"

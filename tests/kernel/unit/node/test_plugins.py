@@ -4,17 +4,18 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+from aiohttp import ClientSession
 from msgspec.structs import replace
 
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.core.access import Access
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node import installed
 from rillnode.node.cli import main
 from rillnode.node.config import (
@@ -30,7 +31,7 @@ from rillnode.node.config import (
 from rillnode.node.config.kinds import HostPort
 from rillnode.node.config.problem import Problem
 from rillnode.node.ockam.config import OckamListener, ServicesTable
-from rillnode.node.plugin import PlugIn
+from rillnode.node.plugin import Asked, Document, PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.config import TelemetryTable
@@ -391,3 +392,48 @@ def test_what_a_plug_in_raises_later_costs_nobody_anything(
 
     assert asyncio.run(run()) == [b"x"]
     assert {"changed", "finish", "close"} <= {*Failing.told}
+
+
+class Observatory(PlugIn):
+    """Shows stations on the node's `http` listener."""
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        return (
+            Document("stations/{id}", "a station", self._station),
+            Document("secrets", "what not everybody is told", self._secrets, is_data=True),
+        )
+
+    async def _station(self, asked: Asked) -> dict[str, str]:
+        if not is_station(asked.names["id"]):
+            raise RequestError("weather.station", "No such station")
+        return {"id": asked.names["id"], "unit": asked.query.get("unit", "")}
+
+    async def _secrets(self, _: Asked) -> dict[str, str]:
+        return {"secret": "fog"}
+
+
+async def test_a_plug_in_shows_documents_on_the_nodes_own_listener(
+    tmp_path: Path, points: list[EntryPoint]
+) -> None:
+    points.append(EntryPoint("weather", f"{__name__}:Observatory", PLUG_INS))
+    http = HttpListener(listen="127.0.0.1:0")
+    plain = Config(name="a", data_dir=tmp_path, noise=NoiseListener(enabled=False), http=http)
+    elsewhere = {"Sec-Fetch-Site": "cross-site"}
+    async with Node(plain.having(Table(listen="127.0.0.1:0"))) as node, ClientSession() as session:
+
+        async def get(path: str, **headers: str) -> tuple[int, Any]:
+            url = f"http://{node.addresses()['http']}/v1{path}"
+            async with session.get(url, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+        listed = {one["path"]: one["is_data"] for one in (await get(""))[1]}
+        assert listed["/v1/plugins/weather/stations/{id}"] is False
+        assert listed["/v1/plugins/weather/secrets"] is True
+        found = await get("/plugins/weather/stations/10384?unit=K&unit=C")
+        assert found == (200, {"id": "10384", "unit": "K"})
+        status, refused = await get("/plugins/weather/stations/Berlin")
+        assert (status, refused["error"]) == (400, "weather.station")
+        assert await get("/plugins/weather/secrets") == (200, {"secret": "fog"})
+        assert (await get("/plugins/weather/secrets", **elsewhere))[0] == 403
+        assert (await get("/plugins/weather/stations"))[0] == 404
