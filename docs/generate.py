@@ -154,7 +154,8 @@ _HTTP_INTRO: Final = """# HTTP
 What the `http` listener serves. Nothing is cached, and nothing changes the node but [commands in an
 admin session](#commands). Documents are JSON objects; later versions may add keys. Names of streams
 in paths are percent-encoded, slashes included. Errors are JSON objects with `error` (a
-[code](errors.md)), `text`, and `next`, what helps.
+[code](errors.md)), `text`, and `next`, what helps. Plug-ins may add documents below
+`/v1/plugins/NAME/`; `/v1` lists them, too.
 
 Data, as opposed to figures, is for programs of the same machine, or for clients that send the token
 of `[http] token_file` ([security](../explanation/security.md#the-http-listener)).

@@ -17,9 +17,21 @@ The kernel calls it in this order, all on the loop's thread: `__init__`, `start`
 `close`, which also come where a start has failed half-way. What raises in `__init__`, `start` or
 `serve` keeps the node from starting. What `changed`, `on_health`, `finish` and `close` raise is
 logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait for them for ever.
+What there is of it (`links` and all that follow) may be asked for at any time, before `start` and
+after `close`, too.
+
+`PlugInContract` of `rillnode.testing.contract` tests all of this for a plug-in of anybody's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -87,12 +99,50 @@ class Listening(Protocol):
 
 
 class Described(NamedTuple):
-    """A metric: its name, `counter`, `gauge` or `histogram`, its labels, and what it means."""
+    """A metric: its name, kind, labels, and what it means.
+
+    The kind is `counter`, of a name that ends in `_total`, or `gauge`; the kernel alone has
+    `histogram`s.
+    """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request for a document.
+
+    Attributes:
+        names: the parts of its path that the document's path names, decoded.
+        query: what stands behind `?`; of what stands there twice the first.
+    """
+
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+
+
+class Document(NamedTuple):
+    """A document that the node's `http` listener serves: GET of `/v1/plugins/NAME/path`.
+
+    It is made on the loop's thread, and only while the node is ready.
+
+    Attributes:
+        path: what follows the plug-in's name, such as `stations/{id}`: a name in braces stands for
+            one part.
+        text: what the document tells, for the list at `/v1`.
+        answer: makes it: an object as JSON has it. A RequestError that it raises is answered with
+            400, its code and its text.
+        is_data: it is not for all who reach the listener, but for programs of the same machine, or
+            for clients that send the token of `[http] token_file`.
+    """
+
+    path: str
+    text: str
+    answer: Callable[[Asked], Awaitable[Mapping[str, Any]]]
+    is_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +190,7 @@ class Host:
         entropy: where random bytes are from.
         threads: make threads, and tell the node of one that ends with an error.
         given: parts that whoever made the node gave it, in place of what the plug-in would make.
+        name: the plug-in's, as its entry point has it.
     """
 
     config: Config
@@ -147,6 +198,7 @@ class Host:
     entropy: Entropy
     threads: Threads
     given: Mapping[str, Any]
+    name: str = ""
 
     def table(self, kind: type[T]) -> T:
         """The table of a plug-in that has only one: it is there, as it asks for the plug-in."""
@@ -195,7 +247,7 @@ class PlugIn:
         ConfigError: a file of the configuration cannot be used, or an extra is missing.
 
     Attributes:
-        metrics: the metrics that it adds to the node's; `samples` has their values.
+        metrics: the metrics that it adds to the node's; `samples` has the values of all of them.
         simulated: makes its part of a simulated run, as `module:name`, which the simulation alone
             imports: a `MakePart` of `node/simulated/part.py`.
     """
@@ -276,8 +328,13 @@ class PlugIn:
         return {}
 
     def status(self) -> dict[str, Any]:
-        """Its parts of the status document, by key."""
+        """Its parts of the status document, by key: as JSON has them, and no keys of others."""
         return {}
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        """What the `http` listener serves of it; asked for at each start of the node."""
+        return ()
 
     def checks(self) -> Iterator[Check]:
         """What must be right for the node to be ready."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from rillnode.codecs.errors import ConfigError
@@ -42,7 +43,7 @@ def make_plug_ins(host: Host) -> list[PlugIn]:
         ConfigError: as `load` of `rillnode.node.installed`, or as the plug-in says.
     """
     asked = asked_plug_ins(host.config, host.given)
-    return [plug_in_of(name, table)(host) for name, table in asked.items()]
+    return [plug_in_of(name, table)(replace(host, name=name)) for name, table in asked.items()]
 
 
 def plug_in_of(name: str, table: str = "") -> type[PlugIn]:

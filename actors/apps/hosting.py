@@ -90,6 +90,7 @@ class Hosting:
         threads: makes those of blocking actors.
         node: the node, as its application has it.
         clock: tells actors the time.
+        check_allowed: sees that principals are such as a grant may name; raises ConfigError.
 
     Attributes:
         loop: the loop that they are on.
@@ -104,9 +105,11 @@ class Hosting:
         threads: Threads,
         node: object,
         clock: Clock,
+        check_allowed: Callable[[Sequence[str]], None] = check_principals,
     ) -> None:
         self.system = system
         self.clock = clock
+        self._check_allowed = check_allowed
         self.threads = threads
         self.node = node
         self.loop = asyncio.get_running_loop()
@@ -221,7 +224,7 @@ class Hosting:
         settings: Mapping[str, Any],
     ) -> ActorRef:
         """Make a child of an actor; see `Context.spawn`."""
-        check_principals(allow)
+        self._check_allowed(allow)
         if name is None:
             parent.serial += 1
             name = str(parent.serial)

@@ -1,7 +1,7 @@
 """How the principals are written that grants, quotas and peers name."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rillnode.codecs.errors import ConfigError
@@ -19,8 +19,16 @@ GRANTED: Final = re.compile(rf"{PRINCIPAL.pattern}|streamr:[A-Za-z0-9._:@#-]{{0,
 GRANTED_TEXT: Final = f"{PRINCIPAL_TEXT}, or streamr:ID for a released Streamr node"
 
 
-def check_principals(principals: Iterable[str]) -> None:
+def _is_none(_: str) -> bool:
+    return False
+
+
+def check_principals(principals: Iterable[str], is_other: Callable[[str], bool] = _is_none) -> None:
     """See that principals are such as a grant may name.
+
+    Args:
+        principals: what is to be some.
+        is_other: whether a text is a principal of a kind that is not the kernel's.
 
     Raises:
         ConfigError: `actor.allow`; also for a text, each of whose characters would be a principal,
@@ -31,5 +39,5 @@ def check_principals(principals: Iterable[str]) -> None:
         text = f'{given!r:.80}: expected a list of principals, as in allow=["noise:*"]'
         raise ConfigError("actor.allow", text)
     for who in given:
-        if not isinstance(who, str) or not GRANTED.fullmatch(who):
+        if not isinstance(who, str) or not (GRANTED.fullmatch(who) or is_other(who)):
             raise ConfigError("actor.allow", f"{who!r}: {GRANTED_TEXT}")

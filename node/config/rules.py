@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
-from rillnode.actors.core.principals import GRANTED, GRANTED_TEXT, PRINCIPAL, PRINCIPAL_TEXT
 from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
@@ -19,6 +18,7 @@ from rillnode.node.config.problem import Problem
 from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config
 from rillnode.node.installed import ENGINES, installed
+from rillnode.node.principals import unfit_principal
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -155,8 +155,8 @@ def _store(config: Config) -> Iterator[Problem]:
 def _grants(config: Config) -> Iterator[Problem]:
     for at, grant in enumerate(config.grants):
         path: KeyPath = ("grant", at)
-        if not GRANTED.fullmatch(grant.who):
-            yield Problem((*path, "who"), "config.value", f"{grant.who!r}: {GRANTED_TEXT}")
+        if unfit := unfit_principal(grant.who, granted=True):
+            yield Problem((*path, "who"), "config.value", unfit)
         if grant.streams is None and grant.addresses is None:
             yield Problem(path, "config.missing", "is for nothing: set streams or addresses")
             continue
@@ -185,8 +185,8 @@ def _granted(
 def _quotas(config: Config) -> Iterator[Problem]:
     for at, quota in enumerate(config.quotas):
         path: KeyPath = ("quota", at)
-        if not PRINCIPAL.fullmatch(quota.who):
-            yield Problem((*path, "who"), "config.value", f"{quota.who!r}: {PRINCIPAL_TEXT}")
+        if unfit := unfit_principal(quota.who):
+            yield Problem((*path, "who"), "config.value", unfit)
         if (quota.streams_max, quota.bytes_max, quota.push_bytes_per_second) == (None, None, None):
             text = "limits nothing: set streams_max, bytes_max or push_bytes_per_second"
             yield Problem(path, "config.missing", text)
@@ -223,10 +223,8 @@ def _peers(config: Config) -> Iterator[Problem]:
         path: KeyPath = ("peer", at)
         yield from unfit_name((*path, "name"), peer.name)
         for position, who in enumerate(peer.who or ()):
-            if not PRINCIPAL.fullmatch(who):
-                yield Problem(
-                    (*path, "who", position), "config.value", f"{who!r}: {PRINCIPAL_TEXT}"
-                )
+            if unfit := unfit_principal(who):
+                yield Problem((*path, "who", position), "config.value", unfit)
         if (peer.noise is None) == (peer.ockam is None):
             yield Problem(path, "config.conflict", "needs either noise and identity, or ockam")
             continue

@@ -135,8 +135,8 @@ class GrantTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         who: A principal: `noise:` or `ockam:` and 64 hexadecimal digits, `eth:0x` and 40,
             `nextgraph:` and 64, `apikey:` and a name, `streamr:` and the id of a released Streamr
-            node, which proves nothing, or `anonymous`. `noise:*` stands for all of one kind, `*`
-            for everybody.
+            node, which proves nothing, or `anonymous`; plug-ins may bring other kinds. `noise:*`
+            stands for all of one kind, `*` for everybody.
         streams: A pattern of stream names: `*` stands for any characters, `?` for one.
         addresses: A pattern of addresses that actors of the application have, or clients serve.
         may: What is allowed: `create`, `push`, `pull` and `subscribe` for streams, `send` and

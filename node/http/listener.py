@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from rillnode.codecs.errors import RequestError
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
 from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
@@ -25,6 +27,7 @@ from rillnode.node.http.routes import Routes, probed
 from rillnode.node.http.streams import LISTED_MAX, Streams, view_of
 from rillnode.node.metrics import CONTENT_TYPE, NodeMetrics
 from rillnode.node.observation import Observation
+from rillnode.node.plugin import Asked, Document
 from rillnode.node.tls import tls_context
 from rillnode.transports.web_server import WebServer, listen_web
 
@@ -181,6 +184,8 @@ class StatusSite:
         get("/v1/streams/{name}/lines", self._lines, allow_head=False)
         get("/v1/streams/{name}/tail", self._tail, allow_head=False)
         app.router.add_post("/v1/route", self._route)
+        for name, one in self._of_plug_ins():
+            get(f"/v1/plugins/{name}/{one.path}", partial(self._document, one))
         if self._console is not None:
             self._console.add_to(app)
         return app
@@ -218,13 +223,38 @@ class StatusSite:
         return web.Response(body=await self._metrics.text(listed), headers=headers)
 
     async def _list(self, _: web.Request) -> web.Response:
-        return json_answer([one._asdict() for one in PATHS])
+        brought = [
+            Path(f"/v1/plugins/{name}/{one.path}", one.text, one.is_data)
+            for name, one in self._of_plug_ins()
+        ]
+        return json_answer([one._asdict() for one in (*PATHS, *brought)])
+
+    def _of_plug_ins(self) -> Iterator[tuple[str, Document]]:
+        """The documents of plug-ins, each with the name of its own."""
+        for plug_in in self._node.parts.plug_ins:
+            for one in plug_in.documents:
+                yield plug_in.host.name, one
+
+    async def _document(self, document: Document, request: web.Request) -> web.Response:
+        if document.is_data:
+            self._gate.check(request)
+        self._check_ready()
+        query: dict[str, str] = {}
+        for key, text in request.query.items():
+            query.setdefault(key, text)
+        try:
+            return json_answer(await document.answer(Asked(names=request.match_info, query=query)))
+        except RequestError as error:
+            raise Refusal(400, error.code, error.text) from error
+
+    def _check_ready(self) -> None:
+        if self._node.state != "ready":
+            raise Refusal(503, "node.state", f"The node is {self._node.state}")
 
     async def _actors(self, request: web.Request) -> web.Response:
         if not request.query:
             return json_answer(await self._documents.actors())
-        if self._node.state != "ready":
-            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+        self._check_ready()
         return json_answer(await self._routes.document(request))
 
     async def _config(self, request: web.Request) -> web.Response:
@@ -267,8 +297,7 @@ class StatusSite:
         self._gate.check(request)
         text = 'Send {"route": "peer/core;echo"}'
         asked = await json_body(request, dict[str, str], text, BODY_BYTES_MAX)
-        if self._node.state != "ready":
-            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+        self._check_ready()
         if self._probing.locked():
             raise Refusal(429, "route.busy", "Another route is being tried")
         async with self._probing:

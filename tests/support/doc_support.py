@@ -119,6 +119,10 @@ class Runner:
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            # The example of a plug-in, which is not installed.
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (os.environ.get("PYTHONPATH"), str(ROOT / "examples/plugin/src")))
+            ),
             # In an editable install pytest takes `codecs` of its list of files for a module.
             "PYTEST_ADDOPTS": "-W ignore::pytest.PytestAssertRewriteWarning",
             "RILLNODE__NOISE__LISTEN": f"127.0.0.1:{noise}",

@@ -3,15 +3,19 @@
 import asyncio
 import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
-from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
-from rillnode.node.config import parse_config
+from rillnode.node.config import PlugInTable, parse_config
 from rillnode.node.runtime import Node
+from rillnode.testing.contract import PlugInContract, Used
+from rillnode_syslog.config import SyslogTable
 from rillnode_syslog.messages import MESSAGE_BYTES_MAX, Frames, SyslogError, record_of
+from rillnode_syslog.plugin import PushingActor
 
 LINE = b'<165>1 2026-10-11T22:14:15.003Z host app 111 ID47 [e@1 k="a\\]b"] An application event'
 
@@ -53,15 +57,15 @@ def test_a_stream_without_end_is_cut_off(data: bytes) -> None:
     assert MESSAGE_BYTES_MAX < 99_999
 
 
-def config(directory: Path, syslog: str = 'listen = "127.0.0.1:0"') -> str:
+def config(directory: Path) -> str:
     return f"""
         name = "a"
         data_dir = "{directory}"
         noise.listen = "127.0.0.1:0"
         http.enabled = false
         [syslog]
+        listen = "127.0.0.1:0"
         stream = "logs"
-        {syslog}
     """
 
 
@@ -88,7 +92,23 @@ def test_a_node_stores_what_comes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert texts == ["An application event", "hello"]
 
 
-def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(config(tmp_path, "listne = 1"), tmp_path / "node.toml")
-    assert "node.toml:8: syslog.listne: unknown key; did you mean listen?" in str(caught.value)
+class TestSyslog(PlugInContract):
+    """What every plug-in has to keep to."""
+
+    name = "syslog"
+    listeners = ("syslog",)
+    actors = (PushingActor,)
+    wrong = (("[syslog]\nlisten = 'somewhere'", "config.value"),)
+
+    def tables(self, directory: Path) -> Sequence[PlugInTable]:
+        return (SyslogTable(listen="127.0.0.1:0"),)
+
+    async def use(self, used: Used) -> None:
+        text = token_hex(8)
+        host, _, port = used.addresses["syslog"].rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"<14>1 - - - - - - {text}\n".encode())
+        writer.close()
+        stream = await used.client.stream("syslog")
+        while text not in str(await stream.pull(-1)):
+            await asyncio.sleep(0.01)

@@ -29,6 +29,7 @@ from rillnode.node.testing.contract.clients import (
 from rillnode.node.testing.contract.engines import EngineContract, TimedEngineContract
 from rillnode.node.testing.contract.engines.parts import Engine
 from rillnode.node.testing.contract.links import LinkContract, SizedLinkContract
+from rillnode.node.testing.contract.plug_ins import PlugInContract, Used
 from rillnode.node.testing.contract.shared_logs import SharedLogContract, SharedLogSite
 from rillnode.node.testing.contract.stores import (
     SharedStoreContract,
@@ -54,6 +55,7 @@ __all__ = [
     "FollowingClientContract",
     "LinkContract",
     "Place",
+    "PlugInContract",
     "RefusingFormContract",
     "RepeatingClientContract",
     "RestingActorContract",
@@ -69,5 +71,6 @@ __all__ = [
     "ThreadedDriver",
     "TimedEngineContract",
     "ToldToFail",
+    "Used",
     "WaitingFormContract",
 ]

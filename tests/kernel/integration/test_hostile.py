@@ -14,7 +14,7 @@ from rillnode.codecs.routing.routes import encode_message, local
 from rillnode.codecs.routing.stream import CreateRequest, PullRequest, PushRequest, encode_request
 from rillnode.node.runtime import Node
 
-LISTENERS = ("noise", "ockam", "http")
+LISTENERS = ("noise", "http")
 
 
 async def good_client(node: Node, rounds: int) -> None:

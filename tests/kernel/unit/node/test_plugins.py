@@ -4,18 +4,23 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+from aiohttp import ClientSession
+from msgspec.structs import replace
 
-from rillnode.codecs.errors import ConfigError
+from rillnode.actors.apps.actor import Actor
+from rillnode.actors.core.access import Access
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node import installed
 from rillnode.node.cli import main
 from rillnode.node.config import (
     Config,
+    GrantTable,
     HttpListener,
     Listener,
     NoiseListener,
@@ -26,7 +31,7 @@ from rillnode.node.config import (
 from rillnode.node.config.kinds import HostPort
 from rillnode.node.config.problem import Problem
 from rillnode.node.ockam.config import OckamListener, ServicesTable
-from rillnode.node.plugin import PlugIn
+from rillnode.node.plugin import Asked, Document, PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.config import TelemetryTable
@@ -37,6 +42,7 @@ VERBS = "rillnode.verbs"
 ENGINES = "rillnode.engines"
 WAYS = "rillnode.ways"
 SERVING = "rillnode.serving"
+PRINCIPALS = "rillnode.principals"
 
 
 def forget() -> None:
@@ -260,6 +266,61 @@ class TestTablesOfPlugIns:
         assert off.observed.parts.plug_ins == []
 
 
+def is_station(text: str) -> bool:
+    return text.isdecimal()
+
+
+class Greeter(Actor):
+    """Is to be reached by some."""
+
+
+def named(who: str) -> str:
+    """A configuration that names a principal wherever it may."""
+    return f"""
+        name = "a"
+        [[grant]]
+        who = "{who}"
+        streams = "*"
+        may = ["push"]
+        [[quota]]
+        who = "{who}"
+        streams_max = 1
+        [[peer]]
+        name = "b"
+        ockam = "127.0.0.1:1"
+        who = ["{who}"]
+    """
+
+
+def test_a_principal_may_be_of_a_kind_that_anybody_brings(
+    tmp_path: Path, points: list[EntryPoint]
+) -> None:
+    points += [EntryPoint(kind, f"{__name__}:is_station", PRINCIPALS) for kind in ("wmo", "noise")]
+    file = Path("node.toml")
+    for who in ("wmo:10384", "wmo:*"):
+        assert parse_config(named(who), file).grants[0].who == who
+    for who in ("wmo:Berlin", "wmo", "icao:10384", "noise:10384", ":1"):
+        with pytest.raises(ConfigError) as caught:
+            parse_config(named(who), file)
+        refused = str(caught.value)
+        for key in ("grant[0].who", "quota[0].who", "peer[0].who[0]"):
+            assert f"{key}: {who!r}: expected noise:HEX" in refused
+        assert "or wmo:... as the plug-in says" in refused
+
+    async def run() -> None:
+        plain = Config(name="a", data_dir=tmp_path, noise=NoiseListener(enabled=False))
+        plain = replace(plain, http=HttpListener(enabled=False))
+        async with Node(plain) as node:
+            await node.spawn(Greeter, allow=["wmo:10384"])
+            with pytest.raises(ConfigError, match="wmo:Berlin"):
+                await node.spawn(Greeter, allow=["wmo:Berlin"])
+
+    asyncio.run(run())
+    access = Access([GrantTable(who="wmo:*", streams="weather", may=("push",)).grant()])
+    assert access.allows("wmo:10384", "push", "weather")
+    assert not access.allows("icao:10384", "push", "weather")
+
+
 def test_a_log_may_be_on_an_engine_that_anybody_brings(points: list[EntryPoint]) -> None:
     points.append(EntryPoint("tape", "json:loads", ENGINES))
     file = Path("node.toml")
@@ -331,3 +392,48 @@ def test_what_a_plug_in_raises_later_costs_nobody_anything(
 
     assert asyncio.run(run()) == [b"x"]
     assert {"changed", "finish", "close"} <= {*Failing.told}
+
+
+class Observatory(PlugIn):
+    """Shows stations on the node's `http` listener."""
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        return (
+            Document("stations/{id}", "a station", self._station),
+            Document("secrets", "what not everybody is told", self._secrets, is_data=True),
+        )
+
+    async def _station(self, asked: Asked) -> dict[str, str]:
+        if not is_station(asked.names["id"]):
+            raise RequestError("weather.station", "No such station")
+        return {"id": asked.names["id"], "unit": asked.query.get("unit", "")}
+
+    async def _secrets(self, _: Asked) -> dict[str, str]:
+        return {"secret": "fog"}
+
+
+async def test_a_plug_in_shows_documents_on_the_nodes_own_listener(
+    tmp_path: Path, points: list[EntryPoint]
+) -> None:
+    points.append(EntryPoint("weather", f"{__name__}:Observatory", PLUG_INS))
+    http = HttpListener(listen="127.0.0.1:0")
+    plain = Config(name="a", data_dir=tmp_path, noise=NoiseListener(enabled=False), http=http)
+    elsewhere = {"Sec-Fetch-Site": "cross-site"}
+    async with Node(plain.having(Table(listen="127.0.0.1:0"))) as node, ClientSession() as session:
+
+        async def get(path: str, **headers: str) -> tuple[int, Any]:
+            url = f"http://{node.addresses()['http']}/v1{path}"
+            async with session.get(url, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+        listed = {one["path"]: one["is_data"] for one in (await get(""))[1]}
+        assert listed["/v1/plugins/weather/stations/{id}"] is False
+        assert listed["/v1/plugins/weather/secrets"] is True
+        found = await get("/plugins/weather/stations/10384?unit=K&unit=C")
+        assert found == (200, {"id": "10384", "unit": "K"})
+        status, refused = await get("/plugins/weather/stations/Berlin")
+        assert (status, refused["error"]) == (400, "weather.station")
+        assert await get("/plugins/weather/secrets") == (200, {"secret": "fog"})
+        assert (await get("/plugins/weather/secrets", **elsewhere))[0] == 403
+        assert (await get("/plugins/weather/stations"))[0] == 404

@@ -1,0 +1,34 @@
+"""The plug-in `ockam` keeps the contract of plug-ins."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ockam_peer import OckamPeer
+from rillnode.actors.ockam.answering import AnsweringActor
+from rillnode.codecs.routing.stream import CreateRequest, PushRequest, encode_request
+from rillnode.node.config import PlugInTable
+from rillnode.node.ockam.config import OckamListener, ServicesTable
+from rillnode.testing.contract import PlugInContract, Used
+
+
+class TestOckam(PlugInContract):
+    name = "ockam"
+    listeners = ("ockam",)
+    actors = (AnsweringActor,)
+    scenario = """
+        nodes = 1
+        messages = 20
+        seconds = 5.0
+        clients.others = { ockam_tcp_users = 1, channel_users = 1 }
+    """
+
+    def tables(self, directory: Path) -> Sequence[PlugInTable]:
+        return (OckamListener(listen="127.0.0.1:0"), ServicesTable())
+
+    async def use(self, used: Used) -> None:
+        async with await OckamPeer.connect(used.addresses["ockam"]) as peer:
+            assert (await peer.ask("echo", b"\x01x")).payload == b"\x01x"
+            await peer.ask("stream", encode_request(CreateRequest("readings")))
+            await peer.ask("ST_S_0_readings", encode_request(PushRequest(1, b"x")))
+        stream = await used.client.stream("readings")
+        assert [one.data for one in await stream.pull(-1)] == [b"x"]
