@@ -61,6 +61,7 @@ _PARTS: Final = {
     "check": "is anything slower than the stored baseline? (make bench-check)",
     "floods": "latency of good clients while a listener is flooded with useless connections",
     "growth": "one node with ever more streams, links and entries, with plots",
+    "instructions": "of a node for a push or a job, by valgrind, whatever else the machine does",
     "interpreter": "how fast this Python is for its machine",
     "jetstream_growth": "a shared log on 1 to 8 nodes and 3 and 5 servers, shown by counting",
     "links": "sealing, encrypted echo, idle links",

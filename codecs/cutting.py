@@ -32,17 +32,19 @@ class CutBlock:
         block: the block.
         header: its header.
         ends: how many bytes clients have given of all entries before each one, and of all.
+        next_index: the index behind its last entry.
 
     Raises:
         CodecError: the block's kind is unknown, or it is shorter than its lengths say.
     """
 
-    __slots__ = ("_data", "block", "ends", "header")
+    __slots__ = ("_data", "block", "ends", "header", "next_index")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.header: BlockHeader = decode_header(block.value)
         count, flags = self.header.count, self.header.flags
+        self.next_index = block.first_index + count
         self.ends = list(accumulate(sizes_of(block.value), initial=0))
         self._data = HEADER_BYTES + table_bytes(count, flags)
         if self._data + self.ends[-1] > len(block.value):
@@ -121,18 +123,23 @@ def join_cuts(cuts: Sequence[Cut]) -> bytes:
     Raises:
         CodecError: a block is damaged.
     """
-    if any(cut.block.header.flags for cut in cuts):
-        return block_of([entry for cut in cuts for entry in cut.entries()])
-    words = [cut.block.words(cut.start, cut.stop) for cut in cuts]
-    data = [cut.block.data(cut.start, cut.stop) for cut in cuts]
+    words: list[memoryview] = []
+    data: list[memoryview] = []
+    count = 0
+    for cut in cuts:
+        block, start, stop = cut.block, cut.start, cut.stop
+        if block.header.flags:
+            return block_of([entry for one in cuts for entry in one.entries()])
+        words.append(block.words(start, stop))
+        data.append(block.data(start, stop))
+        count += stop - start
     header = cuts[0].block.header
-    count = sum(cut.count for cut in cuts)
     return join_block((*words, *data), count, header.kind, 0, header.received_at, 0)
 
 
 def arrivals_of(cuts: Sequence[Cut]) -> list[int]:
     """How many milliseconds after the first each entry came; empty: all came with it."""
     first = cuts[0].block.header.received_at
-    if all(cut.block.header.received_at == first for cut in cuts):
+    if len({cut.block.header.received_at for cut in cuts}) == 1:
         return []
     return [cut.block.header.received_at - first for cut in cuts for _ in range(cut.count)]

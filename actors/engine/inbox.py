@@ -46,7 +46,7 @@ class Inbox:
         """Have deliveries posted; what comes after the loop has closed is lost."""
         batch = tuple(deliveries)
         may_post = self._is_here() and not self._loop.is_closed()
-        if may_post and not self and len(batch) <= BATCH_MESSAGES_MAX:
+        if may_post and self._batches.empty() and len(batch) <= BATCH_MESSAGES_MAX:
             self._post_all(batch)
             return
         for start in range(0, len(batch), BATCH_MESSAGES_MAX):
@@ -55,7 +55,7 @@ class Inbox:
             self._drain()
             return
         # Whoever sees True has added before the drain set False, which pops only after that.
-        if self._called or not self:
+        if self._called or self._batches.empty():
             return
         self._called = True
         try:
@@ -85,7 +85,7 @@ class Inbox:
     def _drain(self) -> None:
         self._called = False
         room = BATCH_MESSAGES_MAX
-        while self:
+        while not self._batches.empty():
             batch = self._batches.get_nowait()
             room -= len(batch)
             self._post_all(batch)

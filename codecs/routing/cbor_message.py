@@ -51,7 +51,7 @@ class CborDecoder(HeaderMemory):
                 message; `codec.limit` (hops, address size); `codec.trailing`.
         """
         make = WireMessage._make  # faster than calling the class
-        header, onward_route, return_route = self.latest
+        header, onward_route, return_route = self._headers[0]
         for frame in frames:
             if not frame.startswith(header):
                 header, onward_route, return_route = self.find(frame)

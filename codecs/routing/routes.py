@@ -134,11 +134,6 @@ class HeaderMemory:
         self._read = read
         self._headers: tuple[Header, ...] = (first,)  # latest first
 
-    @property
-    def latest(self) -> Header:
-        """The header found last, and its routes."""
-        return self._headers[0]
-
     def find(self, frame: bytes) -> Header:
         """The header that `frame` begins with; raises as `read` does."""
         headers = self._headers
@@ -178,7 +173,7 @@ class WireDecoder(HeaderMemory):
                 if strict `codec.version` and `codec.trailing`.
         """
         strict, make = self._strict, make_message
-        header, onward_route, return_route = self.latest
+        header, onward_route, return_route = self._headers[0]
         for frame in frames:
             if not frame.startswith(header):
                 header, onward_route, return_route = self.find(frame)

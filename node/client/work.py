@@ -45,6 +45,9 @@ LEAVE_SECONDS: Final = 10.0
 
 _DONE, _RETRY, _REJECT, _EXTEND, _RELEASE = range(5)
 
+_IS_DONE: Final[tuple[int, int | None, str]] = (_DONE, None, "")
+"""What is said of a job that is done: the outcome, and neither a time nor a reason."""
+
 _TOKEN_BYTES: Final = 16
 
 _REASON_CHARACTERS_MAX: Final = 1_000
@@ -300,28 +303,27 @@ def _settlements(words: _Words) -> list[native.Settlement]:
     """What was said, put together where the same was said of jobs that follow each other."""
     items: list[native.Settlement] = []
     last = native.Settlement(0, 0, 0, _RELEASE, count=0)
+    last_said = _IS_DONE
     behind = -1  # the index behind those of the last
     for word in words:
         if isinstance(word, _Given):
-            job, outcome, milliseconds, reason = word, _DONE, None, ""
+            job, said = word, _IS_DONE
         else:
-            job, outcome, milliseconds, reason = (
-                word.job, word.outcome, word.milliseconds, word.reason
-            )  # fmt: skip
+            job, said = word.job, (word.outcome, word.milliseconds, word.reason)
         entry = job.entry
+        index = entry.index
         if (
-            entry.index == behind
-            and outcome == last.outcome
+            index == behind
+            and said == last_said
             and job.attempt == last.attempt
             and entry.partition == last.partition
-            and milliseconds == last.milliseconds
-            and reason == last.reason
         ):
             last.count += 1
         else:
-            last = native.Settlement(*_place_of(job), outcome, milliseconds, reason)
+            last = native.Settlement(*_place_of(job), *said)
+            last_said = said
             items.append(last)
-        behind = entry.index + 1
+        behind = index + 1
     return items
 
 
@@ -397,9 +399,10 @@ class _Worker:
 
     def done(self, job: _Given) -> asyncio.Future[None]:
         """Say that a job is done."""
-        if job not in self._open:
-            raise late_error(_place_of(job))
-        self._open.remove(job)
+        try:
+            self._open.remove(job)
+        except KeyError:
+            raise late_error(_place_of(job)) from None
         told = job.told = asyncio.Future(loop=self._loop)
         self._words.append(job)
         if not self._is_gathering:

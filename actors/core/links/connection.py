@@ -352,7 +352,11 @@ class ConnectionActor(Worker):
             or self._origin.reserved_bytes > RESERVED_HIGH_BYTES
             or (room is not None and room.waiting > READS_WAITING_MAX)
             or len(self._overdue) >= OVERDUE_SLICES_MAX
-            or self._waits_for_peer(self._link.buffered_bytes + self._outgoing_bytes)
+            or (
+                (buffered := self._link.buffered_bytes + self._outgoing_bytes)
+                > LINK_BUFFER_HIGH_BYTES
+                and self._waits_for_peer(buffered)
+            )
         )
 
     def _waits_for_peer(self, buffered: int) -> bool:
@@ -361,8 +365,6 @@ class ConnectionActor(Worker):
         One that takes nothing at all may be waiting for this side in the same way, as where two
         nodes tell each other at once what they have missed: then one of them has to read on.
         """
-        if buffered <= LINK_BUFFER_HIGH_BYTES:
-            return False
         now = self.system.timing.monotonic()
         if buffered != self._left[0]:
             self._left = buffered, now

@@ -29,21 +29,22 @@ class Due:
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """Entries of one kind that follow each other in a partition, given to a worker together."""
+    """Entries of one kind that follow each other in a partition, given to a worker together.
+
+    Attributes:
+        attempt: which one at each of them this is, from 1.
+        first_index: the index of the first of them.
+        count: how many they are.
+        size: how many bytes clients have given of them.
+        cuts: the entries.
+    """
 
     partition: int
     attempt: int
+    first_index: int
+    count: int
+    size: int
     cuts: Sequence[Cut]
-
-    @property
-    def first_index(self) -> int:
-        """The index of the first of them."""
-        return self.cuts[0].first_index
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-        return sum(cut.count for cut in self.cuts)
 
 
 Runs = list[Run]

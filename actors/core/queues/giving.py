@@ -92,9 +92,10 @@ class Giving:
                 break
             member = turns[0]
             attempt = state.give(place, member.id, now, member.visibility_ms)
-            jobs.setdefault(member, []).append(Run(place[0], attempt, (cut,)))
+            run = Run(place[0], attempt, place[1], 1, cut.size, (cut,))
+            jobs.setdefault(member, []).append(run)
             room[member] -= 1
-            left_bytes[member] -= cut.size
+            left_bytes[member] -= run.size
             turns.popleft()
             if room[member] and left_bytes[member] > 0:
                 turns.append(member)
@@ -135,8 +136,8 @@ class Giving:
             while left and turns:
                 member = turns.popleft()
                 share = min(-(-left // (len(turns) + 1)), room[member])
-                cuts = ahead.take(share, left_bytes[member])
-                first, count = cuts[0].first_index, sum(cut.count for cut in cuts)
+                run = ahead.take(partition, share, left_bytes[member])
+                first, count = run.first_index, run.count
                 state.give_new(partition, count, member.id, now, member.visibility_ms)
                 goes = jobs
                 if (
@@ -145,11 +146,11 @@ class Giving:
                     and self._ahead.may_send(member, partition, first + count - 1)
                 ):
                     goes = ahead_of_record
-                goes.setdefault(member, []).append(Run(partition, 1, cuts))
+                goes.setdefault(member, []).append(run)
                 given += count
                 left -= count
                 room[member] -= count
-                left_bytes[member] -= sum(cut.size for cut in cuts)
+                left_bytes[member] -= run.size
                 if room[member] and left_bytes[member] > 0:
                     turns.append(member)
         self._queue.more |= given < wanted and not turns
@@ -157,15 +158,17 @@ class Giving:
 
     def _room_of(self, state: QueueState, member: Member) -> int:
         """How many jobs a worker takes now."""
-        origin = member.origin
+        origin, most = member.origin, member.request.in_flight
         if origin is None or not member.id:
+            return 0
+        left = most - state.given.get(member.id, 0)
+        if left <= 0:
             return 0
         if origin.congested:
             self._queue.wake_in(CONGESTED_SECONDS)
             return 0
         # Half of it at a time: what one half says is written while the other is worked on.
-        most = member.request.in_flight
-        return min(most - state.given[member.id], max(WHOLE_MAX, (most + 1) // 2))
+        return min(left, max(WHOLE_MAX, (most + 1) // 2))
 
 
 def job_messages(member: Member, runs: Runs) -> list[tuple[Route, bytes]]:
@@ -192,6 +195,9 @@ def job_messages(member: Member, runs: Runs) -> list[tuple[Route, bytes]]:
 def _pieces(runs: Runs, room: int) -> Iterator[native.JobRun]:
     """What is given, in pieces of which each fits into a message."""
     for run in runs:
+        if run.size + ENTRY_BYTES * run.count <= room:  # as mostly
+            yield _job_run(run, run.cuts)
+            continue
         piece: list[Cut] = []
         size = 0
         for cut in run.cuts:

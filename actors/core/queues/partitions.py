@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from rillnode.actors.core.queues.context import QueueContext
+from rillnode.actors.core.queues.context import QueueContext, Run
 from rillnode.actors.core.queues.state import Place, QueueState, key_number
 from rillnode.actors.log import Read, StreamRecord, logs_of
 from rillnode.actors.log.waiting import read
@@ -32,7 +32,7 @@ class Ahead:
 
     def __len__(self) -> int:
         """How many entries there are."""
-        return self._blocks[-1].block.next_index - self.index if self._blocks else 0
+        return self._blocks[-1].next_index - self.index if self._blocks else 0
 
     def clear(self) -> None:
         """Forget what was read."""
@@ -45,29 +45,33 @@ class Ahead:
 
     def pass_to(self, index: int) -> None:
         """Go on with an entry, or with the first that is there behind it."""
-        while self._blocks and self._blocks[0].block.next_index <= index:
+        while self._blocks and self._blocks[0].next_index <= index:
             self._blocks.popleft()
             self._entries = []
         self.index = index
 
-    def take(self, count: int, size: int) -> list[Cut]:
-        """The next entries, so many and so many bytes at most, but at least one; all of a kind."""
-        taken: list[Cut] = []
+    def take(self, partition: int, count: int, size: int) -> Run:
+        """The next entries, so many and so many bytes at most, but at least one; all of a kind.
+
+        They are given for the first time.
+        """
+        first, taken, taken_bytes = self.index, list[Cut](), 0
         kind = self._blocks[0].header.kind
         while count and self._blocks and self._blocks[0].header.kind is kind:
             block = self._blocks[0]
             start = self.index - block.block.first_index
-            whole = Cut(block, start, min(block.header.count, start + count))
-            cut = whole.within(size)
-            if taken and cut.size > size:
+            stop = min(block.header.count, start + count)
+            cut = Cut(block, start, stop).within(size - taken_bytes)
+            cut_bytes = cut.size
+            if taken and taken_bytes + cut_bytes > size:
                 break
             taken.append(cut)
-            count -= cut.count
-            size -= cut.size
-            self.pass_to(self.index + cut.count)
-            if cut.stop < whole.stop:
+            taken_bytes += cut_bytes
+            count -= cut.stop - start
+            self.pass_to(self.index + cut.stop - start)
+            if cut.stop < stop:
                 break
-        return taken
+        return Run(partition, 1, first, self.index - first, taken_bytes, taken)
 
     def take_entry(self) -> tuple[Cut, Entry]:
         """The next entry, which is read."""

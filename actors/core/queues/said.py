@@ -140,13 +140,13 @@ def settle(state: QueueState, request: native.SettleRequest, now: int) -> native
     refused: list[int] = []
     at = 0
     for item in request.items:
-        outcome, first = Outcome(item.outcome), (item.partition, item.index)
-        pause, reason = item.milliseconds, item.reason
-        if outcome is Outcome.DONE:
+        if item.outcome == Outcome.DONE:
+            first = item.partition, item.index
             late = state.settle_done(number, first, item.count, item.attempt)
-            refused += [at + one for one in late]
+            refused += [at + one for one in late] if late else ()
             at += item.count
             continue
+        outcome, pause, reason = Outcome(item.outcome), item.milliseconds, item.reason
         for place in ((item.partition, item.index + one) for one in range(item.count)):
             if not state.settle(number, place, item.attempt, outcome, pause, reason, now):
                 refused.append(at)

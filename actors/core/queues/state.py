@@ -360,8 +360,9 @@ class QueueState:
         """
         part = self._partitions[partition]
         deadline = now + span
+        entries = part.open
         for index in range(part.next, part.next + count):
-            part.open[index] = Open(1, deadline, span, worker)
+            entries[index] = Open(1, deadline, span, worker)
         part.next += count
         self._open_count += count
         self._count(worker, deadline, count)
@@ -399,16 +400,18 @@ class QueueState:
         partition, index = first
         entries = self._partitions[partition].open if partition < len(self._partitions) else {}
         late: list[int] = []
-        closed = 0
-        for number in range(count):
-            entry = entries.get(index + number)
+        in_order = 0
+        get = entries.get
+        for at in range(index, index + count):
+            entry = get(at)
             if entry is None or entry.worker != worker or entry.attempts != attempt:
-                late.append(number)
+                late.append(at - index)
             elif entry.key:
-                self._close((partition, index + number))
+                self._close((partition, at))
+                in_order += 1
             else:
-                del entries[index + number]
-                closed += 1
+                del entries[at]
+        closed = count - len(late) - in_order
         if closed:
             self._open_count -= closed
             self._uncount(worker, closed)
@@ -456,9 +459,9 @@ class QueueState:
         if number < known.number:
             known.before = {**known.before, number: late}
             return
-        oldest = number - SETTLEMENTS_KEPT
+        oldest = max(0, number - SETTLEMENTS_KEPT)
         before = {**known.before, known.number: known.late}
-        known.before = {at: refused for at, refused in before.items() if at > max(0, oldest)}
+        known.before = {at: refused for at, refused in before.items() if at > oldest}
         known.number, known.late = number, late
 
     def settled(self, worker: int, number: int, count: int) -> Sequence[int] | None:
@@ -570,13 +573,15 @@ class QueueState:
 
     def _count(self, worker: int, deadline: int, count: int = 1) -> None:
         self._expires_at = min(self._expires_at, deadline) if self.given_count else deadline
-        self.given[worker] += count
+        self.given[worker] = self.given.get(worker, 0) + count
         self.given_count += count
 
     def _uncount(self, worker: int, count: int = 1) -> None:
         self.given_count -= count
-        self.given[worker] -= count
-        if not self.given[worker]:
+        left = self.given[worker] - count
+        if left:
+            self.given[worker] = left
+        else:
             del self.given[worker]
 
     def _take_up(self, partition: int, index: int, entry: Open) -> None:

@@ -14,6 +14,7 @@ from benchmarks import asks, fanout, interpreter, workloads
 from benchmarks.check import FALLEN, GONE, NEW, Compared, compare
 from benchmarks.figures import Figures
 from benchmarks.growth import PANELS, Point, draw
+from benchmarks.instructions import Callgrind
 from benchmarks.jobs import Endpoint
 from benchmarks.servers import RILLNODE, SERVERS
 
@@ -210,3 +211,23 @@ def test_growth_is_drawn_with_a_panel_for_each_value_of_each_part(tmp_path: Path
     assert text.count(">links<") == text.count(">streams<") == len(PANELS)
     draw(points, tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_text() == text
+
+
+def test_what_was_executed_is_the_total_of_a_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, ...]] = []
+
+    def control(command: tuple[str, ...], **_: object) -> None:
+        said.append(command[1:])
+        if "-d" in command:
+            dump = "events: Ir\nsummary: 0\n\nfn=(1) main\n1 1234\n\ntotals: 1234\n"
+            (tmp_path / "callgrind.out.1").write_text(dump)
+
+    monkeypatch.setattr(subprocess, "run", control)
+    callgrind = Callgrind(7, tmp_path / "callgrind.out")
+
+    callgrind.begin()
+
+    assert callgrind.end() == 1_234
+    assert said == [("-i", "on", "7"), ("-i", "off", "7"), ("-d", "7")]

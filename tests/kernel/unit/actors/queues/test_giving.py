@@ -24,11 +24,16 @@ def a_block(first_index: int, sizes: list[int]) -> Block:
     return Block(first_index, value)
 
 
+def a_run(attempt: int, cuts: list[Cut]) -> Run:
+    count, size = sum(cut.count for cut in cuts), sum(cut.size for cut in cuts)
+    return Run(2, attempt, cuts[0].first_index, count, size, cuts)
+
+
 @pytest.mark.parametrize("message_bytes", [1_500, 2_000, 3_000, 10_000])
 def test_jobs_come_in_as_many_messages_as_a_link_needs(message_bytes: int) -> None:
     found = [a_block(0, [100] * 10), a_block(10, [0, 300, 5_000, 1]), a_block(14, [40] * 6)]
     cuts = [Cut(CutBlock(block), 0, block.count) for block in found]
-    runs = [Run(2, 1, cuts), Run(2, 3, [Cut(cuts[0].block, 4, 5)])]
+    runs = [a_run(1, cuts), a_run(3, [Cut(cuts[0].block, 4, 5)])]
     origin = Origin("p", message_bytes, native=True)
     request = native.WorkRequest(7, bytes(16), [], 100, 0, 5, 1_000, False)
     member = Member(bytes(16), request, origin, (local(b"back"),), 1)
