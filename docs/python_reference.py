@@ -58,8 +58,7 @@ class _Shown:
         self._told: dict[str, str] = {}
         for one in self._own:
             for key, member in _source(one.__module__)[one.__qualname__].members.items():
-                # The names of a suite's tests are told by pytest.
-                if not key.startswith(("_", "test_")) and not member.is_alias:
+                if not key.startswith("_") and not member.is_alias:
                     self._members[key] = member
             self._told |= _attributes(_source(one.__module__)[one.__qualname__])
         self._inherited: dict[str, str] = {}

@@ -540,7 +540,7 @@ class BlockingClient(_Face[Client]):
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Wait for what is unconfirmed, and end the link; see `Client.close`."""
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         self._loop.stop(self._behind.close(timeout_seconds=timeout_seconds))
 
     @overload

@@ -19,7 +19,7 @@ from rillnode.codecs.streamr.encryption import GroupKey, RsaKey
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
-from rillnode.node.client import arguments
+from rillnode.codecs import arguments
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.streamr.client.connection import CLOSE_SECONDS, Connection
 from rillnode.node.streamr.client.endpoints import Endpoints
@@ -122,7 +122,7 @@ class Client:
             timeout_seconds: how long to wait for what is not handed over, as where the server is
                 away.
         """
-        arguments.timeout("timeout_seconds", timeout_seconds, for_ever=False)
+        arguments.seconds("timeout_seconds", timeout_seconds)
         for subscription in list(self._subscriptions.values()):
             await subscription.close()
         await self._keys.close()
