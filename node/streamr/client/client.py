@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from rillnode.actors.ports import Clock
+from rillnode.codecs import arguments
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.streamr.encryption import GroupKey, RsaKey
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
-from rillnode.codecs import arguments
 from rillnode.node.iteration import Iteration, iterate
 from rillnode.node.streamr.client.connection import CLOSE_SECONDS, Connection
 from rillnode.node.streamr.client.endpoints import Endpoints
