@@ -49,10 +49,13 @@ class SystemClock:
         """Milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
-    # Time passes inside a callback too, unlike some loops' own. There is no function of ours in
-    # between, as it is asked for several times with each message.
-    monotonic = staticmethod(time.monotonic)
-    elapsed = staticmethod(elapsed)
+    def monotonic(self) -> float:
+        """Seconds that never go back; they pass inside a callback too, unlike some loops' time."""
+        return time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds that never go back, and that pass while the machine sleeps, too."""
+        return elapsed()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> TimerHandle:
         """Call `callback` on the loop's thread after `seconds`."""

@@ -270,7 +270,6 @@ async def _serve(
     async with Node(config, commit_on_loop=True) as node:
         process.freeze()
         found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
-        _show_banner(node, terminal, dev=args.dev, found=found)
         # A node for a try has no configuration that could be read again.
         again = reload_when(asked, node, args, terminal) if tried is None else asked.wait()
         reloading = loop.create_task(again)
@@ -278,8 +277,9 @@ async def _serve(
             process.rest_when_idle(lambda: node.observed.totals().entries, node.rest)
         )
         try:
-            if args.ports_file is not None:  # whoever waits for it finds all else there
+            if args.ports_file is not None:
                 _write_ports(args.ports_file, node)
+            _show_banner(node, terminal, dev=args.dev, found=found)
             await stopping.wait()
         except asyncio.CancelledError:
             # The node has failed, and so may what it ends with.

@@ -1,8 +1,9 @@
 """Suites of tests that state what the parts of a node promise, for whoever makes one of their own.
 
 A suite is a class: a subclass says in a few lines how its part is made, and pytest runs every test
-of the suite on it. Each module is one suite, and what it asks of the part that is tested. Nothing
-else of rillnode imports pytest, but for its fixture (`node/simulation/pytest_plugin.py`).
+of the suite on it. Each module or package here is a suite for one kind of part; what suites share
+is in `base`, `nodes`, `ports` and `proxy`. Nothing else of rillnode imports pytest, but for its
+fixture (`node/simulation/pytest_plugin.py`).
 """
 
 from pkgutil import iter_modules
