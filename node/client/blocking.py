@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from rillnode.actors.apps.messages import Message
 from rillnode.codecs import arguments
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import ConsumerStopped
+from rillnode.codecs.errors import ConsumerStopped, TransportError
 from rillnode.codecs.keyed import Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
@@ -165,9 +165,12 @@ class BlockingIteration(Generic[Item]):
             self._fetching.cancel()
 
     def close(self) -> None:
-        """End it; what was not taken is forgotten."""
+        """End it; what was not taken is forgotten. The close of its client has ended it, too."""
         try:
             self._loop.run(self._close())
+        except TransportError as error:
+            if error.code != "client.closed":
+                raise
         finally:
             # Also what was fetched since an interrupt.
             self._fetching = None
