@@ -406,12 +406,15 @@ class GroupActor(Worker):
         if verb := self._lacking(ask.origin):  # since this was sent
             raise not_granted("stream.unknown", ask.origin.principal, verb, self._stream)
         match request:
-            case native.JoinGroupRequest():
-                await self._join(ask, request)
+            case native.JoinGroupRequest(member=token):
+                # Who leaves before it has joined must not stay for ever.
+                async with self._orders.of(token):
+                    await self._join(ask, request)
             case native.LeaveGroupRequest(member=token):
-                here = self._here.get(token.hex())
-                if here is not None and here.origin.principal == ask.origin.principal:
-                    await self._leave([here])
+                async with self._orders.of(token):
+                    here = self._here.get(token.hex())
+                    if here is not None and here.origin.principal == ask.origin.principal:
+                        await self._leave([here])
                 self._done(ask)
             case native.BeatGroupRequest(member=token):
                 here = self._well(ask, token)

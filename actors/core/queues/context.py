@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from rillnode.actors.core.delivery import Origin
-from rillnode.actors.core.queues.said import Gone, Said
+from rillnode.actors.core.queues.said import Word
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.context import StreamContext
 from rillnode.actors.engine.system import Cell
@@ -72,7 +72,7 @@ class QueueContext:
         self.own_address = own_address
         self.stream = stream
         self.name = name
-        self.said: list[Said | Gone] = []
+        self.said: list[Word] = []
         self.more = False
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0

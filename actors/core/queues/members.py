@@ -10,7 +10,7 @@ from typing import Final
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.queues.context import QueueContext
-from rillnode.actors.core.queues.said import Doing, Gone, Said, joins
+from rillnode.actors.core.queues.said import Doing, Gone, Said, Word, joins
 from rillnode.actors.core.queues.state import QueueState, Settings
 from rillnode.actors.core.streams.answers import failed
 from rillnode.codecs import native
@@ -128,7 +128,7 @@ class Members:
             return doing
         joining = [said for said in doing if isinstance(said, Said) and joins(said)]
         awaited = self.awaited - {said.request.worker for said in joining}
-        now: list[Said | Gone] = [*joining]
+        now: list[Word] = [*joining]
         for said in doing:
             if said in joining:
                 continue

@@ -35,7 +35,9 @@ from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.said import (
     Doing,
     Gone,
+    Left,
     Said,
+    Word,
     answer_unsettled,
     compare_jobs,
     joins,
@@ -218,12 +220,22 @@ class QueueActor(Worker):
                     )
                     return
             case native.UnsubscribeRequest(request_id=number):
-                self._members.unsubscribe(origin, number)
+                if self._is_joining(origin, number):
+                    self._queue.said.append(Left(origin, number))
+                else:
+                    self._members.unsubscribe(origin, number)
                 return
             case _:
                 self._queue.answer(origin, wire.return_route, invalid_request(request))
                 return
         self._queue.said.append(Said(origin, wire, request))
+
+    def _is_joining(self, origin: Origin, number: int) -> bool:
+        """Whether who asked by this number to be a worker is none yet: no round has done it."""
+        return any(
+            joins(said) and said.origin is origin and said.request.request_id == number
+            for said in (*self._doing, *self._queue.said)
+        )
 
     def _answer_all(self, error: RequestError) -> None:
         """Tell whoever waits for an answer that there is none."""
@@ -450,11 +462,14 @@ class QueueActor(Worker):
     def _do(
         self,
         state: QueueState,
-        said: Said | Gone,
+        said: Word,
         letters: dict[int, Found | RequestError],
         ends: Sequence[int],
         now: int,
     ) -> None:
+        if isinstance(said, Left):
+            self._members.unsubscribe(said.origin, said.number)
+            return
         if isinstance(said, Gone):
             number = state.worker_of(said.token)
             if number is not None and said.token not in self._members.by_token:

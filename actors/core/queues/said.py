@@ -6,7 +6,7 @@ carried out twice. Nothing here waits, nor tells anybody.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.queues.state import Outcome, QueueState
@@ -49,16 +49,26 @@ class Gone:
     reason: str
 
 
-Doing = Sequence[Said | Gone]
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Who has asked by this number to be a worker is to be none, and has not become one yet."""
+
+    origin: Origin
+    number: int
+
+
+Word = Said | Gone | Left
+
+Doing = Sequence[Word]
 """What a round does, in order."""
 
 
-def joins(said: Said | Gone) -> bool:
+def joins(said: Word) -> TypeGuard[Said]:
     """Whether somebody is to be a worker."""
     return isinstance(said, Said) and isinstance(said.request, native.WorkRequest)
 
 
-def settles(said: Said | Gone) -> bool:
+def settles(said: Word) -> bool:
     """Whether it settles jobs, makes no dead letters, and that is all."""
     return (
         isinstance(said, Said)

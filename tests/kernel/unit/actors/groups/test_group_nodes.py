@@ -7,13 +7,14 @@ from typing import Any, Final
 import pytest
 
 import group_support
-from core_support import Core, with_core
+from core_support import Core, decode, with_core
 from coroutines import handed_by
 from group_support import ADDRESS, Consumer, members, settle, state_of
 from rillnode.actors.core.groups.nodes import BEAT_SECONDS, VOUCHED_SECONDS, GroupNodes
 from rillnode.actors.core.groups.registry import LEASE_SECONDS, Vouch
 from rillnode.actors.core.groups.state import NODES, Member, joined, record_name
 from rillnode.actors.log import GetRecord, Operation, PutRecords, WatchValues, version_of
+from rillnode.codecs import native
 from rillnode.codecs.errors import StoreError
 from rillnode.testing import fail
 
@@ -137,6 +138,24 @@ async def with_other(core: Core, shared: Shared) -> Consumer:
     await settle(core, [one])
     assert one.held.keys() == {0, 1}
     return one
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["a member", "a single consumer"])
+async def test_who_leaves_before_it_has_joined_stays_out(
+    core: Core, shared: Shared, is_shared: bool
+) -> None:
+    await members(core)
+    shared.holds = shared.own
+    one = Consumer(core, "a")
+    assert await one.join(shared=is_shared) is None
+    assert await one.leave() is None  # nor is that answered before the other
+    put = shared.let_go()
+    shared.carry_out(put)
+    await core.settle()
+    answers = [decode(answer.payload) for answer in one.peer.answers]
+    assert [type(answer) for answer in answers] == [native.GroupResponse, native.DoneResponse]
+    assert state_of(core).members == ()
+    assert not core.context.groups.links
 
 
 async def test_others_know_of_a_node_before_it_has_a_member(core: Core, shared: Shared) -> None:

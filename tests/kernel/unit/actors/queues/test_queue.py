@@ -509,6 +509,19 @@ def test_leaving_gives_jobs_back_at_once() -> None:
     with_core(test)
 
 
+def test_who_leaves_before_it_is_a_worker_is_given_nothing() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, b"x")
+        one, two = Worker(core, b"1"), Worker(core, b"2")
+        one.send(native.WorkRequest(7, one.token, [], 10, 0, 3, 30_000, False))
+        one.send(native.UnsubscribeRequest(7))
+        assert await one.take() == []
+        assert [(job.data, job.attempt) for job in await two.work()] == [(b"x", 1)]
+        assert (await shown(two.peer))["workers"] == 1
+
+    with_core(test)
+
+
 def test_all_workers_together_have_no_more_than_the_queue_allows() -> None:
     async def test(core: Core) -> None:
         await opened(core, *[b"%d" % n for n in range(10)])
