@@ -330,7 +330,7 @@ async def test_a_worker_that_cannot_be_asked_for_is_not_asked_for_on_the_next_li
         await connect_to(node, through=proxy.address) as client,
     ):
         stream = await filled(client, 2)
-        for seconds in (float("nan"), float("inf"), -1.0):
+        for seconds in (float("inf"), -1.0):
             with pytest.raises(QueueError, match=r"0\.01 to"):
                 stream.work("q", visibility_seconds=seconds)
         with pytest.raises(RillnodeError, match=r"^attempts is .*client\.argument"):

@@ -85,6 +85,7 @@ TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
             "stream": TEXT,
             "index": (*WHOLE[:2], -1, 2**64),
             "partition": (*WHOLE[:2], -1),
+            "created_at": (*WHOLE[:2], -1, 2**64),
         },
     ),
     "Client.indexes": ({}, {"stream": TEXT}),

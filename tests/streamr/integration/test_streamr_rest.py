@@ -412,7 +412,9 @@ def test_a_body_that_is_not_what_its_headers_say_is_answered_with_400(
     async def test(server: Server) -> None:
         host, _, port = server.node.addresses()["streamr"].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /api/v1/login/apikey HTTP/1.1\r\nHost: node\r\n" + rest)
+        writer.write(
+            b"POST /api/v1/login/apikey HTTP/1.1\r\nHost: node\r\nConnection: close\r\n" + rest
+        )
         assert (await reader.read()).split(b" ")[1] == b"400"
         writer.close()
         # One that breaks off is nobody's to be answered.

@@ -33,14 +33,14 @@ from rillnode.node.testing.contract.plug_ins.using import (
 from rillnode.node.testing.failing import fail, message_types
 from rillnode.transports.clock import SystemClock
 
-ENDLESS_BYTES: Final = 32 * 1_048_576
+ENDLESS_BYTES: Final = 64 * 1_048_576
 """What is sent of a message that never ends."""
 
 ENDLESS: Final = 4
 """Connections that send as much at once."""
 
-HELD_BYTES_MAX: Final = 80 * 1_048_576
-"""What a node may hold of these 128 MiB: messages of 16 MiB, and some beside them."""
+HELD_BYTES_MAX: Final = 160 * 1_048_576
+"""What a node may hold of these 256 MiB: messages of 16 MiB, and copies of them."""
 
 KEPT_BYTES_MAX: Final = 4 * 1_048_576
 """What may be left of it when they are gone."""

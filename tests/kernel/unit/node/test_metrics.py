@@ -217,7 +217,7 @@ def test_turns_of_actors_are_a_histogram(tmp_path: Path) -> None:
 
     def value(part: str, labels: str = "") -> str:
         return told[
-            f'rillnode_actor_handle_seconds_{part}{{actor=f"{Probe.__module__}.Probe"{labels}}}'
+            f'rillnode_actor_handle_seconds_{part}{{actor="{Probe.__module__}.Probe"{labels}}}'
         ]
 
     below = [value("bucket", f',le="{bound}"') for bound in (0.0001, 0.05, 0.1, 1.0, "+Inf")]
