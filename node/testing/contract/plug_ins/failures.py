@@ -6,7 +6,7 @@ import logging
 import socket
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Final, get_args
 
 from rillnode.actors.engine.faults import Fault, When
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import Complete, LogStore, OnHealth
-from rillnode.actors.log.memory import Faults, MemoryLogStore
+from rillnode.actors.log.memory import Faults
 from rillnode.codecs.errors import RillnodeError
+from rillnode.node.testing.contract.nodes import store_with
 from rillnode.node.testing.contract.plug_ins.using import (
     LOST_SECONDS,
     SOON_SECONDS,
@@ -31,16 +31,15 @@ from rillnode.node.testing.contract.plug_ins.using import (
     works_again,
 )
 from rillnode.node.testing.failing import fail, message_types
-from rillnode.transports.clock import SystemClock
 
-ENDLESS_BYTES: Final = 64 * 1_048_576
+ENDLESS_BYTES: Final = 32 * 1_048_576
 """What is sent of a message that never ends."""
 
 ENDLESS: Final = 4
 """Connections that send as much at once."""
 
-HELD_BYTES_MAX: Final = 160 * 1_048_576
-"""What a node may hold of these 256 MiB: messages of 16 MiB, and copies of them."""
+HELD_BYTES_MAX: Final = 80 * 1_048_576
+"""What a node may hold of these 128 MiB: messages of 16 MiB, and some beside them."""
 
 KEPT_BYTES_MAX: Final = 4 * 1_048_576
 """What may be left of it when they are gone."""
@@ -105,7 +104,7 @@ class Failures(PlugInSuite):
         self, tmp_path: Path
     ) -> None:
         disk = Faults()
-        async with self._node(tmp_path, make_store=_on(disk)) as node, used(node) as one:
+        async with self._node(tmp_path, make_store=store_with(disk)) as node, used(node) as one:
             await self.use(one)
             stream = await one.client.stream("contract/full")
             disk.capacity_bytes = 0
@@ -278,19 +277,3 @@ def _messages(kind: type[Worker]) -> tuple[type | None, ...]:
 
 def _links(status: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
     return sum(one["links"] for one in status["listeners"].values())
-
-
-def _on(disk: Faults) -> Callable[[Complete, OnHealth], LogStore]:
-    """Makes a store in memory on such a disk; called where the node runs."""
-    loop = asyncio.get_running_loop()
-
-    def make_store(complete: Complete, on_health: OnHealth) -> LogStore:
-        return MemoryLogStore(
-            complete=complete,
-            on_health=on_health,
-            post=loop.call_soon_threadsafe,
-            clock=SystemClock(loop),
-            faults=disk,
-        )
-
-    return make_store
