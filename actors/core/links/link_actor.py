@@ -19,6 +19,10 @@ LinkT = TypeVar("LinkT", bound=Link)
 HELD_READS_MAX: Final = 2
 """Reads that may still come from a link after it was told to read no more."""
 
+WAITING_READS_MAX: Final = 32
+"""Messages that wait for a link's actor, above which the link is not read: a read has 256 KiB at
+most, and whoever sends faster than they are handled is not to fill the memory."""
+
 
 class Received(Struct, frozen=True):
     """The whole messages of one read, in order.
@@ -101,7 +105,7 @@ class LinkActorEvents(Generic[LinkT]):
         if cell is None:
             return
         if cell.mailbox is not GONE:
-            held = cell.is_full
+            held = cell.is_full or len(cell.mailbox) >= WAITING_READS_MAX
             if held and self._link is not None:
                 self._link.pause_reading()
             self._system.post(cell, Received(messages, held))
