@@ -19,9 +19,10 @@ LinkT = TypeVar("LinkT", bound=Link)
 HELD_READS_MAX: Final = 2
 """Reads that may still come from a link after it was told to read no more."""
 
-WAITING_READS_MAX: Final = 32
-"""Messages that wait for a link's actor, above which the link is not read: a read has 256 KiB at
-most, and whoever sends faster than they are handled is not to fill the memory."""
+WAITING_BYTES_MAX: Final = 8_388_608
+"""Bytes that wait for a link's actor, above which the link is not read: whoever sends faster than
+that is handled is not to fill the memory. Messages are not counted so, but for the bound of the
+mailbox: a WebSocket brings small ones one by one, and they are verified and stored together."""
 
 
 class Received(Struct, frozen=True):
@@ -34,6 +35,11 @@ class Received(Struct, frozen=True):
 
     frames: list[bytes]
     held: bool = False
+
+    def size(self) -> int:
+        """Bytes of the messages."""
+        frames = self.frames
+        return len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class LinkActorEvents(Generic[LinkT]):
         self, system: AsyncioSystemBase, factory: Callable[[LinkT], Callable[[], Worker]]
     ) -> None:
         self._system = system
+        system.sizes[Received] = Received.size
         self._factory = factory
         self._cell: Cell | None = None
         self._link: LinkT | None = None
@@ -105,7 +112,7 @@ class LinkActorEvents(Generic[LinkT]):
         if cell is None:
             return
         if cell.mailbox is not GONE:
-            held = cell.is_full or len(cell.mailbox) >= WAITING_READS_MAX
+            held = cell.is_full or cell.waiting_bytes >= WAITING_BYTES_MAX
             if held and self._link is not None:
                 self._link.pause_reading()
             self._system.post(cell, Received(messages, held))

@@ -101,3 +101,17 @@ async def test_a_worker_that_ends_is_not_waited_for(house: House) -> None:
     assert not bench.link.paused
     await bench.receive(*["slow"] * 3 * SLICE_FRAMES, "echo")
     assert len(bench.link.frames) == 1
+
+
+async def test_a_link_is_read_until_eight_mebibytes_of_it_wait(house: House) -> None:
+    """Not until so many messages do: small ones come one by one, and are handled together."""
+    bench = Bench(house)
+    small, large = frame("quick", b"text"), frame("quick", bytes(1_048_576))
+    for _ in range(1_000):
+        bench.events.messages_received([small])
+    assert not bench.link.paused
+    for _ in range(9):
+        bench.events.messages_received([large])
+    assert bench.link.paused
+    await house.core.settle()
+    assert not bench.link.paused
