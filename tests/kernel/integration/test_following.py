@@ -156,6 +156,47 @@ def test_a_revoked_grant_ends_the_part_of_its_stream(tmp_path: Path) -> None:
     with_node(tmp_path, talk, one, other)
 
 
+def test_a_stream_goes_on_where_it_was_when_its_grant_comes_back(tmp_path: Path) -> None:
+    def to(streams: str) -> GrantTable:
+        who = f"noise:{CLIENT.public_hex}"
+        return GrantTable(who=who, streams=streams, may=("subscribe",))
+
+    async def talk(node: Node, client: Client) -> None:
+        for name in ("s.a", "s.b", "s.c"):
+            await push(node.client, name, b"0", b"1")
+        async with client.follow("s.*", start="start") as following:
+            assert len(await take(following, 4)) == 4
+            node.reload(replace(node.config, grants=(to("s.b"),)))
+            await begin(following, "s.b")
+            position = json.loads(json.dumps(following.position))
+            assert {name: of["0"] for name, of in position.items()} == {"s.a": 2, "s.b": 2}
+            await push(node.client, "s.a", b"2")
+            await push(node.client, "s.b", b"2")
+            node.reload(replace(node.config, grants=(to("s.*"),)))
+            both = [("s.a", b"2"), ("s.b", b"2")]
+            assert await take(following, 4) == [*both, ("s.c", b"0"), ("s.c", b"1")]
+            await nothing_comes(following)
+        async with client.follow("s.*", start=position) as following:
+            assert await take(following, 4) == [*both, ("s.c", b"0"), ("s.c", b"1")]
+
+    with_node(tmp_path, talk, to("s.a"), to("s.b"))
+
+
+async def test_what_was_fetched_of_a_removed_stream_moves_no_position_in_a_later_one(
+    client: Client,
+) -> None:
+    await push(client, "s.a", b"0", b"1", b"2")
+    async with client.follow("s.*", start="start") as following:
+        assert await take(following, 1) == [("s.a", b"0")]
+        await client.remove("s.a")
+        await push(client, "s.a", b"anew", b"1")
+        at = (await client.describe("s.a")).created_at
+        await until(lambda: following.position["s.a"]["created_at"] == at)
+        assert await take(following, 2) == [("s.a", b"1"), ("s.a", b"anew")]
+        assert indexes(following) == {"s.a": {"0": 2}}
+        await nothing_comes(following)
+
+
 async def test_it_goes_on_over_lost_links(node: Node, client: Client) -> None:
     await push(client, "s.a", b"0")
     await push(client, "s.gone", b"0")
