@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
+from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
@@ -270,6 +272,10 @@ async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
         assert refused.value.code == "follow.invalid"
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 async def test_the_blocking_face_follows_patterns(node: Node, client: Client) -> None:
     await push(client, "s.a", b"0")
 
@@ -282,6 +288,17 @@ async def test_the_blocking_face_follows_patterns(node: Node, client: Client) ->
             stream, entry = next(following)
             assert (stream, entry.data, following.streams) == ("s.a", b"0", ("s.a",))
             assert indexes(following) == {"s.a": {"0": 1}}
+            # What comes after Ctrl-C is not handed out, and counts for the position afterwards.
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(LoopThread, "result", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    next(following)
+            face.stream("s.a").push(b"1")
+            while not following._fetched:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+            assert indexes(following) == {"s.a": {"0": 1}}
+            assert next(following).entry.data == b"1"
+            assert indexes(following) == {"s.a": {"0": 2}}
 
     await asyncio.to_thread(blocking)
 
