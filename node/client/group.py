@@ -48,9 +48,6 @@ AGAIN_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 1.0
 """Likewise where the node cannot do it now."""
 
-LOADS_MAX: Final = 60
-"""How often it is asked where a partition begins."""
-
 _TOKEN_BYTES: Final = 16
 
 _LATE: Final = "The partition is another member's by now: what was processed since is not saved"
@@ -368,9 +365,7 @@ class Sharing(Reading):
 
     async def _take(self, partition: int, held: _Held) -> None:
         """Follow a partition from the group's position on."""
-        for _ in range(LOADS_MAX):
-            if self._held.get(partition) is not held or self._ended:
-                return
+        while self._held.get(partition) is held and not self._ended:
             try:
                 described = await self._find_ends()
                 saved = await self._load_position(partition)
