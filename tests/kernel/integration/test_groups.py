@@ -17,7 +17,7 @@ import pytest
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import ConsumerError, GroupError, RequestError
+from rillnode.codecs.errors import ConsumerError, GroupError, QueueError, RequestError
 from rillnode.codecs.group_address import group_address
 from rillnode.node.client import Client, Consumer, connect_blocking
 from rillnode.node.client.group import Sharing
@@ -169,6 +169,10 @@ async def test_a_name_is_a_groups_or_a_single_consumers(client: Client) -> None:
         with pytest.raises(GroupError) as refused:
             await client.set_index("one", "s", 5)
         assert refused.value.code == "group.in_use"
+        # Also before a position is saved under it.
+        with pytest.raises(QueueError, match="one is a consumer of s already"):
+            async with stream.work("one"):
+                pass
     async with stream.consumer("one"):
         assert await client.set_index("one", "s", 5) == 5
     with pytest.raises(ConsumerError, match="none can be chosen"):
