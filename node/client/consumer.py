@@ -435,9 +435,10 @@ class Consumer(Iteration[E]):
             return []
 
     async def still(self, taken: Sequence[E], n: int) -> list[E]:
-        """What was taken a while ago, and nobody has looked at: as far as it may be handed out.
+        """Return those of `taken` that are still this consumer's, or else the next batch of `n`.
 
-        Where nothing of it is left, a batch as of `batch`.
+        For callers that take entries ahead of who processes them, as the blocking client does: a
+        group may have moved their partition meanwhile.
         """
         ledger = self._ledger
         while self._lapsed is not None and self._lapsed() and self._closing is None:
