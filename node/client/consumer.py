@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from rillnode.codecs import arguments
-from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
+from rillnode.codecs.errors import (
+    ConsumerError,
+    ConsumerStopped,
+    RequestError,
+    RillnodeError,
+    StreamRemoved,
+)
 from rillnode.codecs.events import event_logger
 from rillnode.node.iteration import Iteration, Source
 
@@ -288,12 +294,26 @@ class Saving:
             self._task.cancel()
 
     async def save(self) -> None:
-        """Save what has changed; returns once it is durable."""
+        """Save what has changed; returns once it is durable.
+
+        Raises:
+            RillnodeError: a position could not be saved. Where it was refused, as a partition is
+                another consumer's by now, the others are saved all the same.
+        """
+        refusal: RequestError | None = None
         for partition, index in tuple(self._positions.items()):
             if self._saved.get(partition) == index:
                 continue  # also by another call, since this one began
-            await self._save(partition, index)
-            self._saved[partition] = index
+            try:
+                await self._save(partition, index)
+            except StreamRemoved:
+                raise
+            except RequestError as error:
+                refusal = refusal or error
+            else:
+                self._saved[partition] = index
+        if refusal is not None:
+            raise refusal
 
     async def _every(self, seconds: float, also: Callable[[], Awaitable[None]] | None) -> None:
         while True:
