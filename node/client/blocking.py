@@ -419,8 +419,9 @@ class BlockingPusher(_Context[Pusher]):
     ) -> "Future[int]":
         """Push one entry; arguments and errors as of `Pusher.push`.
 
-        Returns: one of `concurrent.futures`, whose `result()` waits for the index and need not be
-            called.
+        Returns:
+            A future of `concurrent.futures`, whose `result()` waits for the index; it need not be
+            asked.
         """
         pushed = _confirming(self._behind.push(data, key=key, headers=headers, partition=partition))
         return self._loop.run(pushed)
