@@ -33,6 +33,9 @@ FULL_SECONDS: Final = 30.0
 LAPSED_SECONDS: Final = 0.05
 """How often it is looked whether what was taken before may be handed out."""
 
+LATE: Final = "The partition is another member's by now: what was processed since is not saved"
+"""Why a position is not saved."""
+
 Ack = Literal["next", "explicit"]
 """What makes an entry count as processed; see `Stream.consumer`."""
 
@@ -260,6 +263,15 @@ class Feed(Source[E_co], Protocol[E_co]):
         ...
 
 
+class _Saved:
+    """How far a partition is saved, from when it was taken on until it is lost."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int = -1) -> None:
+        self.index = index
+
+
 class Saving:
     """Saves the positions of a ledger that have changed.
 
@@ -273,12 +285,12 @@ class Saving:
     ) -> None:
         self._positions = positions
         self._save = save
-        self._saved: dict[int, int] = {}
+        self._saved: dict[int, _Saved] = {}
         self._task: asyncio.Task[None] | None = None
 
     def loaded(self, partition: int, position: int) -> None:
-        """Note what was saved before."""
-        self._saved[partition] = position
+        """Note what was saved before, of a partition that is taken on."""
+        self._saved[partition] = _Saved(position)
 
     def forget(self, partition: int) -> None:
         """Know nothing of a partition any more."""
@@ -301,17 +313,24 @@ class Saving:
                 another consumer's by now, the others are saved all the same.
         """
         refusal: RequestError | None = None
-        for partition, index in tuple(self._positions.items()):
-            if self._saved.get(partition) == index:
+        begun = [
+            (partition, index, self._saved.setdefault(partition, _Saved()))
+            for partition, index in self._positions.items()
+        ]
+        for partition, index, saved in begun:
+            if index <= saved.index:
                 continue  # also by another call, since this one began
             try:
+                if self._saved.get(partition) is not saved:
+                    # It was lost since this began. It may have come again: that begins before this.
+                    raise RequestError("group.generation", LATE)
                 await self._save(partition, index)
             except StreamRemoved:
                 raise
             except RequestError as error:
                 refusal = refusal or error
             else:
-                self._saved[partition] = index
+                saved.index = max(saved.index, index)
         if refusal is not None:
             raise refusal
 

@@ -883,6 +883,50 @@ async def test_a_refused_position_keeps_no_other_from_being_saved() -> None:
     assert saved == {0: 1}
 
 
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_what_is_lost_while_positions_are_saved_does_not_count_as_saved(
+    comes_again: bool,
+) -> None:
+    """As where another member has had the partition meanwhile, and went on before it."""
+    saved: list[tuple[int, int]] = []
+
+    async def save(partition: int, index: int) -> None:
+        saved.append((partition, index))
+        if (partition, index) == (0, 5):
+            saving.forget(1)
+            del positions[1]
+            if comes_again:
+                positions[1] = 2
+                saving.loaded(1, 2)
+
+    positions = {0: 5, 1: 5}
+    saving = Saving(positions, save)
+    saving.loaded(1, 2)
+    with pytest.raises(RequestError, match="another member's by now"):
+        await saving.save()
+    assert saved == [(0, 5)]
+    positions[1] = 5
+    await saving.save()
+    assert saved == [(0, 5), (1, 5)]
+
+
+async def test_what_is_saved_before_it_is_lost_is_not_missed() -> None:
+    """As where a member gives a partition up, while it saves in another task."""
+
+    async def save(partition: int, index: int) -> None:
+        if partition == 0 and not given_up:
+            given_up.append(index)
+            await saving.save()
+            saving.forget(1)
+            del positions[1]
+
+    given_up: list[int] = []
+    positions = {0: 5, 1: 5}
+    saving = Saving(positions, save)
+    await saving.save()
+    assert given_up == [5]
+
+
 def test_the_end_is_asked_for_while_the_consumer_is_behind() -> None:
     async def talk(node: Node, stream: Stream, client: Client) -> None:
         node.grow(3)
