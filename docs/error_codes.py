@@ -80,7 +80,7 @@ _MEANINGS: Final = {
     "commit.header": "a commit's header is missing, cannot be read, or is another one",
     "client.argument": "a call was given what cannot be one of its arguments",
     "client.key": "a client was given no key, or not in its environment",
-    "client.time": "a time to read from has no zone, or has not come yet",
+    "client.time": "a time to read from has no zone, is below zero, or is not of a known form",
     "client.url": "the address is not of the form that the client takes",
     "config.conflict": "two settings do not go together",
     "config.connection": "it is not said which node to talk to, or how",

@@ -223,7 +223,8 @@ What applications may import. Everything here, and nothing else, is the public i
   orders and times that no docstring states. The keys of `rillnode.node.config` and of plug-ins'
   tables are as stable as [the file's](config.md).
 
-All of it is typed (`py.typed`). Unless a docstring says otherwise, calls belong on the event loop's
+All of it is typed (`py.typed`); what `Key`, `Start` and the like in signatures stand for is [at the
+end](#types-that-have-names). Unless a docstring says otherwise, calls belong on the event loop's
 thread; `connect_blocking` is for programs without one.
 """
 

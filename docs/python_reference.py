@@ -110,8 +110,10 @@ class _Shown:
             if not text and _is_class_variable(member) and not issubclass(self._shown, Enum):
                 continue  # it is for rillnode's own code
             # What `__init__` sets a thing to is no default of it.
-            told = isinstance(member, griffe.Attribute) and member.annotation is None
-            default = _default(member) if not told or issubclass(self._shown, Enum) else ""
+            made = isinstance(member, griffe.Attribute) and (
+                member.annotation is None or member.labels == {"instance-attribute"}
+            )
+            default = _default(member) if not made or issubclass(self._shown, Enum) else ""
             anchor = f'<a id="{name}.{key}"></a>'
             yield f"| {anchor}`{key}` | {_code(kind)} | {_code(default)} | {_cell(text)} |\n"
 

@@ -114,7 +114,7 @@ class Access:
     they cost nothing where there are none, and a change of them clears no cache.
 
     Attributes:
-        rights: is told of each loss, and tells whoever goes on by what was lost.
+        rights: is told of each loss and gain, and tells whoever goes on by it.
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
@@ -137,6 +137,7 @@ class Access:
         """Let a grant take effect."""
         self._add(grant)
         self._changed()
+        self.rights.gained()
 
     def replace(self, old: Iterable[Grant], new: Collection[Grant]) -> None:
         """Let `new` stand for what was granted as `old`; other grants stay."""
@@ -149,6 +150,8 @@ class Access:
         self._changed()
         if lost:
             self.rights.all_changed()
+        if after - before:
+            self.rights.gained()
 
     def revoke(self, who: str) -> None:
         """Take back every grant that names exactly `who`."""
@@ -175,6 +178,8 @@ class Access:
         after = self._streams.get(stream, {})
         if any(may - after.get(who, _NONE) for who, may in before.items()):
             self.rights.changed(stream)
+        if any(may - before.get(who, _NONE) for who, may in after.items()):
+            self.rights.gained(stream)
         if not all(who in after or who == EVERYBODY or self.known(who) for who in before):
             self.rights.principal_gone()
 

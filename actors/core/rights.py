@@ -1,10 +1,13 @@
-"""Tells when rights have ended, so that what goes on by them ends too.
+"""Tells when rights have ended, so that what goes on by them ends too, and when there are new ones.
 
 A subscription, a resend or a neighbour's part in a stream goes on without asking again. The actor
 that lets it go on watches what its right depends on, and is sent a RightsChanged when somebody has
 lost something there: it then asks the same question as at the beginning, and ends what may not go
 on. Whatever takes a right away (a permission, a stream's end, a grant, a session, an API key) is
 told here, so that nothing else has to know who goes on by it.
+
+Who would go on with more, if it had the right, is told of grants (RightsGained): a watch for
+streams of a pattern is.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,6 +36,16 @@ class RightsChanged(Struct, frozen=True):
         return self if self == later else RightsChanged()
 
 
+class RightsGained(Struct, frozen=True):
+    """Somebody has got a right to the stream `name`; None: it may be to any stream."""
+
+    name: str | None = None
+
+    def merged(self, later: "RightsGained") -> "RightsGained":
+        """Of two names it may be any stream."""
+        return self if self == later else RightsGained()
+
+
 class Rights:
     """A register of who watches which rights. All calls are for the loop's thread.
 
@@ -43,6 +56,7 @@ class Rights:
 
     def __init__(self) -> None:
         self._watchers: dict[Key, dict[Cell, int]] = {}
+        self._hopeful: dict[Cell, None] = {}
         self.links: Callable[[], Iterable[Cell]] = tuple
 
     def watch(self, key: Key, cell: "Cell") -> None:
@@ -59,6 +73,18 @@ class Rights:
         elif not watchers:
             self._watchers.pop(key, None)
 
+    def hope(self, cell: "Cell") -> None:
+        """Have an actor told when there are new rights."""
+        self._hopeful[cell] = None
+
+    def give_up(self, cell: "Cell") -> None:
+        """Undo `hope`; harmless when repeated."""
+        self._hopeful.pop(cell, None)
+
+    def gained(self, name: str | None = None) -> None:
+        """Somebody has got a right to a stream; None: it may be to any stream."""
+        _tell(self._hopeful, RightsGained(name))
+
     def changed(self, key: Key) -> None:
         """Rights have ended that depend on `key`."""
         _tell(self._watchers.get(key, ()), RightsChanged(key))
@@ -73,7 +99,7 @@ class Rights:
         _tell(watchers | dict.fromkeys(self.links()), RightsChanged())
 
 
-def _tell(cells: Iterable["Cell"], change: RightsChanged) -> None:
+def _tell(cells: Iterable["Cell"], change: RightsChanged | RightsGained) -> None:
     """Tell actors at once where they are few, else a slice in each turn of the loop."""
     told = list(cells)
     for cell in told[:SLICE_CELLS]:

@@ -20,7 +20,7 @@ from rillnode.actors.apps.messages import Message
 from rillnode.codecs import arguments
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerStopped, TransportError
-from rillnode.codecs.keyed import Key
+from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.client import (
@@ -33,7 +33,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
-from rillnode.node.client.producer import NamedProducer
+from rillnode.node.client.producer import Data, NamedProducer
 from rillnode.node.client.pusher import Pusher
 from rillnode.node.client.serving import CALLS_MAX, LEASE_SECONDS, Service
 from rillnode.node.client.session import CLOSE_SECONDS, OnDisconnect, OnReconnect
@@ -409,26 +409,98 @@ class BlockingConsumer(Generic[E]):
 class BlockingPusher(_Context[Pusher]):
     """Pushes entries and waits only while too many are unconfirmed; see `Pusher`."""
 
-    push = blocking(Pusher.push)
+    def push(
+        self,
+        data: Data,
+        *,
+        key: Key | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> "Future[int]":
+        """Push one entry; arguments and errors as of `Pusher.push`.
+
+        Returns:
+            A future of `concurrent.futures`, whose `result()` waits for the index; it need not be
+            asked.
+        """
+        pushed = _confirming(self._behind.push(data, key=key, headers=headers, partition=partition))
+        return self._loop.run(pushed)
+
     flush = blocking(Pusher.flush)
+
+
+async def _confirming(push: Coroutine[Any, Any, asyncio.Future[int]]) -> "Future[int]":
+    """A future for other threads, of what the pusher's tells those of its loop."""
+    confirmed: Future[int] = Future()
+
+    def settle(done: asyncio.Future[int]) -> None:
+        if done.cancelled():
+            confirmed.cancel()
+        elif (error := done.exception()) is not None:
+            confirmed.set_exception(error)
+        else:
+            confirmed.set_result(done.result())
+
+    (await push).add_done_callback(settle)
+    return confirmed
 
 
 class BlockingFollowing(BlockingIteration[Followed]):
     """Entries of all streams of a pattern; see `Following`."""
 
     def __init__(self, following: Following, loop: LoopThread) -> None:
-        super().__init__(loop, _each(following), following.aclose)
+        self._fetched: list[Followed] = []
+        super().__init__(loop, _next_of(following, self._fetched), following.aclose)
         self._following = following
+
+    def __next__(self) -> Followed:
+        """Wait for the next entry."""
+        found = super().__next__()
+        self._fetched.clear()
+        return found
 
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that it follows at the moment; see `Following.streams`."""
-        return self._following.streams
+        return self._told(lambda: self._following.streams)
 
     @property
     def position(self) -> dict[str, dict[str, int]]:
         """Where it is in each stream; see `Following.position`."""
-        return self._following.position
+
+        def found() -> dict[str, dict[str, int]]:
+            position = self._following.position
+            for stream, entry in self._fetched:  # since an interrupt; it is not handed out
+                of, number = position.get(stream, {}), str(entry.partition)
+                if of.get(number) == entry.index + 1:
+                    of[number] = entry.index
+            return position
+
+        return self._told(found)
+
+    def _told(self, tell: Callable[[], T]) -> T:
+        """What it says on its loop, where nothing changes meanwhile; after its end, here."""
+
+        async def told() -> T:
+            return tell()
+
+        try:
+            return self._loop.run(told())
+        except TransportError:
+            return tell()
+
+
+def _next_of(
+    following: Following, fetched: list[Followed]
+) -> Callable[[], Coroutine[Any, Any, tuple[Followed]]]:
+    """What fetches entries one by one, and notes which."""
+
+    async def one() -> tuple[Followed]:
+        found = await anext(following)
+        fetched.append(found)
+        return (found,)
+
+    return one
 
 
 class BlockingService(_Context[Service]):

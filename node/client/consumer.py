@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from rillnode.codecs import arguments
-from rillnode.codecs.errors import ConsumerError, ConsumerStopped, RillnodeError, StreamRemoved
+from rillnode.codecs.errors import (
+    ConsumerError,
+    ConsumerStopped,
+    RequestError,
+    RillnodeError,
+    StreamRemoved,
+)
 from rillnode.codecs.events import event_logger
 from rillnode.node.iteration import Iteration, Source
 
@@ -26,6 +32,9 @@ FULL_SECONDS: Final = 30.0
 
 LAPSED_SECONDS: Final = 0.05
 """How often it is looked whether what was taken before may be handed out."""
+
+LATE: Final = "The partition is another member's by now: what was processed since is not saved"
+"""Why a position is not saved."""
 
 Ack = Literal["next", "explicit"]
 """What makes an entry count as processed; see `Stream.consumer`."""
@@ -254,6 +263,15 @@ class Feed(Source[E_co], Protocol[E_co]):
         ...
 
 
+class _Saved:
+    """How far a partition is saved, from when it was taken on until it is lost."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int = -1) -> None:
+        self.index = index
+
+
 class Saving:
     """Saves the positions of a ledger that have changed.
 
@@ -267,12 +285,12 @@ class Saving:
     ) -> None:
         self._positions = positions
         self._save = save
-        self._saved: dict[int, int] = {}
+        self._saved: dict[int, _Saved] = {}
         self._task: asyncio.Task[None] | None = None
 
     def loaded(self, partition: int, position: int) -> None:
-        """Note what was saved before."""
-        self._saved[partition] = position
+        """Note what was saved before, of a partition that is taken on."""
+        self._saved[partition] = _Saved(position)
 
     def forget(self, partition: int) -> None:
         """Know nothing of a partition any more."""
@@ -288,12 +306,33 @@ class Saving:
             self._task.cancel()
 
     async def save(self) -> None:
-        """Save what has changed; returns once it is durable."""
-        for partition, index in tuple(self._positions.items()):
-            if self._saved.get(partition) == index:
+        """Save what has changed; returns once it is durable.
+
+        Raises:
+            RillnodeError: a position could not be saved. Where it was refused, as a partition is
+                another consumer's by now, the others are saved all the same.
+        """
+        refusal: RequestError | None = None
+        begun = [
+            (partition, index, self._saved.setdefault(partition, _Saved()))
+            for partition, index in self._positions.items()
+        ]
+        for partition, index, saved in begun:
+            if index <= saved.index:
                 continue  # also by another call, since this one began
-            await self._save(partition, index)
-            self._saved[partition] = index
+            try:
+                if self._saved.get(partition) is not saved:
+                    # It was lost since this began. It may have come again: that begins before this.
+                    raise RequestError("group.generation", LATE)
+                await self._save(partition, index)
+            except StreamRemoved:
+                raise
+            except RequestError as error:
+                refusal = refusal or error
+            else:
+                saved.index = max(saved.index, index)
+        if refusal is not None:
+            raise refusal
 
     async def _every(self, seconds: float, also: Callable[[], Awaitable[None]] | None) -> None:
         while True:
@@ -435,9 +474,10 @@ class Consumer(Iteration[E]):
             return []
 
     async def still(self, taken: Sequence[E], n: int) -> list[E]:
-        """What was taken a while ago, and nobody has looked at: as far as it may be handed out.
+        """Return those of `taken` that are still this consumer's, or else the next batch of `n`.
 
-        Where nothing of it is left, a batch as of `batch`.
+        For callers that take entries ahead of who processes them, as the blocking client does: a
+        group may have moved their partition meanwhile.
         """
         ledger = self._ledger
         while self._lapsed is not None and self._lapsed() and self._closing is None:

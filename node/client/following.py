@@ -1,6 +1,7 @@
 """Following all streams of a pattern, those that are made later as well."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -58,6 +59,7 @@ class Following(Iteration[Followed]):
     def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
         self._streams = _Streams(session, pattern, start)
         super().__init__(_Source(self._streams))
+        self._streams.fetched = self._items
 
     async def __anext__(self) -> Followed:
         """Wait for the next entry."""
@@ -77,6 +79,7 @@ class Following(Iteration[Followed]):
         Beside a stream's partitions, `created_at` tells when it was created, in milliseconds since
         1970. It can be written as JSON. As `start` of another `follow` it goes on there, and from
         their first entry on with streams that are not in it, or were removed and created anew.
+        Streams that this client may not follow at the moment stay in it.
         """
         return self._streams.position()
 
@@ -153,17 +156,25 @@ class _Part(NamedTuple):
 
 
 class _Streams(Follower):
-    """A follower of the partitions of many streams."""
+    """A follower of the partitions of many streams.
+
+    Attributes:
+        positions: by stream that is followed, and partition, the index after what was handed out.
+        fetched: what was taken, and is not handed out yet.
+    """
 
     def __init__(self, session: Session, pattern: str, start: FollowStart) -> None:
         super().__init__()
         self.positions: dict[str, dict[int, int]] = {}
         self._session = session
-        self._saved: Positions = _checked(start)
-        # Those that are there already begin at the end; those that are made later do not.
-        self._at_end = start == "end"
+        # Positions in streams that are not followed now, or not yet.
+        self._saved = _checked(start)
+        # Those that are there already begin at the end; those that are made later do not. Nothing
+        # is given before they are known: a position without one would begin with its first entry.
+        self._at_end = self._held = start == "end"
         self._created: dict[str, int] = {}
         self._parts: dict[object, _Part] = {}
+        self.fetched: deque[Followed] = deque()
         self._watch = _Watch(session, pattern, self._told, self.fail)
 
     async def entries(self) -> list[Followed]:
@@ -182,10 +193,15 @@ class _Streams(Follower):
 
     def position(self) -> dict[str, dict[str, int]]:
         """What was handed out, as a later one takes it."""
-        found: dict[str, dict[str, int]] = {}
-        for name, partitions in sorted(self.positions.items()):
-            of = found[name] = {str(number): index for number, index in sorted(partitions.items())}
-            of[CREATED_AT] = self._created[name]
+        names = sorted(self._saved.keys() | self.positions.keys())
+        return {name: self._position_in(name) for name in names}
+
+    def _position_in(self, stream: str) -> dict[str, int]:
+        followed = self.positions.get(stream)
+        found = dict(self._saved.get(stream, _NOWHERE))
+        if followed is not None:
+            found |= {str(number): index for number, index in sorted(followed.items())}
+            found[CREATED_AT] = self._created[stream]
         return found
 
     def handed(self, found: Followed) -> None:
@@ -201,7 +217,11 @@ class _Streams(Follower):
             return
         part = self._parts.get(partition)
         if part is not None and self._created.get(part.stream) == part.created_at:
-            self._forget(part.stream)
+            if error.code == "stream.removed":
+                self._remove(part.stream)
+            else:  # it goes on there if it may be followed again
+                self._saved[part.stream] = self._position_in(part.stream)
+                self._forget(part.stream)
 
     def _told(self, response: native.WatchStreamsResponse) -> None:
         """Follow streams that there are, and partitions that are more now."""
@@ -209,12 +229,12 @@ class _Streams(Follower):
         window = min(CREDIT_BYTES, max(WINDOW_BYTES_MIN, WINDOWS_BYTES // max(1, count)))
         for info in response.streams:
             if self._created.get(info.name, info.created_at) != info.created_at:
-                self._forget(info.name)  # it was removed, and made anew
+                self._remove(info.name)  # and it was made anew
             self._created[info.name] = info.created_at
             followed = self.positions.setdefault(info.name, {})
-            saved = self._saved.get(info.name, _NOWHERE)
-            if saved.get(CREATED_AT, info.created_at) != info.created_at:
-                saved = _NOWHERE  # it is of one that was removed
+            saved = self._saved.get(info.name, {})
+            if saved.setdefault(CREATED_AT, info.created_at) != info.created_at:
+                saved = self._saved[info.name] = {}  # that was in one that was removed
             for one in info.partitions:
                 if one.partition not in followed:
                     first = one.next_index if self._at_end else 0
@@ -222,7 +242,8 @@ class _Streams(Follower):
                     part = _Part(info.name, one.partition, info.created_at)
                     self._follow(one.address, index, part, window)
         if response.listed:
-            self._at_end, self._saved = False, {}
+            self._at_end = False
+            self.go_on()
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
         followed = self.follow(
@@ -235,10 +256,18 @@ class _Streams(Follower):
         )
         self._parts[followed] = part
 
+    def _remove(self, stream: str) -> None:
+        """Follow a stream no more, of which a position says nothing about a later one."""
+        self._saved.pop(stream, None)
+        self._forget(stream)
+
     def _forget(self, stream: str) -> None:
-        """Follow a stream no more."""
+        """Follow a stream no more; what of it waits is not handed out."""
         self._created.pop(stream, None)
         self.positions.pop(stream, None)
+        left = [one for one in self.fetched if one.stream != stream]
+        self.fetched.clear()
+        self.fetched += left
         for followed, part in list(self._parts.items()):
             if part.stream == stream:
                 del self._parts[followed]
@@ -257,7 +286,7 @@ class _Source:
         self._streams.close()
 
 
-def _checked(start: FollowStart) -> Positions:
+def _checked(start: FollowStart) -> dict[str, dict[str, int]]:
     """A position that can be one.
 
     Raises:

@@ -19,7 +19,7 @@ from rillnode.codecs.errors import (
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import group_address
 from rillnode.codecs.routing.routes import Route
-from rillnode.node.client.consumer import Ledger
+from rillnode.node.client.consumer import LATE, Ledger
 from rillnode.node.client.reading import Reading, Terms
 from rillnode.node.client.session import Session
 from rillnode.node.iteration import kept
@@ -48,12 +48,7 @@ AGAIN_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 1.0
 """Likewise where the node cannot do it now."""
 
-LOADS_MAX: Final = 60
-"""How often it is asked where a partition begins."""
-
 _TOKEN_BYTES: Final = 16
-
-_LATE: Final = "The partition is another member's by now: what was processed since is not saved"
 
 _ANEW: Final = UNHANDLED | {"actor.failed", "group.member"}
 
@@ -368,9 +363,7 @@ class Sharing(Reading):
 
     async def _take(self, partition: int, held: _Held) -> None:
         """Follow a partition from the group's position on."""
-        for _ in range(LOADS_MAX):
-            if self._held.get(partition) is not held or self._ended:
-                return
+        while self._held.get(partition) is held and not self._ended:
             try:
                 described = await self._find_ends()
                 saved = await self._load_position(partition)
@@ -480,7 +473,7 @@ class Sharing(Reading):
     async def _save_position(self, partition: int, index: int) -> None:
         held = self._held.get(partition)
         if held is None:
-            return
+            raise RequestError("group.generation", LATE)
         try:
             await self._save_since(held.generation, partition, index)
         except RequestError as error:
@@ -489,7 +482,7 @@ class Sharing(Reading):
                 await self._claim_anew()
                 now = self._held.get(partition)
                 if now is None or now.generation != held.generation:
-                    raise RequestError("group.generation", _LATE) from None
+                    raise RequestError("group.generation", LATE) from None
                 await self._save_since(held.generation, partition, index)
                 return
             if error.code == "group.generation" and self._held.get(partition) is held:

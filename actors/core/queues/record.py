@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
+from rillnode.actors.core.groups.state import GroupState, record_name
 from rillnode.actors.core.queues.ahead import AheadOfRecord
 from rillnode.actors.core.queues.context import QueueContext
 from rillnode.actors.core.queues.letters import DeadLetters
@@ -91,7 +92,7 @@ class QueueRecord:
             self._version = version_of(value)
         state = QueueState.decode(value)
         if not state.stamp:
-            await self._check_name()
+            await self._check_name(stream.id)
         state.look_at_clock(self._queue.now_ms())
         state.grow(stream.partitions)
         state.changed = False
@@ -115,8 +116,10 @@ class QueueRecord:
         await write(store, put)
         return value
 
-    async def _check_name(self) -> None:
+    async def _check_name(self, stream_id: int) -> None:
         """See that the name is no consumer's; from the queue's record on it cannot become one.
+
+        One that has saved no position yet is among the members of its group's record.
 
         Raises:
             RequestError: `queue.name`.
@@ -124,8 +127,11 @@ class QueueRecord:
         store, stream, name = self._queue.shared.store, self._queue.stream, self._queue.name
         keys = (SavedIndexKey(stream, at, name) for at in range(len(self._partitions.logs)))
         loads = [LoadIndex(key=key) for key in keys]
+        of_group = GetRecord(key=record_name(stream_id, name))
         await read(store, *loads)
-        if any(load.index is not None for load in loads):
+        await read(store, of_group)
+        members = GroupState.decode(of_group.value).members
+        if members or any(load.index is not None for load in loads):
             await write(store, PutRecord(key=self._key()))
             await write(store, PutRecord(key=listed_record(stream, name)))
             text = f"{name} is a consumer of {stream} already: choose another name"

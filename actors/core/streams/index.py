@@ -207,7 +207,7 @@ class Positions:
                     )
                 try:
                     save = partial(self._save, key, line, seen, created_at)
-                    return await self._settle(key, line, index, number if anew else 0, save)
+                    return await self._settle(key, line, index, number, save, anew=anew)
                 except StoreError as error:
                     if error.code not in _OWN:
                         line.error, line.failed = error, line.tried
@@ -223,17 +223,22 @@ class Positions:
         key: SavedIndexKey,
         line: _Line,
         index: int | None,
-        looked: int,
+        number: int,
         save: Callable[[_Position], Awaitable[int]],
+        *,
+        anew: bool,
     ) -> int | None:
         while True:
             position = self._known.of(key)
-            if not position.known or not (position.lasts or line.looked >= looked):
+            is_current = position.known and (position.lasts or line.looked >= number)
+            if not position.known or (anew and not is_current):
                 await self._look(key, line, position)
-            elif index is None or (position.index is not None and index <= position.index):
+            elif index is not None and (position.index is None or index > position.index):
+                return await save(position)  # what others have saved is told with that
+            elif is_current:
                 return position.index
             else:
-                return await save(position)
+                await self._look(key, line, position)
 
     async def _look(self, key: SavedIndexKey, line: _Line, position: _Position) -> None:
         line.tried = line.looked = line.asked

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, assert_never
 
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.patterns import literal_prefix, matcher
+from rillnode.actors.core.rights import RightsChanged, RightsGained
 from rillnode.actors.core.streams.answering import Answering
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext
 from rillnode.actors.core.streams.describe import stream_info
@@ -31,14 +32,14 @@ class _List:
     """Time to list what there is."""
 
 
-Message = Known | Gone | Delivery | _List
+Message = Known | Gone | Delivery | RightsChanged | RightsGained | _List
 
 
 class StreamWatchActor(Answering):
     """A link's watch for streams of a pattern; it ends with the link, or on request.
 
-    It lists them first, and then tells of each that is made, or has more partitions, as long as its
-    link may follow that. Where they are too many it says so, and ends.
+    It lists them first, and then tells of each that is made, that has more partitions, or that its
+    link may follow by now. Where they are too many it says so, and ends.
     """
 
     spare: ClassVar = {Known: STREAM_CHANGES_MAX, Gone: STREAM_CHANGES_MAX}
@@ -63,6 +64,7 @@ class StreamWatchActor(Answering):
         """Take an address, hear of what comes from now on, and list what there is."""
         super().started()
         self._context.watches.add(StreamWatch(self.address, self._matches, self._told))
+        self._context.access.rights.hope(self.address)
         self.send(self.address, _List())
 
     def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
@@ -78,8 +80,15 @@ class StreamWatchActor(Answering):
             case Gone(record=record):
                 known = self._told.get(record.name)
                 if known is not None and known[0] == record.id:
-                    del self._told[record.name]
-                    self._partitions -= known[1]
+                    self._forget(record.name)
+            case RightsChanged():
+                for name in [name for name in self._told if not self._may_follow(name)]:
+                    self._forget(name)
+            case RightsGained(name=name):
+                if name is None:
+                    return self._list()
+                if self._matches(name) and self._may_follow(name) and name not in self._told:
+                    return self._look(name)
             case Delivery():
                 self._requests(message)
             case _:
@@ -90,6 +99,9 @@ class StreamWatchActor(Answering):
         """Give the address back; tell the watcher if nobody has."""
         super().stopped()
         self._context.watches.remove(self.address)
+        self._context.access.rights.give_up(self.address)
+        for name in list(self._told):
+            self._forget(name)
         self._context.watches.links.drop(self._origin.account)
 
     def described(self, address: bytes) -> Described:
@@ -115,18 +127,39 @@ class StreamWatchActor(Answering):
             self._tell(list(self._new(found)))
         self._tell((), listed=True)
 
+    async def _look(self, name: str) -> None:
+        """Tell of one stream, if it is there."""
+        page = ListStreams(prefix=name, limit=1)  # it is before all that begin with its name
+        try:
+            await read(self._context.store, page)
+        except StoreError:
+            self.wake_after(RETRY_SECONDS, _List())
+            return
+        self._tell(list(self._new(zip(page.records, page.extents, strict=True))))
+
+    def _may_follow(self, name: str) -> bool:
+        return self._context.access.allows(self._origin.principal, "subscribe", name)
+
+    def _forget(self, name: str) -> None:
+        """Tell of a stream anew when it is there, or may be followed, again."""
+        known = self._told.pop(name, None)
+        if known is not None:
+            self._partitions -= known[1]
+            self._context.access.rights.unwatch(name, self.address)
+
     def _new(
         self, found: "Iterator[tuple[StreamRecord, list[LogExtent]]] | Sequence[Any]"
     ) -> Iterator[native.StreamInfo]:
         """Those of streams that the link may follow and was not told of as they are."""
-        allows, principal = self._context.access.allows, self._origin.principal
         for record, extents in found:
             name, now = record.name, (record.id, record.partitions)
-            if not allows(principal, "subscribe", name) or not self._matches(name):
-                self._partitions -= self._told.pop(name, (0, 0))[1]
+            if not self._may_follow(name) or not self._matches(name):
+                self._forget(name)
             elif self._told.get(name) != now:
-                self._partitions += record.partitions - self._told.get(name, (0, 0))[1]
+                self._forget(name)
                 self._told[name] = now
+                self._partitions += record.partitions
+                self._context.access.rights.watch(name, self.address)
                 yield stream_info(record, extents)
 
     def _tell(self, streams: Sequence[native.StreamInfo], *, listed: bool = False) -> None:

@@ -254,10 +254,14 @@ def taken(consumer: BlockingConsumer[Entry]) -> list[int]:
 
 def test_a_consumer_without_a_loop(blocking: BlockingClient) -> None:
     client = blocking
+    gone = client.stream("gone")
+    client.remove("gone")
+    with pytest.raises(RequestError), gone.pusher() as pusher:
+        assert isinstance(pusher.push(b"x").exception(timeout=10.0), RequestError)
     stream = client.stream("s")
     with stream.pusher(in_flight=5) as pusher:
         for number in range(20):
-            pusher.push(b"%d" % number)
+            assert pusher.push(b"%d" % number).result(timeout=10.0) == number  # in this thread
     with stream.consumer("c") as consumer:
         assert repr(consumer) == "<Consumer 'c' of 's': 0 in flight, lag 20>"
         assert consumer.next().index == 0

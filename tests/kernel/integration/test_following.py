@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
+from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
@@ -156,6 +158,47 @@ def test_a_revoked_grant_ends_the_part_of_its_stream(tmp_path: Path) -> None:
     with_node(tmp_path, talk, one, other)
 
 
+def test_a_stream_goes_on_where_it_was_when_its_grant_comes_back(tmp_path: Path) -> None:
+    def to(streams: str) -> GrantTable:
+        who = f"noise:{CLIENT.public_hex}"
+        return GrantTable(who=who, streams=streams, may=("subscribe",))
+
+    async def talk(node: Node, client: Client) -> None:
+        for name in ("s.a", "s.b", "s.c"):
+            await push(node.client, name, b"0", b"1")
+        async with client.follow("s.*", start="start") as following:
+            assert len(await take(following, 4)) == 4
+            node.reload(replace(node.config, grants=(to("s.b"),)))
+            await begin(following, "s.b")
+            position = json.loads(json.dumps(following.position))
+            assert {name: of["0"] for name, of in position.items()} == {"s.a": 2, "s.b": 2}
+            await push(node.client, "s.a", b"2")
+            await push(node.client, "s.b", b"2")
+            node.reload(replace(node.config, grants=(to("s.*"),)))
+            both = [("s.a", b"2"), ("s.b", b"2")]
+            assert await take(following, 4) == [*both, ("s.c", b"0"), ("s.c", b"1")]
+            await nothing_comes(following)
+        async with client.follow("s.*", start=position) as following:
+            assert await take(following, 4) == [*both, ("s.c", b"0"), ("s.c", b"1")]
+
+    with_node(tmp_path, talk, to("s.a"), to("s.b"))
+
+
+async def test_what_was_fetched_of_a_removed_stream_moves_no_position_in_a_later_one(
+    client: Client,
+) -> None:
+    await push(client, "s.a", b"0", b"1", b"2")
+    async with client.follow("s.*", start="start") as following:
+        assert await take(following, 1) == [("s.a", b"0")]
+        await client.remove("s.a")
+        await push(client, "s.a", b"anew", b"1")
+        at = (await client.describe("s.a")).created_at
+        await until(lambda: following.position["s.a"]["created_at"] == at)
+        assert await take(following, 2) == [("s.a", b"1"), ("s.a", b"anew")]
+        assert indexes(following) == {"s.a": {"0": 2}}
+        await nothing_comes(following)
+
+
 async def test_it_goes_on_over_lost_links(node: Node, client: Client) -> None:
     await push(client, "s.a", b"0")
     await push(client, "s.gone", b"0")
@@ -229,6 +272,10 @@ async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
         assert refused.value.code == "follow.invalid"
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 async def test_the_blocking_face_follows_patterns(node: Node, client: Client) -> None:
     await push(client, "s.a", b"0")
 
@@ -241,6 +288,17 @@ async def test_the_blocking_face_follows_patterns(node: Node, client: Client) ->
             stream, entry = next(following)
             assert (stream, entry.data, following.streams) == ("s.a", b"0", ("s.a",))
             assert indexes(following) == {"s.a": {"0": 1}}
+            # What comes after Ctrl-C is not handed out, and counts for the position afterwards.
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(LoopThread, "result", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    next(following)
+            face.stream("s.a").push(b"1")
+            while not following._fetched:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+            assert indexes(following) == {"s.a": {"0": 1}}
+            assert next(following).entry.data == b"1"
+            assert indexes(following) == {"s.a": {"0": 2}}
 
     await asyncio.to_thread(blocking)
 

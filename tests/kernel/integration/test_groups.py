@@ -17,9 +17,10 @@ import pytest
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import ConsumerError, GroupError, RequestError
+from rillnode.codecs.errors import ConsumerError, GroupError, QueueError, RequestError
 from rillnode.codecs.group_address import group_address
 from rillnode.node.client import Client, Consumer, connect_blocking
+from rillnode.node.client.group import Sharing
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
@@ -168,6 +169,10 @@ async def test_a_name_is_a_groups_or_a_single_consumers(client: Client) -> None:
         with pytest.raises(GroupError) as refused:
             await client.set_index("one", "s", 5)
         assert refused.value.code == "group.in_use"
+        # Also before a position is saved under it.
+        with pytest.raises(QueueError, match="one is a consumer of s already"):
+            async with stream.work("one"):
+                pass
     async with stream.consumer("one"):
         assert await client.set_index("one", "s", 5) == 5
     with pytest.raises(ConsumerError, match="none can be chosen"):
@@ -221,6 +226,25 @@ async def test_a_group_may_begin_at_the_end(client: Client) -> None:
     await stream.push(b"new")
     async with stream.consumer("g", group=True) as consumer:
         assert (await consumer.next(timeout=5.0)).data == b"new"
+
+
+async def test_a_partition_is_read_however_long_nobody_can_say_from_where(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await client.stream("s")
+    await stream.push(b"x")
+    refusals = [RequestError("store.busy", "as of a full disk", retryable=True)] * 100
+    load = Sharing._load_position  # pyright: ignore[reportPrivateUsage]
+
+    async def late(sharing: Sharing, partition: int) -> int | None:
+        if refusals:
+            raise refusals.pop()
+        return await load(sharing, partition)
+
+    monkeypatch.setattr("rillnode.node.client.group.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(Sharing, "_load_position", late)
+    async with stream.consumer("g", group=True) as consumer:
+        assert (await consumer.next(timeout=10.0)).data == b"x"
 
 
 async def test_two_hundred_members_of_four_partitions(node: Node, client: Client) -> None:

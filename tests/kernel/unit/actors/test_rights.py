@@ -8,7 +8,7 @@ from core_support import Core, Peer, encode
 from coroutines import handed_by
 from hub_support import HubPeer, with_hub
 from rillnode.actors.core.access import EVERYBODY, Access, Grant
-from rillnode.actors.core.rights import SLICE_CELLS, RightsChanged
+from rillnode.actors.core.rights import SLICE_CELLS, RightsChanged, RightsGained
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs import native
@@ -25,16 +25,16 @@ PATTERN = Grant(who=WHO, streams="s*", may=frozenset(("pull", "subscribe")))
 class Watcher(Worker):
     """Notes what it is told."""
 
-    def __init__(self, told: list[RightsChanged]) -> None:
+    def __init__(self, told: list[RightsChanged | RightsGained]) -> None:
         self._told = told
 
     def handle(self, message: object, sender: object) -> None:
-        if isinstance(message, RightsChanged):
+        if isinstance(message, RightsChanged | RightsGained):
             self._told.append(message)
 
 
-def watcher(core: Core, *keys: str) -> tuple[Cell, list[RightsChanged]]:
-    told: list[RightsChanged] = []
+def watcher(core: Core, *keys: str) -> tuple[Cell, list[RightsChanged | RightsGained]]:
+    told: list[RightsChanged | RightsGained] = []
     cell = core.system.spawn(lambda: Watcher(told))
     for key in keys:
         core.access.rights.watch(key, cell)
@@ -85,6 +85,26 @@ async def test_a_grant_for_a_pattern_concerns_everybody_and_an_added_one_nobody(
     assert told == told_link == [RightsChanged()] * 2
 
 
+async def test_new_rights_are_told_to_who_hopes_for_them(core: Core) -> None:
+    hopeful, told = watcher(core)
+    core.access.rights.hope(hopeful)
+    steps: list[tuple[Callable[[], object], list[RightsGained]]] = [
+        (lambda: core.access.set_stream("s", {WHO: ["pull"]}), [RightsGained("s")]),
+        (lambda: core.access.set_stream("s", {WHO: ["pull"]}), []),
+        (lambda: core.access.set_stream("s", {}), []),
+        (lambda: core.access.replace([], [PATTERN]), [RightsGained()]),
+        (lambda: core.access.replace([PATTERN], [PATTERN]), []),
+        (lambda: core.access.add(PATTERN), [RightsGained()]),
+        (lambda: core.access.rights.give_up(hopeful), []),
+        (lambda: core.access.add(PATTERN), []),
+    ]
+    for step, expected in steps:
+        step()
+        await core.settle()
+        assert told == expected
+        told.clear()
+
+
 async def test_links_hear_of_a_principal_that_no_grant_names_any_more(core: Core) -> None:
     link, told = watcher(core)
     core.access.rights.links = lambda: [link]
@@ -111,7 +131,7 @@ async def test_who_watches_twice_is_told_once_until_it_has_stopped_twice(core: C
 
 
 async def test_many_are_told_a_slice_in_each_turn(core: Core) -> None:
-    told: list[RightsChanged] = []
+    told: list[RightsChanged | RightsGained] = []
     for _ in range(3 * SLICE_CELLS + 1):
         core.access.rights.watch("s", core.system.spawn(lambda: Watcher(told)))
     core.access.rights.changed("s")

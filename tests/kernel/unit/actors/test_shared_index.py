@@ -55,3 +55,17 @@ async def test_a_record_with_0_is_made_only_where_no_node_has_one(
     await core.settle()
     found.index = 12
     assert await peer.ask("stream_index", get) == [found]
+
+
+async def test_a_lower_position_is_answered_with_what_another_node_has_saved(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Others(core, monkeypatch, [])
+    peer = core.peer()
+    save = native.SaveIndexRequest(1, "c", "s", 0, 7)
+    assert await peer.ask("stream_index", save) == [native.SavedIndexResponse(1, 7)]
+    theirs = SaveIndex(reply_to=core.streams, key=SavedIndexKey("s", 0, "c"), index=12)
+    core.store.submit(theirs)
+    await core.settle()
+    lower = native.SaveIndexRequest(2, "c", "s", 0, 5)
+    assert await peer.ask("stream_index", lower) == [native.SavedIndexResponse(2, 12)]

@@ -28,7 +28,7 @@ from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import consumer as consumer_module
 from rillnode.node.client.blocking import BlockingConsumer
 from rillnode.node.client.client import Client
-from rillnode.node.client.consumer import Ack, Consumer, Ledger
+from rillnode.node.client.consumer import Ack, Consumer, Ledger, Saving
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
@@ -857,6 +857,74 @@ def test_positions_are_saved_from_time_to_time() -> None:
         assert node.saves == [(0, 1), (0, 2)]
 
     with_node(talk)
+
+
+async def test_a_refused_position_keeps_no_other_from_being_saved() -> None:
+    saved: dict[int, int] = {}
+    errors: dict[int, Exception] = {0: RequestError("group.generation", "another member's")}
+
+    async def save(partition: int, index: int) -> None:
+        if partition in errors:
+            raise errors[partition]
+        saved[partition] = index
+
+    saving = Saving({0: 1, 1: 2, 2: 3}, save)
+    with pytest.raises(RequestError, match="another member's"):
+        await saving.save()
+    assert saved == {1: 2, 2: 3}
+    # Where the node is away, no other is waited for in vain.
+    errors[0] = TransportError("request.timeout", "the node is away")
+    saved.clear()
+    with pytest.raises(TransportError):
+        await Saving({0: 1, 1: 2}, save).save()
+    assert saved == {}
+    errors.clear()
+    await saving.save()
+    assert saved == {0: 1}
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_what_is_lost_while_positions_are_saved_does_not_count_as_saved(
+    comes_again: bool,
+) -> None:
+    """As where another member has had the partition meanwhile, and went on before it."""
+    saved: list[tuple[int, int]] = []
+
+    async def save(partition: int, index: int) -> None:
+        saved.append((partition, index))
+        if (partition, index) == (0, 5):
+            saving.forget(1)
+            del positions[1]
+            if comes_again:
+                positions[1] = 2
+                saving.loaded(1, 2)
+
+    positions = {0: 5, 1: 5}
+    saving = Saving(positions, save)
+    saving.loaded(1, 2)
+    with pytest.raises(RequestError, match="another member's by now"):
+        await saving.save()
+    assert saved == [(0, 5)]
+    positions[1] = 5
+    await saving.save()
+    assert saved == [(0, 5), (1, 5)]
+
+
+async def test_what_is_saved_before_it_is_lost_is_not_missed() -> None:
+    """As where a member gives a partition up, while it saves in another task."""
+
+    async def save(partition: int, index: int) -> None:
+        if partition == 0 and not given_up:
+            given_up.append(index)
+            await saving.save()
+            saving.forget(1)
+            del positions[1]
+
+    given_up: list[int] = []
+    positions = {0: 5, 1: 5}
+    saving = Saving(positions, save)
+    await saving.save()
+    assert given_up == [5]
 
 
 def test_the_end_is_asked_for_while_the_consumer_is_behind() -> None:
