@@ -1,13 +1,16 @@
-"""Instructions that a node executes for a push or a job, which a busy machine does not change.
+"""Instructions that a node executes for a push, a job, a Streamr message or a NextGraph event.
 
     python -m benchmarks.instructions push BYTES WINDOW [--count N]
     python -m benchmarks.instructions work WORKERS IN_FLIGHT [--count N]
+    python -m benchmarks.instructions published SUBSCRIBERS WINDOW [--count N]
+    python -m benchmarks.instructions event DEVICES WINDOW [--count N]
 
-The node runs under valgrind's callgrind, some 50 times slower than else, and counts while the load
-is under way; handshakes and the start are left out. Two runs of one tree differ by 1 % with pushes
-and 4 % with jobs, so two trees can be compared whatever else the machine does. What is not counted
-is the kernel, and how long anything waits: a change that saves instructions and adds a wake-up is
-none that helps. As the node is slow, all commits are its writer's thread's.
+A busy machine does not change them. The node runs under valgrind's callgrind, some 50 times slower
+than else, and counts while the load is under way; handshakes and the start are left out. Two runs
+of one tree differ by 1 % with pushes and 4 % with jobs, so two trees can be compared whatever else
+the machine does. What is not counted is the kernel, and how long anything waits: a change that
+saves instructions and adds a wake-up is none that helps. As the node is slow, all commits are its
+writer's thread's.
 """
 
 import argparse
@@ -19,15 +22,24 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import aiohttp
+import msgspec
+
+from benchmarks.fanout_load import FanoutLoad, make_stream
+from benchmarks.jobs import FanoutJob
 from benchmarks.measure import payloads
+from benchmarks.nextgraph import Broker, commits, device, new_key, publish, receive, signed_events
 from benchmarks.rillnode_load import connect_to
 from benchmarks.servers import Server, start_rillnode
+from rillnode.codecs.nextgraph.events import Event
 from rillnode.node.client import Client, Stream
 
-_JOB_BYTES: Final = 1_024
+_MESSAGE_BYTES: Final = 1_024
 _LOOK_SECONDS: Final = 0.01
 _WARM_UP: Final = 4
 """A part of the count, one in so many, comes before what is counted."""
@@ -95,7 +107,7 @@ async def _jobs(
 ) -> float:
     clients = [await connect_to(server.endpoint) for _ in range(workers)]
     stream = await clients[0].stream("jobs")
-    await stream.push_many(payloads(_JOB_BYTES, 64) * (count // 32))  # twice as many as counted
+    await stream.push_many(payloads(_MESSAGE_BYTES, 64) * (count // 32))  # twice as many as counted
     done = [0]
     working = [asyncio.create_task(_work(client, in_flight, done)) for client in clients]
     try:
@@ -123,11 +135,68 @@ async def _work(client: Client, in_flight: int, done: list[int]) -> None:
             done[0] += 1
 
 
+async def _published(
+    server: Server, counter: Callgrind, subscribers: int, window: int, count: int
+) -> float:
+    port = int(server.ports["streamr"].rpartition(":")[2])
+    await make_stream(port)
+    job = FanoutJob(
+        endpoint=msgspec.structs.replace(server.endpoint, kind="fanout", port=port),
+        subscribers=subscribers,
+        message_bytes=_MESSAGE_BYTES,
+        window=window,
+        rate=0.0,
+        seconds=0.0,
+    )
+    load = FanoutLoad(job)
+    load.publish(count // _WARM_UP)
+    counter.begin()
+    load.publish(count)
+    return counter.end() / count
+
+
+async def _events(
+    server: Server, counter: Callgrind, devices: int, window: int, count: int
+) -> float:
+    peer_id = bytes.fromhex(server.ports["nextgraph_peer_id"])
+    broker = Broker(f"ws://{server.ports['nextgraph']}", peer_id, server.process.pid)
+    topic, peer = new_key(), new_key()
+    made = signed_events(topic, peer, commits(count // _WARM_UP + count))
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        publisher, *wires = [
+            await stack.enter_async_context(device(http, broker, topic, one))
+            for one in (peer, *(new_key() for _ in range(devices)))
+        ]
+
+        async def forwarded(events: list[Event]) -> None:
+            reading = (receive(wire, len(events)) for wire in wires)
+            await asyncio.gather(publish(publisher, events, window), *reading)
+
+        await forwarded(made[:-count])
+        counter.begin()
+        await forwarded(made[-count:])
+        return counter.end() / count
+
+
+Load = Callable[[Server, Callgrind, int, int, int], Coroutine[Any, Any, float]]
+LOADS: Final[dict[str, tuple[Load, tuple[str, ...]]]] = {
+    "push": (_pushes, ()),
+    "work": (_jobs, ()),
+    "published": (_published, ("--dev", "--set", "streamr.listen=127.0.0.1:0")),
+    "event": (
+        _events,
+        ("--set", "nextgraph.listen=127.0.0.1:0", "--set", "nextgraph.registration=open"),
+    ),
+}
+"""What there is to count, and the node's options for it."""
+
+
 def main() -> None:
     """Run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
-    parser.add_argument("load", choices=("push", "work"))
-    parser.add_argument("first", type=int, help="bytes of a message, or workers")
+    parser.add_argument("load", choices=LOADS)
+    parser.add_argument("first", type=int, help="bytes of a push, workers, subscribers, devices")
     parser.add_argument("second", type=int, help="window, or jobs that each worker has at a time")
     parser.add_argument("--count", type=int, default=2_400)
     arguments = parser.parse_args()
@@ -136,12 +205,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "callgrind.out"
         program = ("-c", _UNDER_VALGRIND, os.fspath(file))
-        with start_rillnode(Path(directory), program=program) as server:
+        load, options = LOADS[arguments.load]
+        with start_rillnode(Path(directory), program=program, options=options) as server:
             counter = Callgrind(server.process.pid, file)
-            load = _pushes if arguments.load == "push" else _jobs
-            each = asyncio.run(
-                load(server, counter, arguments.first, arguments.second, arguments.count)
-            )
+            first, second, count = arguments.first, arguments.second, arguments.count
+            each = asyncio.run(load(server, counter, first, second, count))
     print(f"{each:,.0f} instructions of the node for each")
 
 
