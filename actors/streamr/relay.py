@@ -1,9 +1,9 @@
 """The relay: one stream partition as Streamr's clients see it.
 
-What they publish it checks and hands to the stream's actor, and answers when that has made it
-durable. What they are sent it reads from the log, where everybody else's entries are as well: it is
-merely woken when the log has grown. So a broadcast follows the commit, and no message is lost or
-sent twice between what is stored and what is live. It goes as fast as its fastest client.
+What they publish it checks and appends to the log, and answers when it is durable. What they are
+sent it reads from the log, where everybody else's entries are as well: it is merely woken when the
+log has grown. So a broadcast follows the commit, and no message is lost or sent twice between what
+is stored and what is live. It goes as fast as its fastest client.
 
 One that fails is replaced: what it had under way is answered by that, and its clients go on where
 they were. One that fails too often cuts them off, so that they come again.
@@ -18,7 +18,12 @@ from typing import Any, ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
+from rillnode.actors.core.streams.appending import Appends
+from rillnode.actors.core.streams.context import (
+    STREAM_CHANGES_MAX,
+    StreamRemoved,
+    stream_address,
+)
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -113,9 +118,8 @@ class RelayActor(Worker):
         self._clients = clients
         self._record: StreamRecord | None = None
         self._log = 0
-        self._publishing = Publishing(
-            context, stream_id, partition, self._keep_decoded, self._removed
-        )
+        self._appends: Appends
+        self._publishing = Publishing(context, stream_id, self, self._keep_decoded, self._removed)
         self._leaving = False
         self._missed = 0
         # What of the log was read, and is not sent yet.
@@ -209,8 +213,13 @@ class RelayActor(Worker):
             self._record = None
             self._leave_later()
             raise missing or self._unknown()
+        streams = self._context.streams
         self._record = record
         self._log = log_id(record.id, self._partition)
+        address = stream_address(self._stream_id, self._partition)
+        self._appends = Appends(streams, address, self._log, record.owner)
+        if streams.quotas.enabled:
+            streams.quotas.found(record, found.extents)
         return found.extents[self._partition]
 
     def _missing(self, found: FindStream) -> RequestError | None:
@@ -265,7 +274,7 @@ class RelayActor(Worker):
             self._publish(request, self._record)
 
     def _publish(self, request: Publish, record: StreamRecord) -> None:
-        self._publishing.publish(request, record, self, self._clients)
+        self._publishing.publish(request, record, self._appends, self._clients)
 
     async def _subscribe(self, request: Subscribe) -> None:
         """Let a client in; the first one hears everything from the log's end as it is now."""
