@@ -55,7 +55,7 @@ from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, Stor
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
-from rillnode.codecs.nextgraph.events import EVENT, Event
+from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 
@@ -369,7 +369,7 @@ class TopicActor(LodgerActor[TopicKey]):
         entries = Insertion(
             publish.asked.session.principal,
             EntryKind.NEXTGRAPH,
-            [EVENT.encode(publish.event)],
+            [publish.asked.stored],
             keys=[(commit_key(publish.commit, publish.parents), 0)],
             records=publish.records,
             seen=self._feed.told,

@@ -122,7 +122,7 @@ async def fill(broker: Broker, user: bytes, overlay: InnerOverlay, events: list[
     ((result, _),) = await owner.ask(overlay, pin)
     assert result == ResultCode.OK
     for event in events:
-        asked = Asked(session, 2, overlay, event)
+        asked = Asked(session, 2, overlay, event, EVENT.encode(event))
         publish = publication(asked, overlay.id, event, allowed=True)
         topic = broker.context.topics.cell((overlay.id, event.content.topic))
         broker.core.system.post(topic, publish)
