@@ -358,10 +358,10 @@ class RelayActor(Worker):
             self._forget_decoded()
             self.wake_after(PAUSE_SECONDS, _GoOn())
             return
-        elif self._entries and not self._whole:
+        elif self._entries or clients.ready:
             self._make_ready()
-        elif clients.ready:
-            self._send()
+            if self._whole or not self._entries:
+                self._send()
         elif self._next < self._grown_to:
             self._read_on()
             return
@@ -417,7 +417,7 @@ class RelayActor(Worker):
         return len(clients.ready) >= SLICE_ENTRIES or clients.ready_bytes >= SLICE_BYTES
 
     def _make_ready(self) -> None:
-        """Turn the next entries into messages."""
+        """Turn the next entries into messages, until they are enough."""
         clients, key, room = self._clients, self._context.node_key, SLICE_SIGNED
         while self._entries and room and not self._whole:
             entry = self._entries.popleft()
