@@ -333,8 +333,9 @@ class TopicActor(LodgerActor[TopicKey]):
         """The topic's stream."""
         return self._name, 0
 
-    def _forward(self, event: Event, publisher: Session | None) -> int:
-        return self._feed.followers.forward(event, publisher)
+    def _forward(self, event: Event, publisher: Session | None) -> tuple[int, int] | None:
+        size = self._feed.followers.forward(event, publisher)
+        return (1, size) if size else None
 
     # Requests --------------------------------------------------------------------------------
 

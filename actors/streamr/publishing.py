@@ -44,9 +44,10 @@ class _Job:
 
 @dataclass(slots=True)
 class _Part:
-    """Some publications of a job that are appended together."""
+    """Some publications of a job that are appended together, and to which log."""
 
     job: _Job
+    log: int
     publications: Sequence[Publication]
     over: bool = False
 
@@ -58,7 +59,8 @@ class Publishing:
         context: the node's parts.
         stream_id: name of the stream.
         relay: in whose turns all this is.
-        stored: told what was stored, and the index that the first of it has got.
+        stored: told in which log something was stored, the index that the first of it has got, and
+            what it is.
         gone: called when the stream turns out to be there no more.
     """
 
@@ -67,7 +69,7 @@ class Publishing:
         context: StreamrContext,
         stream_id: str,
         relay: Worker,
-        stored: Callable[[int, Sequence[Publication]], object],
+        stored: Callable[[int, int, Sequence[Publication]], object],
         gone: Callable[[], object],
     ) -> None:
         self._context = context
@@ -126,7 +128,7 @@ class Publishing:
     def _appended(self, part: _Part, first_index: int, error: RillnodeError | None) -> None:
         self._settle(part, first_index, error)
         if error is None:
-            self._stored(first_index, part.publications)
+            self._stored(part.log, first_index, part.publications)
         else:
             # They were not taken, so they may come again.
             self._duplicates = ChainDuplicates()
@@ -219,6 +221,6 @@ class Publishing:
                 metas=expiries if any(expiries) else (),
                 keys=published_keys([publication.message.id for publication in publications]),
             )
-            part = _Part(job, publications)
+            part = _Part(job, appends.log, publications)
             on, after = partial(self._appended, part), partial(self._settle, part)
             appends.insert(self._relay, entries, on, after)
