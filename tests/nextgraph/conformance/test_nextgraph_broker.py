@@ -20,7 +20,7 @@ from rillnode.actors.nextgraph.session import Asked
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.events import Event, EventContent
+from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent
 from rillnode.codecs.nextgraph.messages import decode_message
 from rillnode.codecs.nextgraph.noise_xk import NOISE_NAME
 from rillnode.codecs.nextgraph.requests import ClientRequest, PinRepo
