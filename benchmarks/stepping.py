@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -38,12 +39,11 @@ class Stepper:
         """Begin, or end and write the file."""
         self._counts = not self._counts
         if not self._counts:
-            found = {
-                f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}": steps[0]
-                for code, steps in self._steps.items()
-            }
+            found: Counter[str] = Counter()
+            for code, steps in self._steps.items():  # codecs that are written have names alike
+                found[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += steps[0]
             part = self._file.with_suffix(".part")
-            part.write_text(json.dumps(dict(sorted(found.items(), key=lambda one: -one[1]))))
+            part.write_text(json.dumps(dict(found.most_common())))
             part.replace(self._file)
 
     def trace(self, frame: FrameType, _event: str, _argument: object) -> Trace | None:
