@@ -43,20 +43,23 @@ _SETTLE_SECONDS: Final = 2.0
 
 async def fanout(job: FanoutJob) -> AsyncGenerator[Result]:
     """W3, and publishing with a single subscriber."""
-    paths = ("/pub", "/sub")
     if job.endpoint.key_file:
-        paths = (_PATH, _PATH)
-        url = f"ws://127.0.0.1:{job.endpoint.port}"
-        async with await streamr.connect(url, private_key=_KEY) as client:
-            await client.get_or_create_stream(_STREAM)
+        await make_stream(job.endpoint.port)
     # Threads and event loops would only slow it down from here on.
-    yield await asyncio.to_thread(_Load(job, *paths).run)
+    yield await asyncio.to_thread(FanoutLoad(job).run)
 
 
-class _Load:
+async def make_stream(port: int) -> None:
+    """Make a node's stream of the messages, where there is none."""
+    async with await streamr.connect(f"ws://127.0.0.1:{port}", private_key=_KEY) as client:
+        await client.get_or_create_stream(_STREAM)
+
+
+class FanoutLoad:
     """One job on its own sockets."""
 
-    def __init__(self, job: FanoutJob, publish_path: str, subscribe_path: str) -> None:
+    def __init__(self, job: FanoutJob) -> None:
+        publish_path, subscribe_path = (_PATH, _PATH) if job.endpoint.key_file else ("/pub", "/sub")
         self._job = job
         self._frames = _frames(job)
         subscribe = SubscribeRequest(stream_id=_STREAM, partition=0, request_id="s")
@@ -104,6 +107,15 @@ class _Load:
             result |= {"p50_ms": self._latency(0.5), "p99_ms": self._latency(0.99)}
         self._finish()
         return result
+
+    def publish(self, count: int) -> None:
+        """Publish so many messages more in the job's window, and wait until all have come."""
+        per_message = self._message_bytes * self._job.subscribers
+        sent_in_all = len(self._sent_at) + count
+        while (received := self._subscribers.total // per_message) < sent_in_all:
+            most = min(sent_in_all, received + self._job.window)
+            self._send(most - len(self._sent_at), 0.0)
+            self._receive(1.0)
 
     def _until(self, end: float) -> None:
         """Send and receive up to a time."""

@@ -192,11 +192,11 @@ def signed_events(
     return events
 
 
-async def publish(wire: Wire, events: Sequence[Event]) -> None:
+async def publish(wire: Wire, events: Sequence[Event], window: int = _WINDOW) -> None:
     """Publish in order, at most a window of events unanswered."""
     answered = 0
     for sent, event in enumerate(events):
-        if sent - answered == _WINDOW:
+        if sent - answered == window:
             await _confirmed(wire)
             answered += 1
         await wire.send(ClientMessage(_OVERLAY, ClientRequest(_FIRST_EVENT_ID + sent, event)))

@@ -5,9 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,11 +25,16 @@ FLOOR: Final = "bare Python, synced, encrypted"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: its process, where it keeps data, how to reach it."""
+    """A running server: its process, where it keeps data, how to reach it.
+
+    Attributes:
+        ports: what a node says of its listeners.
+    """
 
     process: Process
     data: Path
     endpoint: Endpoint
+    ports: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 Start = Callable[[Path], AbstractContextManager[Server]]
@@ -57,6 +62,7 @@ def start_rillnode(
     *,
     program: tuple[str, ...] = ("-m", "rillnode"),
     settings: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Generator[Server]:
     """Run a node as `rillnode init` and `rillnode run` make it, with ports of its own.
 
@@ -64,6 +70,7 @@ def start_rillnode(
         directory: where it is or will be.
         program: how Python is told to run the command line.
         settings: more of the configuration, `key=value` each.
+        options: more of the command line.
     """
     home, ports_file = directory / "node", directory / "ports.json"
     if not home.exists():
@@ -72,7 +79,7 @@ def start_rillnode(
     arguments = (
         "run", "-c", str(home / "node.toml"), "--ports-file", str(ports_file),
         "--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false",
-        *(word for setting in settings for word in ("--set", setting)),
+        *(word for setting in settings for word in ("--set", setting)), *options,
     )  # fmt: skip
     with Process([sys.executable, *program, *arguments], directory / "node.log") as process:
         while not ports_file.exists():
@@ -85,7 +92,7 @@ def start_rillnode(
             key_file=str(home / "data" / "admin.key"),
             node_identity=ports["identity"],
         )
-        yield Server(process, home / "data", endpoint)
+        yield Server(process, home / "data", endpoint, ports)
 
 
 @contextmanager

@@ -107,7 +107,8 @@ class Worker(Actor, Policy, ABC):
         """For what the next batch is, as a tracer is told: a stream and partition, or an address.
 
         None: nothing is told. Asked only on a node with a tracer, before each call of a method of
-        `batches`; one that returns a number has sent so many bytes of one message, or nothing.
+        `batches`; one that returns two numbers has sent so many messages, and bytes, and one that
+        returns nothing has sent none beside what it reads.
         """
         return None
 

@@ -16,7 +16,7 @@ from rillnode.codecs.limits import (
     NEXTGRAPH_IDS_MAX,
 )
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert
-from rillnode.codecs.nextgraph.events import EVENT, Event, check_event
+from rillnode.codecs.nextgraph.events import Event, check_event
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksGet,
@@ -47,8 +47,8 @@ class RequestChecks:
         # long as checking a signature.
         self._publisher: bytes | None = None
 
-    def check(self, overlay: OverlayId, content: RequestContent) -> None:
-        """Check what a request about an overlay claims.
+    def check(self, overlay: OverlayId, content: RequestContent) -> bytes:
+        """Check what a request about an overlay claims; return an event as it is stored.
 
         Raises:
             NextGraphError: a signature does not hold, or is for or by somebody else.
@@ -56,7 +56,7 @@ class RequestChecks:
         """
         match content:
             case Event():
-                self._check_event(content)
+                return self._check_event(content)
             case PinRepo() | OpenRepo():
                 check_access(overlay, content)
                 for advert in content.rw_topics:
@@ -74,17 +74,19 @@ class RequestChecks:
                 check_publisher_advert(advert, self._broker)
             case _:
                 pass
+        return b""
 
-    def _check_event(self, event: Event) -> None:
+    def _check_event(self, event: Event) -> bytes:
         if len(event.content.blocks) > NEXTGRAPH_BLOCKS_MAX:
             raise Refusal(ResultCode.INVALID_REQUEST)
-        publisher = check_event(event)
+        publisher, stored = check_event(event)
         if publisher != self._publisher:
             if not self._is_client(publisher):
                 raise NextGraphError(ProtocolCode.INVALID_SIGNATURE, _NOT_THE_CLIENT)
             self._publisher = publisher
-        if len(EVENT.encode(event)) > ENTRY_BYTES_MAX:
+        if len(stored) > ENTRY_BYTES_MAX:
             raise Refusal(ResultCode.INVALID_REQUEST)
+        return stored
 
     def _is_client(self, publisher: bytes) -> bool:
         try:

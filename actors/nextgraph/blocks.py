@@ -21,7 +21,7 @@ from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
-from rillnode.codecs.nextgraph.blocks import Block, block_id
+from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksPut,
@@ -123,7 +123,10 @@ class BlocksActor(BrokerActor):
 
     async def _put(self, asked: Asked, blocks: list[Block]) -> None:
         user = asked.session.user
-        values = {block_id(block): (block, pack_block(user, block)) for block in blocks}
+        values: dict[bytes, tuple[Block, bytes]] = {}
+        for block in blocks:
+            one, value = pack_block(user, block)
+            values[one] = block, value
         if any(
             _block_bytes(block, value) > NEXTGRAPH_BLOCK_BYTES_MAX
             for block, value in values.values()

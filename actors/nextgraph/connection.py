@@ -414,7 +414,7 @@ class ConnectionActor(BrokerActor):
         asked = Asked(session, request.id, overlay, content)
         self._asked = request.id not in self._events
         try:
-            self._checks.check(overlay, content)
+            asked.stored = self._checks.check(overlay, content)
         except Refusal as refusal:
             asked.refuse(refusal.result)
             return

@@ -37,11 +37,10 @@ class Publish:
 def publication(asked: Asked, overlay: bytes, event: Event, *, allowed: bool) -> Publish:
     """Look into an event as far as a broker can; `overlay` is the inner one's id."""
     content = event.content
-    ids = [block_id(block) for block in content.blocks]
-    names = [name_of("published", overlay, one) for one in ids]
     blocks = [pack_block(content.topic, block) for block in content.blocks]
-    records = list(zip(names, blocks, strict=True))
-    return Publish(asked, event, allowed, ids[0], _parents(event), records)
+    records = [(name_of("published", overlay, one), value) for one, value in blocks]
+    commit, _ = blocks[0]
+    return Publish(asked, event, allowed, commit, _parents(event), records)
 
 
 def stored_event(entry: Entry) -> tuple[Event, bytes, list[bytes]]:

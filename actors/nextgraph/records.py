@@ -38,7 +38,7 @@ from rillnode.codecs.nextgraph.admin import (
     SetupCode,
     UniqueCode,
 )
-from rillnode.codecs.nextgraph.blocks import BLOCK, Block
+from rillnode.codecs.nextgraph.blocks import BLOCK, Block, encode_block
 from rillnode.codecs.nextgraph.types import KEY_BYTES, OuterOverlay, OverlayId
 
 Side = Literal["inner", "outer"]
@@ -151,9 +151,10 @@ def name_of(family: str, *parts: bytes | str) -> str:
     return "/".join((f"{PREFIX}{family}", *texts))
 
 
-def pack_block(key: bytes, block: Block) -> bytes:
-    """A stored block behind the topic or user that it is from."""
-    return key + BLOCK.encode(block)
+def pack_block(key: bytes, block: Block) -> tuple[bytes, bytes]:
+    """A block's id, and what is stored: the block behind the topic or user that it is from."""
+    one, encoded = encode_block(block)
+    return one, key + encoded
 
 
 def unpack_block(value: bytes) -> tuple[bytes, Block]:

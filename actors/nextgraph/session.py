@@ -73,12 +73,17 @@ def principal_of(user: bytes) -> str:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request, and the overlay that it is about; what comes after its one outcome is dropped."""
+    """A request, and the overlay that it is about; what comes after its one outcome is dropped.
+
+    Attributes:
+        stored: an event as it is stored, once it was checked; of other requests nothing.
+    """
 
     session: Session
     id: int
     overlay: OverlayId
     content: RequestContent
+    stored: bytes = b""
     _over: bool = field(default=False, init=False)
 
     def answer(

@@ -16,12 +16,14 @@ from typing import ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
+from rillnode.actors.core.streams.appending import Appends, Insertion
+from rillnode.actors.core.streams.context import (
+    STREAM_CHANGES_MAX,
+    StreamRemoved,
+    stream_address,
+)
 from rillnode.actors.core.streams.followers import Grown, Removed
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.engine.waiting import Then
 from rillnode.actors.log import (
     FindStream,
     ListKeys,
@@ -53,7 +55,7 @@ from rillnode.codecs.errors import CodecError, RequestError, RillnodeError, Stor
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.nextgraph.client import STORED_BEFORE
-from rillnode.codecs.nextgraph.events import EVENT, Event
+from rillnode.codecs.nextgraph.events import Event
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OverlayId
 
@@ -66,9 +68,6 @@ READ_BYTES: Final = 65_536
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the log could not be read."""
-
-_NO_STREAM: Final = "stream.unknown"
-
 
 Message = (
     Join
@@ -93,6 +92,7 @@ class _Topic:
 
     record: StreamRecord
     history: History
+    appends: Appends
 
 
 class TopicActor(LodgerActor[TopicKey]):
@@ -192,8 +192,7 @@ class TopicActor(LodgerActor[TopicKey]):
             await self.read(find)
             self._lasts = find.lasts
             if find.record is not None:
-                self._topic = _Topic(find.record, await self._load(find.record))
-                self._begin(find.record, find.extents[0].next_index)
+                self._begin(find.record, await self._load(find.record), find.extents[0].next_index)
                 if self._context.streams.quotas.enabled:
                     self._context.streams.quotas.found(find.record, find.extents)
             self._looked = True
@@ -236,13 +235,15 @@ class TopicActor(LodgerActor[TopicKey]):
                 raise
             await self._look()  # another node was first
             return
-        self._topic = _Topic(put.record, History())
-        self._begin(put.record, 0)
+        self._begin(put.record, History(), 0)
         self._context.stream_changed(put.record)
 
-    def _begin(self, record: StreamRecord, end: int) -> None:
+    def _begin(self, record: StreamRecord, history: History, end: int) -> None:
         """Resume followers at their position; start over if the log was replaced."""
         log = log_id(record.id, 0)
+        address = stream_address(self._name, 0)
+        appends = Appends(self._context.streams, address, log, record.owner)
+        self._topic = _Topic(record, history, appends)
         if log != self._feed.log:
             self._context.streams.followers.remove(self._feed.log, self.address)
         self._feed.begin(log, end)
@@ -332,8 +333,9 @@ class TopicActor(LodgerActor[TopicKey]):
         """The topic's stream."""
         return self._name, 0
 
-    def _forward(self, event: Event, publisher: Session | None) -> int:
-        return self._feed.followers.forward(event, publisher)
+    def _forward(self, event: Event, publisher: Session | None) -> tuple[int, int] | None:
+        size = self._feed.followers.forward(event, publisher)
+        return (1, size) if size else None
 
     # Requests --------------------------------------------------------------------------------
 
@@ -365,18 +367,15 @@ class TopicActor(LodgerActor[TopicKey]):
             return
         # Whichever instance there is by then: events are not forgotten with this one.
         tell = partial(_tell, self.address, self._feed, publish)
-        append = AppendEntries(
-            self.address,
+        entries = Insertion(
             publish.asked.session.principal,
-            self._feed.log,
             EntryKind.NEXTGRAPH,
-            [EVENT.encode(publish.event)],
+            [publish.asked.stored],
             keys=[(commit_key(publish.commit, publish.parents), 0)],
             records=publish.records,
             seen=self._feed.told,
-            then=Then(self, tell, tell),
         )
-        self.system.post(stream_cell(self._context.streams, self._name, 0), append)
+        topic.appends.insert(self, entries, tell, tell)
 
     async def _appended(self, appended: Appended) -> None:
         publish = appended.publish
@@ -390,7 +389,7 @@ class TopicActor(LodgerActor[TopicKey]):
     def _not_stored(self, publish: Publish, error: RillnodeError) -> None:
         logger.info("event_not_stored", extra={"code": error.code, "stream": self._name})
         fenced = error.code == FENCED
-        if not fenced and (not isinstance(error, RequestError) or error.code == _NO_STREAM):
+        if not fenced and not isinstance(error, RequestError):
             # It may have reached the disk all the same, or there is no stream any more.
             self._forget()
         for one in self._feed.settle(publish):
@@ -446,6 +445,8 @@ class TopicActor(LodgerActor[TopicKey]):
         return OneEvent(log, index, commit)
 
 
-def _tell(topic: Cell, feed: Feed, publish: Publish, answer: EntriesAppended) -> None:
+def _tell(
+    topic: Cell, feed: Feed, publish: Publish, index: int, error: RillnodeError | None
+) -> None:
     # From nobody: what an actor sends itself goes with its instance.
-    topic.base.post(topic, Appended(feed, publish, answer.first_index, answer.error))
+    topic.base.post(topic, Appended(feed, publish, index, error))

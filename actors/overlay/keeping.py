@@ -8,16 +8,16 @@ too, whether an append that has failed is in the log all the same, as may be aft
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
 from rillnode.actors.core.access import NODE_PRINCIPAL
 from rillnode.actors.core.delivery import Origin
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
-from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.core.streams.appending import Appends, Insertion
+from rillnode.actors.core.streams.context import stream_address
+from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import GetRecord, StreamRecord, log_id
 from rillnode.actors.log.records import beside_log
@@ -26,7 +26,7 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.intake import Intake
 from rillnode.actors.overlay.rendering import Item, item_of
 from rillnode.codecs.entries import split_entries
-from rillnode.codecs.errors import StoreError
+from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.ordering import ChainName
@@ -36,8 +36,6 @@ logger = event_logger("rillnode.actors.overlay.keeping")
 
 _NUMBER: Final = Struct(">QQ")
 _CURSOR: Final = Struct(">QQ")
-_GONE: Final = ("stream.unknown", "stream.removed")
-
 RETRY_SECONDS: Final = 1.0
 """How often it is looked whether the store can be written again."""
 
@@ -102,7 +100,7 @@ class Underway:
         """Something is appended now."""
         self._end = Signal()
 
-    def over(self, _: EntriesAppended) -> None:
+    def over(self, *_: object) -> None:
         """It has ended; harmless when repeated."""
         self._end.set()
 
@@ -138,9 +136,9 @@ class Keeper:
     ) -> None:
         self._context = context
         self._intake = intake
-        self._name = record.name
-        self._partition = partition
         self._log = log_id(record.id, partition)
+        address = stream_address(record.name, partition)
+        self._appends = Appends(context.streams, address, self._log, record.owner)
         self._owner = owner
         self._underway = underway
         self._stored = stored
@@ -174,15 +172,15 @@ class Keeper:
         del self._waiting[:count]
         self._append()
 
-    def _appended(self, done: EntriesAppended) -> None:
-        self._underway.over(done)
-        if done.error is None:
-            self._stored(done.first_index, len(done.request.items))
+    def _appended(self, count: int, first_index: int, error: RillnodeError | None) -> None:
+        self._underway.over()
+        if error is None:
+            self._stored(first_index, count)
             self._kept()
-        elif done.error.code in _GONE:
+        elif error.code == "stream.removed":
             self.drop()
         else:
-            logger.warning("not_kept", extra={"code": done.error.code})
+            logger.warning("not_kept", extra={"code": error.code})
             self._owner.begin(self._append_again())
 
     async def _append_again(self) -> None:
@@ -229,17 +227,15 @@ class Keeper:
                 one.origin.account.reserved_bytes -= one.size
 
     def _append(self) -> None:
-        streams, batch = self._context.streams, self._in_flight
+        batch = self._in_flight
         keys = [(key, nth) for nth, one in enumerate(batch) for key in one.item.keys]
         items, entry_keys, headers = zip(*(one.item.entry for one in batch), strict=True)
         metas = [one.item.meta for one in batch]
         for one in batch:
             self.took(one.message)
         self._records = [*self._records, *self.records()]  # those of a failed append once more
-        append = AppendEntries(
-            self._owner.address,
+        entries = Insertion(
             NODE_PRINCIPAL,
-            self._log,
             batch[0].item.kind,
             items,
             metas=metas if any(metas) else (),
@@ -247,11 +243,10 @@ class Keeper:
             headers=headers if any(headers) else (),
             keys=keys,
             records=self._records,
-            then=Then(self._owner, self._appended, self._underway.over),
         )
         self._underway.begun()
-        stream = stream_cell(streams, self._name, self._partition)
-        streams.system.post(stream, append)
+        appended = partial(self._appended, len(batch))
+        self._appends.insert(self._owner, entries, appended, self._underway.over)
 
     def took(self, message: StreamMessage) -> None:
         """A message is in the log, or will be with the next append: its chain's record changes."""

@@ -22,6 +22,11 @@ _UNASKED_KEYS: Final = frozenset(
 """Types by which publishers give keys that nobody has asked for."""
 
 
+SLICE_MESSAGES: Final = 64
+SLICE_BYTES: Final = 65_536
+"""What is sent together, as one write for each client: what costs is the write, not what is in
+it. The sockets get their turn in between to take what was written."""
+
 SLICE_CLIENTS: Final = 512
 """Clients written to in one turn: each costs a write to its socket, some 10 us, in the turn of the
 loop that follows. With fewer, what is published meanwhile makes more and smaller broadcasts, and a
@@ -143,21 +148,41 @@ class Audience(Fanout):
     Attributes:
         log: the log.
         next: index of its first entry that is neither in `ready` nor was sent.
-        ready: what is to be sent next, together.
-        ready_bytes: the bytes of its entries.
+        ready: what is to be sent next, each message with the bytes of its entry.
+        ready_bytes: all of those.
     """
 
     def __init__(self, counters: Counter[str], stream_id: str, partition: int) -> None:
         super().__init__(counters, stream_id, partition)
         self.log = 0
         self.next = 0
-        self.ready: list[StreamMessage] = []
+        self.ready: deque[tuple[StreamMessage, int]] = deque()
         self.ready_bytes = 0
 
-    def take_ready(self) -> list[StreamMessage]:
-        """What is to be sent now; whatever becomes of that, it is not sent again."""
-        ready, self.ready, self.ready_bytes = self.ready, [], 0
-        return ready
+    @property
+    def is_whole(self) -> bool:
+        """Whether as much is ready as is sent together."""
+        return len(self.ready) >= SLICE_MESSAGES or self.ready_bytes >= SLICE_BYTES
+
+    def add_ready(self, message: StreamMessage, size: int) -> None:
+        """The next message, and the bytes of its entry."""
+        self.ready.append((message, size))
+        self.ready_bytes += size
+
+    def take_ready(self) -> tuple[list[StreamMessage], int]:
+        """What is to be sent now, and its bytes; whatever becomes of it, it is not sent again."""
+        ready, messages, taken = self.ready, list[StreamMessage](), 0
+        while ready and len(messages) < SLICE_MESSAGES and taken < SLICE_BYTES:
+            message, size = ready.popleft()
+            messages.append(message)
+            taken += size
+        self.ready_bytes -= taken
+        return messages, taken
+
+    def drop_ready(self) -> None:
+        """Nothing of what is ready is to be sent any more."""
+        self.ready.clear()
+        self.ready_bytes = 0
 
 
 def _encode(message: StreamMessage, dialect: Dialect) -> bytes | None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
-from rillnode.actors.engine.waiting import Then
+from rillnode.actors.core.streams.appending import Appends, Insertion
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import StreamRecord, log_id
+from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.admission import (
     check_head,
     check_permission,
@@ -22,7 +21,7 @@ from rillnode.actors.streamr.fanout import Fanout
 from rillnode.actors.streamr.requests import REQUEST_FAILED, Publication, Publish
 from rillnode.actors.streamr.stored import expiry_of
 from rillnode.codecs.entries import EntryKind, split_items
-from rillnode.codecs.errors import CodecError, RequestError
+from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.duplicates import ChainDuplicates
 from rillnode.codecs.streamr.message import stored_text
@@ -45,9 +44,10 @@ class _Job:
 
 @dataclass(slots=True)
 class _Part:
-    """Some publications of a job that are appended together."""
+    """Some publications of a job that are appended together, and to which log."""
 
     job: _Job
+    log: int
     publications: Sequence[Publication]
     over: bool = False
 
@@ -58,8 +58,9 @@ class Publishing:
     Args:
         context: the node's parts.
         stream_id: name of the stream.
-        partition: the partition.
-        stored: told what was stored, and the index that the first of it has got.
+        relay: in whose turns all this is.
+        stored: told in which log something was stored, the index that the first of it has got, and
+            what it is.
         gone: called when the stream turns out to be there no more.
     """
 
@@ -67,19 +68,19 @@ class Publishing:
         self,
         context: StreamrContext,
         stream_id: str,
-        partition: int,
-        stored: Callable[[int, Sequence[Publication]], object],
+        relay: Worker,
+        stored: Callable[[int, int, Sequence[Publication]], object],
         gone: Callable[[], object],
     ) -> None:
         self._context = context
         self._stream_id = stream_id
-        self._partition = partition
+        self._relay = relay
         self._stored = stored
         self._gone = gone
         self._duplicates = ChainDuplicates()
 
     def publish(
-        self, request: Publish, record: StreamRecord, relay: Worker, clients: Fanout
+        self, request: Publish, record: StreamRecord, appends: Appends, clients: Fanout
     ) -> None:
         """Check messages and have them appended; the asker is sent Published in the end.
 
@@ -88,7 +89,7 @@ class Publishing:
         Args:
             request: the messages.
             record: the stream.
-            relay: in whose turns this is.
+            appends: those of the partition.
             clients: the subscribers that there are now.
         """
         job = _Job(request, [])
@@ -119,23 +120,35 @@ class Publishing:
                     unreached = clients.undeliverable(publication.message)
                     if unreached is not None:
                         job.refused.append((publication, unreached))
-        log = log_id(record.id, self._partition)
         for principal, run in groupby(accepted, key=lambda one: publisher_of(one[0])):
-            self._append(job, principal, log, list(run), relay)
+            self._append(job, principal, appends, list(run))
         if not job.parts:
-            published(relay.system, request, job.refused)
+            published(self._context.streams.system, request, job.refused)
 
-    def _appended(self, done: EntriesAppended) -> None:
-        _settle(done)
-        if done.error is None:
-            part = done.request.token
-            assert isinstance(part, _Part)
-            self._stored(done.first_index, part.publications)
+    def _appended(self, part: _Part, first_index: int, error: RillnodeError | None) -> None:
+        self._settle(part, first_index, error)
+        if error is None:
+            self._stored(part.log, first_index, part.publications)
         else:
             # They were not taken, so they may come again.
             self._duplicates = ChainDuplicates()
-            if done.error.code in ("stream.unknown", "stream.removed"):
+            if error.code == "stream.removed":
                 self._gone()
+
+    def _settle(self, part: _Part, _: int, error: RillnodeError | None) -> None:
+        """Answer who has asked once all is done, whichever instance of the relay there is by then.
+
+        Harmless when repeated.
+        """
+        if part.over:
+            return
+        part.over, job = True, part.job
+        if error is not None:
+            refused = refusal(error)
+            job.refused += [(publication, refused) for publication in part.publications]
+        job.parts -= 1
+        if not job.parts:
+            published(self._context.streams.system, job.request, job.refused)
 
     def _reasons(
         self, publications: Sequence[Publication], record: StreamRecord
@@ -192,41 +205,22 @@ class Publishing:
         self,
         job: _Job,
         principal: str,
-        log: int,
+        appends: Appends,
         run: Sequence[tuple[Publication, bytes]],
-        relay: Worker,
     ) -> None:
-        stream = stream_cell(self._context.streams, self._stream_id, self._partition)
         start = 0
         for items in split_items([text for _, text in run]):
             publications = [publication for publication, _ in run[start : start + len(items)]]
             start += len(items)
             expiries = [expiry_of(publication.message) for publication in publications]
             job.parts += 1
-            append = AppendEntries(
-                relay.address,
+            entries = Insertion(
                 principal,
-                log,
                 EntryKind.STREAMR,
                 items,
                 metas=expiries if any(expiries) else (),
                 keys=published_keys([publication.message.id for publication in publications]),
-                token=_Part(job, publications),
-                then=Then(relay, self._appended, _settle),
             )
-            relay.system.post(stream, append)
-
-
-def _settle(done: EntriesAppended) -> None:
-    """Answer who has asked once all is done, whichever instance of the relay there is by then."""
-    part = done.request.token
-    assert isinstance(part, _Part)
-    if part.over:
-        return
-    part.over, job = True, part.job
-    if done.error is not None:
-        refused = refusal(done.error)
-        job.refused += [(publication, refused) for publication in part.publications]
-    job.parts -= 1
-    if not job.parts:
-        published(done.request.sender.base, job.request, job.refused)
+            part = _Part(job, appends.log, publications)
+            on, after = partial(self._appended, part), partial(self._settle, part)
+            appends.insert(self._relay, entries, on, after)

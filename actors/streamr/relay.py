@@ -1,9 +1,10 @@
 """The relay: one stream partition as Streamr's clients see it.
 
-What they publish it checks and hands to the stream's actor, and answers when that has made it
-durable. What they are sent it reads from the log, where everybody else's entries are as well: it is
-merely woken when the log has grown. So a broadcast follows the commit, and no message is lost or
-sent twice between what is stored and what is live. It goes as fast as its fastest client.
+What they publish it checks and appends to the log, and answers when it is durable. What they are
+sent are the log's entries, where everybody else's are as well, in their order: it is woken when the
+log has grown, and reads those that it has not just appended. So a broadcast follows the commit, and
+no message is lost or sent twice between what is stored and what is live. It goes as fast as its
+fastest client.
 
 One that fails is replaced: what it had under way is answered by that, and its clients go on where
 they were. One that fails too often cuts them off, so that they come again.
@@ -18,7 +19,12 @@ from typing import Any, ClassVar, Final, assert_never
 
 from thespian.actors import ActorAddress
 
-from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamRemoved
+from rillnode.actors.core.streams.appending import Appends
+from rillnode.actors.core.streams.context import (
+    STREAM_CHANGES_MAX,
+    StreamRemoved,
+    stream_address,
+)
 from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -49,23 +55,15 @@ from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.streamr.message import STORED_VERSION, StreamMessage
+from rillnode.codecs.streamr.message import STORED_VERSION
 
 logger = event_logger("rillnode.actors.streamr.relay")
 
 READ_BYTES: Final = 262_144
 """Bytes of blocks that are read at one time."""
 
-SLICE_ENTRIES: Final = 64
-SLICE_BYTES: Final = 65_536
-"""What is sent together, as one write for each client: what costs is the write, not what is in
-it. The sockets get their turn in between to take what was written."""
-
 SLICE_SIGNED: Final = 16
 """Messages of other protocols' clients that are signed in one turn: about 2 ms."""
-
-DECODED_BYTES_MAX: Final = 1_048_576
-"""Texts of published messages that are kept as they were decoded, until they are read and sent."""
 
 PAUSE_SECONDS: Final = 0.02
 """How often it is looked whether any client takes more."""
@@ -102,7 +100,7 @@ class RelayActor(Worker):
     mailbox_messages_max = 4_096
     spare: ClassVar = {StreamRemoved: STREAM_CHANGES_MAX, Removed: 1}
     idle_seconds = 600.0
-    batches: ClassVar = {"_read_on": "deliver"}
+    batches: ClassVar = {"_send": "deliver"}
 
     def __init__(
         self, context: StreamrContext, stream_id: str, partition: int, clients: Audience
@@ -113,17 +111,14 @@ class RelayActor(Worker):
         self._clients = clients
         self._record: StreamRecord | None = None
         self._log = 0
-        self._publishing = Publishing(
-            context, stream_id, partition, self._keep_decoded, self._removed
-        )
+        self._appends: Appends
+        self._publishing = Publishing(context, stream_id, self, self._stored, self._removed)
         self._leaving = False
         self._missed = 0
-        # What of the log was read, and is not sent yet.
+        # What of the log was read, and is not made ready yet; it ends before the index `_next`.
         self._next: int = 0
         self._grown_to = 0
         self._entries: deque[Entry] = deque()
-        self._decoded: dict[int, Publication] = {}
-        self._decoded_bytes = 0
         self._busy = False
 
     def started(self) -> None:
@@ -209,8 +204,13 @@ class RelayActor(Worker):
             self._record = None
             self._leave_later()
             raise missing or self._unknown()
+        streams = self._context.streams
         self._record = record
         self._log = log_id(record.id, self._partition)
+        address = stream_address(self._stream_id, self._partition)
+        self._appends = Appends(streams, address, self._log, record.owner)
+        if streams.quotas.enabled:
+            streams.quotas.found(record, found.extents)
         return found.extents[self._partition]
 
     def _missing(self, found: FindStream) -> RequestError | None:
@@ -265,7 +265,7 @@ class RelayActor(Worker):
             self._publish(request, self._record)
 
     def _publish(self, request: Publish, record: StreamRecord) -> None:
-        self._publishing.publish(request, record, self, self._clients)
+        self._publishing.publish(request, record, self._appends, self._clients)
 
     async def _subscribe(self, request: Subscribe) -> None:
         """Let a client in; the first one hears everything from the log's end as it is now."""
@@ -346,13 +346,12 @@ class RelayActor(Worker):
             clients.go_on()
         elif not clients.has_room:
             self._busy = True
-            self._forget_decoded()
             self.wake_after(PAUSE_SECONDS, _GoOn())
             return
-        elif self._entries and not self._whole:
+        elif self._entries or clients.ready:
             self._make_ready()
-        elif clients.ready:
-            self._send()
+            if clients.is_whole or not self._entries:
+                self._send()
         elif self._next < self._grown_to:
             self._read_on()
             return
@@ -360,9 +359,9 @@ class RelayActor(Worker):
             self._busy = True
             self.send(self.address, _GoOn())
 
-    def batch_of(self) -> tuple[str, int] | None:
-        """The partition, unless it is only looked whether there is more."""
-        return None if self._next >= self._grown_to else (self._stream_id, self._partition)
+    def batch_of(self) -> tuple[str, int]:
+        """The partition."""
+        return self._stream_id, self._partition
 
     def _read_on(self) -> None:
         if self._record is None or self._busy or self._entries:
@@ -401,61 +400,47 @@ class RelayActor(Worker):
             self._grown_to = extent.next_index
         self._advance()
 
-    @property
-    def _whole(self) -> bool:
-        """Whether what is to be sent together is ready."""
-        clients = self._clients
-        return len(clients.ready) >= SLICE_ENTRIES or clients.ready_bytes >= SLICE_BYTES
-
     def _make_ready(self) -> None:
-        """Turn the next entries into messages."""
+        """Turn the next entries into messages, until they are enough."""
         clients, key, room = self._clients, self._context.node_key, SLICE_SIGNED
-        while self._entries and room and not self._whole:
+        while self._entries and room and not clients.is_whole:
             entry = self._entries.popleft()
             room -= entry.kind is EntryKind.BYTES
             # Before it is looked into: what makes the relay fail is not tried again and again.
             clients.next = entry.index + 1
-            message = self._take_decoded(entry)
-            if message is None:
-                message = read_entry(entry, self._stream_id, self._partition, key)
+            message = read_entry(entry, self._stream_id, self._partition, key)
             if message is not None:
-                clients.ready.append(message)
-                clients.ready_bytes += len(entry.data)
+                clients.add_ready(message, len(entry.data))
 
-    def _keep_decoded(self, first_index: int, publications: Sequence[Publication]) -> None:
-        """Keep what is to be sent as it was decoded, where its own text is what is stored."""
-        if not self._clients:
-            return
-        for index, publication in enumerate(publications, first_index):
-            if publication.message.version == STORED_VERSION and publication.text:
-                self._decoded_bytes += len(publication.text)
-                self._decoded[index] = publication
-        if self._decoded_bytes > DECODED_BYTES_MAX:
-            self._forget_decoded()
+    def _stored(self, log: int, first_index: int, publications: Sequence[Publication]) -> None:
+        """Take what was published as it was decoded, if it is what would be read next.
 
-    def _take_decoded(self, entry: Entry) -> StreamMessage | None:
-        """The message of an entry as it was decoded when it came, if that is still there."""
-        publication = self._decoded.pop(entry.index, None)
-        if publication is None:
-            return None
-        self._decoded_bytes -= len(publication.text or b"")
-        # Of another stream of this name the entry at this index is another one.
-        return publication.message if publication.text == entry.data else None
+        Else it is read, as what others have pushed is: when what is before it is not read yet, or
+        waits, and when its own text is not what is stored.
+        """
+        clients = self._clients
+        if (
+            self._record is not None
+            and clients
+            and (log, first_index) == (clients.log, self._next)
+            and not self._entries
+            and clients.ready_bytes < READ_BYTES
+            and all(one.text and one.message.version == STORED_VERSION for one in publications)
+        ):
+            self._next = clients.next = first_index + len(publications)
+            for one in publications:
+                clients.add_ready(one.message, len(one.text or b""))
 
-    def _forget_decoded(self) -> None:
-        self._decoded.clear()
-        self._decoded_bytes = 0
-
-    def _send(self) -> None:
-        messages = self._clients.take_ready()
+    def _send(self) -> tuple[int, int] | None:
+        messages, size = self._clients.take_ready()
         self._context.counters["broadcast"] += len(messages)
         self._clients.broadcast(messages)
+        return (len(messages), size) if messages else None
 
     def _forget_entries(self) -> None:
         """What was read is not to be sent any more."""
         self._entries.clear()
-        self._forget_decoded()
-        self._clients.take_ready()
+        self._clients.drop_ready()
 
 
 def _cut_off(relay: Cell, clients: Audience) -> None:

@@ -43,7 +43,7 @@ def _told(method: Method, reads: str) -> Method:
         with self.traced_store.turn(*batch, reads=reads, parents=parents) as turn:
             sent = method(self, *args)
             if sent:
-                turn.part(reads).done(1, sent, "")
+                turn.part(reads).done(*sent, "")
         return sent
 
     return tell

@@ -5,6 +5,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rillnode.actors.core.streams.appending import Inserted
+from rillnode.actors.core.streams.context import parse_stream_address
 from rillnode.actors.log import Append, LogStore, Operation, Read
 from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
 from rillnode.actors.ports import Span, Tracer
@@ -112,7 +114,13 @@ class TracedStore:
 
     def submit(self, operation: Operation) -> None:
         """Queue a write; an append is part of a push, and a commit of its own."""
-        turn = self._turn
+        turn, token = self._turn, operation.token
+        if turn is None and isinstance(token, Inserted):  # it has no turn of a stream's actor
+            stream = parse_stream_address(token.address)
+            assert stream is not None, "it was made of a name"
+            with self.turn(*stream, reads="pull"):
+                self.submit(operation)
+            return
         if turn is not None and isinstance(operation, Append):
             push = turn.part("push")
             commit = turn.tracer.begin("commit", turn.destination, parents=(push.span,))

@@ -22,7 +22,15 @@ from msgspec import Struct
 
 from rillnode.codecs.bare import Codec, Tags
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.nextgraph.types import V0, BlockId, ObjectId, ObjectRef, SymmetricKey
+from rillnode.codecs.nextgraph.types import (
+    KEY_BYTES,
+    TAG,
+    V0,
+    BlockId,
+    ObjectId,
+    ObjectRef,
+    SymmetricKey,
+)
 
 _ZERO_NONCE: Final = bytes(12)
 
@@ -75,6 +83,10 @@ Chunk = Annotated[InternalNode | bytes, Tags(0, 1)]
 
 BLOCK: Final[Codec[Block]] = Codec(Annotated[Block, V0])
 
+_START: Final = len(TAG) + 1
+_START_WITH_KEY: Final = _START + len(TAG) + KEY_BYTES
+"""Where the content begins in an encoded block, behind the version and what may be there or not."""
+
 _CONTENT: Final[Codec[BlockContent]] = Codec(Annotated[BlockContent, V0])
 _CHUNK: Final[Codec[InternalNode | bytes]] = Codec(Chunk, serde=True)
 
@@ -82,6 +94,13 @@ _CHUNK: Final[Codec[InternalNode | bytes]] = Codec(Chunk, serde=True)
 def block_id(block: Block) -> bytes:
     """The block's id: 32 bytes."""
     return blake3(_CONTENT.encode(block.content)).digest()
+
+
+def encode_block(block: Block) -> tuple[bytes, bytes]:
+    """The block's id, and the block; what the id covers is encoded once, and stands last."""
+    encoded = BLOCK.encode(block)
+    start = _START if block.commit_header_key is None else _START_WITH_KEY
+    return blake3(encoded[start:]).digest(), encoded
 
 
 def seal_chunk(chunk: InternalNode | bytes, convergence_key: bytes) -> tuple[bytes, bytes]:

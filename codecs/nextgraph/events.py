@@ -21,6 +21,8 @@ from rillnode.codecs.nextgraph.blocks import Block, chacha20
 from rillnode.codecs.nextgraph.overlays import derive
 from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode
 from rillnode.codecs.nextgraph.types import (
+    SIGNATURE_BYTES,
+    TAG,
     V0,
     BlockId,
     ForwardedPeer,
@@ -61,6 +63,9 @@ class Event(Struct):
 EVENT: Final[Codec[Event]] = Codec(Annotated[Event, V0])
 EVENT_CONTENT: Final[Codec[EventContent]] = Codec(EventContent)
 
+_SIGNED: Final = slice(len(TAG), -2 * (len(TAG) + SIGNATURE_BYTES))
+"""The content in an encoded event: between its version and the two signatures."""
+
 
 def sign_event(content: EventContent, topic: Identity, publisher: Identity) -> Event:
     """Sign an event as who may write to the topic, and as the client that publishes."""
@@ -68,8 +73,8 @@ def sign_event(content: EventContent, topic: Identity, publisher: Identity) -> E
     return Event(content, topic.sign(signed), publisher.sign(signed))
 
 
-def check_event(event: Event) -> bytes:
-    """Check what a broker can; return the publisher's key.
+def check_event(event: Event) -> tuple[bytes, bytes]:
+    """Check what a broker can; return the publisher's key, and the event as it is stored.
 
     Whether the publisher is the client on whose connection the event came is not known here.
 
@@ -83,12 +88,13 @@ def check_event(event: Event) -> bytes:
         raise _refused("the event's publisher is no client of a broker")
     if len(content.blocks) < BLOCKS_MIN:
         raise _refused(f"the event has fewer than {BLOCKS_MIN} blocks")
-    signed = EVENT_CONTENT.encode(content)
+    encoded = EVENT.encode(event)
+    signed = encoded[_SIGNED]
     if not verify(content.topic, signed, event.topic_sig):
         raise _refused("the event's topic signature does not hold")
     if not verify(publisher.key, signed, event.peer_sig):
         raise _refused("the event's publisher signature does not hold")
-    return publisher.key
+    return publisher.key, encoded
 
 
 def crypt_event_key(

@@ -120,7 +120,7 @@ def open_event(event: Event, branch: Branch, *, author: bytes | None = None) -> 
             another branch; or the key is not the branch's, or what it opens is malformed or not
             whole.
     """
-    publisher = check_event(event)
+    publisher, _ = check_event(event)
     key, commit = _commit_of(event, branch, publisher)
     if author is not None and not verify_commit(commit, author):
         raise CodecError("commit.author", "the commit is not signed by its author")

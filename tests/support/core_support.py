@@ -20,12 +20,14 @@ from rillnode.actors.core.quotas import Quota, Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams import appender, index_service, service
 from rillnode.actors.core.streams.answers import not_done
+from rillnode.actors.core.streams.appending import Appends, Insertion
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
     PushedKeys,
     StreamContext,
     StreamRemoved,
     no_keys,
+    stream_address,
 )
 from rillnode.actors.core.streams.following import StoreFollower
 from rillnode.actors.core.streams.holds import Holds
@@ -38,6 +40,7 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import Lookup, Operation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
+from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.routing import stream as ockam, stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
@@ -54,6 +57,25 @@ class _Peer(Worker):
     def handle(self, message: Any, sender: Any) -> None:
         if isinstance(message, Delivery):
             self._answers += message.messages
+
+
+class Inserter(Worker):
+    """Appends what it is sent, as actors of other protocols do, and notes what comes of it.
+
+    Attributes:
+        told: in a turn of it ("run") or not ("late"), the first index, and the code of an error.
+    """
+
+    def __init__(self, context: StreamContext, log: int, told: list[tuple[str, int, str]]) -> None:
+        self._appends = Appends(context, stream_address("s", 0), log, "node")
+        self.told = told
+
+    def handle(self, message: Insertion, sender: Any) -> None:
+        run, late = partial(self._note, "run"), partial(self._note, "late")
+        self._appends.insert(self, message, run, late)
+
+    def _note(self, how: str, index: int, error: RillnodeError | None) -> None:
+        self.told.append((how, index, "" if error is None else error.code))
 
 
 class Core:

@@ -343,7 +343,7 @@ def groups_reversed(patch: pytest.MonkeyPatch) -> None:
 
 def requests_deduplicated(patch: pytest.MonkeyPatch) -> None:
     """A request whose number its client has used before is taken for a repetition."""
-    requests = StreamActor._requests
+    requests = StreamActor._take
     seen: dict[tuple[str, bytes], None] = {}
 
     def once(self: StreamActor, delivery: Delivery) -> None:
@@ -355,7 +355,7 @@ def requests_deduplicated(patch: pytest.MonkeyPatch) -> None:
         seen.update(((delivery.origin.principal, bytes(wire.payload)), None) for wire in fresh)
         requests(self, replace(delivery, messages=fresh))
 
-    patch.setattr(StreamActor, "_requests", once)
+    patch.setattr(StreamActor, "_take", once)
 
 
 def log_forgets_its_tail(patch: pytest.MonkeyPatch) -> None:

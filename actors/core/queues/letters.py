@@ -13,10 +13,10 @@ import msgspec
 from rillnode.actors.core.queues.context import STOPPED, QueueContext
 from rillnode.actors.core.queues.partitions import Partitions
 from rillnode.actors.core.queues.state import OPEN_MAX, Place, QueueState, key_number
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
+from rillnode.actors.core.streams.appending import Appends, Insertion
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.core.streams.revising import Revised, ReviseStream
-from rillnode.actors.engine.waiting import Signal, Then
+from rillnode.actors.engine.waiting import Signal
 from rillnode.actors.log import DEAD_SUFFIX, FindStream, Read, StreamRecord, log_id
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
@@ -146,18 +146,16 @@ class DeadLetters:
             record = await self._stream()
         except RillnodeError as error:
             return error
-        done, answers = Signal(), list[EntriesAppended]()
+        done, outcomes = Signal(), list[RillnodeError | None]()
 
-        def appended(answer: EntriesAppended) -> None:
-            answers.append(answer)
+        def appended(_: int, error: RillnodeError | None) -> None:
+            outcomes.append(error)
             done.set()
 
         keys = [entry.key for _, entry, _ in letters]
         headers = [entry.encoded_headers for _, entry, _ in letters]
-        request = AppendEntries(
-            queue.cell,
+        entries = Insertion(
             record.owner,
-            log_id(record.id, 0),
             EntryKind.BYTES,
             [entry.data for _, entry, _ in letters],
             [note for _, _, note in letters],
@@ -165,11 +163,12 @@ class DeadLetters:
             headers if any(headers) else (),
             records=records,
             follows=follows,
-            then=Then(queue.actor, appended, appended),
         )
-        queue.actor.system.post(stream_cell(queue.shared, record.name, 0), request)
+        log, address = log_id(record.id, 0), stream_address(record.name, 0)
+        appends = Appends(queue.shared, address, log, record.owner)
+        appends.insert(queue.actor, entries, appended, appended)
         await done
-        return answers[0].error
+        return outcomes[0]
 
     async def _stream(self) -> StreamRecord:
         """The stream of dead letters, made where there is none, as its origin's owner's.

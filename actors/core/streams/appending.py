@@ -4,7 +4,8 @@ It makes operations and settles them when complete; the stream's actor gives the
 settle one needs no instance of that actor: who has asked is told the truth when it is gone, too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +14,8 @@ from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.streams.answers import failed
 from rillnode.actors.core.streams.asked import Answers, NativeAppend, Opening, Pushes
 from rillnode.actors.core.streams.context import StreamContext
-from rillnode.actors.core.streams.inside import AppendEntries
+from rillnode.actors.engine.waiting import Then
+from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import (
     EVERY_ENTRY,
     Append,
@@ -44,10 +46,44 @@ from rillnode.codecs.routing.stream import PushRequest
 logger = event_logger("rillnode.actors.core.streams.stream")
 
 
-class Inserted(Struct, frozen=True):
-    """The token of an AppendEntries; `owner` is the stream's."""
+class Insertion(Struct, frozen=True):
+    """Entries that an actor appends for a protocol whose clients do not speak in wire messages.
 
-    request: AppendEntries
+    They become one block, all or none. Who asks has made sure that `principal` may push them.
+
+    Attributes:
+        principal: to whom they are charged.
+        items: at most what makes one block, see `codecs.entries.split_items`.
+        metas: what is kept beside each item; empty: nothing.
+        entry_keys: each item's own key, or None; empty: none has any.
+        headers: each item's headers, encoded; empty: none has any.
+        keys: secondary keys, as an Append has them; those of arrival come to entries of kind BYTES
+            by themselves.
+        records: named values, as an Append has them.
+        seen, follows: as an Append has them.
+    """
+
+    principal: str
+    kind: EntryKind
+    items: Sequence[bytes]
+    metas: Sequence[bytes] = ()
+    entry_keys: Sequence[bytes | None] = ()
+    headers: Sequence[bytes] = ()
+    keys: Sequence[tuple[bytes, int]] = ()
+    records: Sequence[tuple[str, bytes | None]] = ()
+    seen: int | None = None
+    follows: Sequence[tuple[str, int]] = ()
+
+
+Told = Callable[[int, RillnodeError | None], object]
+"""Told the index of the first entry that was appended, or why nothing of it is durable."""
+
+
+class Inserted(Struct, frozen=True):
+    """The token of an Insertion; `address` is the partition's, and `owner` the stream's."""
+
+    entries: Insertion
+    address: bytes
     owner: str
 
 
@@ -269,14 +305,37 @@ class Appends:
             answer = (asked.return_route, asked.answer(operation))
             self._context.router.reply(asked.origin, self.address, [answer])
 
-    def inserted(self, request: AppendEntries) -> Append | None:
-        """What appends that which another actor has sent; None where that is refused, and told."""
-        columns = request.metas or None, request.entry_keys or None, request.headers or None
-        body = pack_body(request.items, *columns)
-        token = Inserted(request, self._owner)
-        return self._admitted(
-            len(request.items), body, token, request.principal, flags=flags_of(*columns)
+    def insert(self, asker: Worker, entries: Insertion, run: Told, late: Told) -> None:
+        """Append what another actor has; the stream's own takes no part.
+
+        Nothing keeps the order between this and what is sent to that one.
+
+        Args:
+            asker: whose entries they are.
+            entries: what to append.
+            run: told in a turn of the asker what has become of it.
+            late: told instead when the asker's instance is gone, and after `run` has failed.
+        """
+        columns = entries.metas or None, entries.entry_keys or None, entries.headers or None
+        count, body, flags = (
+            len(entries.items),
+            pack_body(entries.items, *columns),
+            flags_of(*columns),
         )
+        token = Inserted(entries, self.address, self._owner)
+        refusal = self._refusal(count, body, token, entries.principal, flags)
+        if refusal is not None:
+            # Not now: the asker is in the midst of something.
+            then = Then(asker, lambda _: run(-1, refusal), lambda _: late(-1, refusal))
+            asker.system.post(asker.address, None, then)
+            return
+        append = self._append(count, body, token, flags=flags)
+        on, after = partial(self._inserted, run), partial(self._inserted, late)
+        self._context.store.submit(asker.then(append, on, after))
+
+    def _inserted(self, told: Told, append: Append) -> None:
+        self.settle(append)
+        told(append.first_index, append.error)
 
     def settle(self, operation: Append) -> None:
         """Answer, charge and tell of an append that is complete; harmless when repeated."""
@@ -336,9 +395,9 @@ class Appends:
     ) -> Append:
         received_at = self._context.clock.now_ms()
         if isinstance(token, Inserted):
-            kind, keys = token.request.kind, token.request.keys
-            records, seen = token.request.records, token.request.seen
-            follows = token.request.follows
+            entries = token.entries
+            kind, keys, records = entries.kind, entries.keys, entries.records
+            seen, follows = entries.seen, entries.follows
         else:
             kind, keys, records, seen, follows = EntryKind.BYTES, (), (), None, ()
         timed = 0
@@ -377,7 +436,7 @@ class Appends:
 
     def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
         if isinstance(token, Inserted):
-            token.request.answer(first_index, error)
+            pass  # its asker goes on with the append itself
         elif isinstance(token, Part):
             token.gathered.note(token.item, first_index, error)
         else:

@@ -14,14 +14,12 @@ from rillnode.actors.core.quotas import Quotas
 from rillnode.actors.core.router import Router
 from rillnode.actors.core.streams.followers import Followers
 from rillnode.actors.core.streams.index import KnownPositions
-from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.subscribers import Subscribers
 from rillnode.actors.core.streams.watches import StreamWatches
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.worker import Variant, plain
 from rillnode.actors.log import LogStore, StreamRecord, logs_of
 from rillnode.actors.ports import Clock, Entropy
-from rillnode.codecs.errors import RillnodeError
 
 ADDRESS_PREFIX = b"ST_S_"
 """Released nodes have named stream workers so since 2021-11."""
@@ -118,14 +116,6 @@ class StreamContext:
     watches: StreamWatches = field(default_factory=StreamWatches)
     groups: Groups = field(default_factory=Groups)
     actor: Variant = plain
-
-    def __post_init__(self) -> None:
-        """Have appends that their stream fails at answered."""
-        self.system.outcomes[AppendEntries] = _not_appended
-
-
-def _not_appended(request: AppendEntries, error: RillnodeError) -> None:
-    request.answer(-1, error)
 
 
 STREAM_CHANGES_MAX: Final = 16_384

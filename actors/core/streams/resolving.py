@@ -3,22 +3,17 @@
 from functools import lru_cache, partial
 from typing import Final
 
-from rillnode.actors.core.access import NODE_PRINCIPAL, Access
+from rillnode.actors.core.access import Access
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.router import UNKNOWN, Admits, Resolve
 from rillnode.actors.core.streams.asked import NEEDS
-from rillnode.actors.core.streams.context import (
-    StreamContext,
-    parse_stream_address,
-    stream_address,
-)
+from rillnode.actors.core.streams.context import StreamContext, parse_stream_address
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.engine.system import Cell
 from rillnode.codecs import native
-from rillnode.codecs.errors import ActorError, CodecError, RillnodeError
+from rillnode.codecs.errors import CodecError, RillnodeError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import FRAME_BYTES_MAX
 
 logger = event_logger("rillnode.actors.core.streams.resolving")
 
@@ -26,9 +21,6 @@ _PARSED_MAX: Final = 4_096
 """Addresses that guards remember the names of: taking one apart costs more than the look-up."""
 
 _parse: Final = lru_cache(_PARSED_MAX)(parse_stream_address)
-
-
-_NODE: Final = Origin(NODE_PRINCIPAL, FRAME_BYTES_MAX, native=True)
 
 
 def stream_resolver(context: StreamContext) -> Resolve:
@@ -71,17 +63,3 @@ def explain_refusal(address: bytes, origin: Origin, payload: bytes) -> RillnodeE
     if not name or verb is None:
         return UNKNOWN
     return not_granted("address.unknown", origin.principal, verb, name)
-
-
-def stream_cell(context: StreamContext, name: str, partition: int) -> Cell:
-    """The actor of a stream's partition, made where there is none, for who has no route to it.
-
-    Where it was given up, and the pause after that is not over, that one: who posts to it is told.
-    """
-    address = stream_address(name, partition)
-    try:
-        cell = context.router.reach(address, _NODE)
-    except ActorError:
-        cell = context.router.table[address]
-    assert cell is not None, "every stream's address has an actor"
-    return cell

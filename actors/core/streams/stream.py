@@ -22,7 +22,6 @@ from rillnode.actors.core.streams.answers import failed, invalid_request, is_err
 from rillnode.actors.core.streams.appending import Appends, Refused, was_stored
 from rillnode.actors.core.streams.asked import Answers, confirm, is_allowed
 from rillnode.actors.core.streams.context import STREAM_CHANGES_MAX, StreamContext, StreamRemoved
-from rillnode.actors.core.streams.inside import AppendEntries
 from rillnode.actors.core.streams.pulling import can_be_pulled
 from rillnode.actors.core.streams.reading import Reads
 from rillnode.actors.core.streams.subscription import SubscriptionActor
@@ -50,8 +49,6 @@ from rillnode.codecs.where import Where
 
 logger = event_logger("rillnode.actors.core.streams.stream")
 
-Request = Delivery | AppendEntries
-
 UNKNOWN: Final = -1
 """Stands for the log until the stream is found."""
 
@@ -74,7 +71,7 @@ class _Leave:
     """Nothing follows: end."""
 
 
-Message = Request | StreamRecord | StreamRemoved | _Expire | _Leave
+Message = Delivery | StreamRecord | StreamRemoved | _Expire | _Leave
 
 
 class StreamActor(Worker):
@@ -104,7 +101,7 @@ class StreamActor(Worker):
     def handle(self, message: Message, sender: Cell | None) -> Coroutine[Any, Any, None] | None:
         """Take requests, and what becomes of the stream; while it is looked for all else waits."""
         match message:
-            case Delivery() | AppendEntries():
+            case Delivery():
                 if self._log == UNKNOWN:
                     return self._find(message)
                 self._take(message)
@@ -131,18 +128,15 @@ class StreamActor(Worker):
 
     # Finding the stream ----------------------------------------------------------------------
 
-    async def _find(self, message: Request) -> None:
+    async def _find(self, message: Delivery) -> None:
         """Look for the stream, then serve who has asked."""
-        account = message.origin.account if isinstance(message, Delivery) else None
-        reserved = message.answers_bytes_max if isinstance(message, Delivery) else 0
-        if account is not None:
-            # It may all be pulls: its connection must not hand on more and more of them.
-            account.reserved_bytes += reserved
+        account, reserved = message.origin.account, message.answers_bytes_max
+        # It may all be pulls: its connection must not hand on more and more of them.
+        account.reserved_bytes += reserved
         try:
             error = await self._look()
         finally:
-            if account is not None:
-                account.reserved_bytes -= reserved
+            account.reserved_bytes -= reserved
         if error is None:
             self._take(message)
         else:
@@ -172,17 +166,13 @@ class StreamActor(Worker):
             context.quotas.found(record, find.extents)
         return None
 
-    def _lose(self, message: Request, error: RillnodeError) -> None:
+    def _lose(self, message: Delivery, error: RillnodeError) -> None:
         """There is no stream, or it could not be looked up."""
-        match message:
-            case Delivery():
-                if isinstance(error, StoreError):
-                    # Who has come so far may know the stream: not known is not "there is none".
-                    self._context.router.refuse(error.code, message, error)
-                else:
-                    self._context.router.undeliverable("unknown_address", message)
-            case AppendEntries():
-                message.answer(-1, error)
+        if isinstance(error, StoreError):
+            # Who has come so far may know the stream: not known is not "there is none".
+            self._context.router.refuse(error.code, message, error)
+        else:
+            self._context.router.undeliverable("unknown_address", message)
         self._leave_later()
 
     def _forget(self) -> None:
@@ -208,16 +198,7 @@ class StreamActor(Worker):
         """The partition."""
         return self._name, self._partition
 
-    def _take(self, message: Request) -> None:
-        match message:
-            case Delivery():
-                self._requests(message)
-            case AppendEntries(log=log) if log != self._log:
-                message.answer(-1, removed_error(log >> 32))
-            case AppendEntries():
-                self._append(self._appends.inserted(message))
-
-    def _requests(self, delivery: Delivery) -> None:
+    def _take(self, delivery: Delivery) -> None:
         origin = delivery.origin
         verbs = self._context.access.verbs(origin.principal, self._name)
         if not verbs:

@@ -20,7 +20,7 @@ from rillnode.actors.nextgraph.session import Asked
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.events import Event, EventContent
+from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent
 from rillnode.codecs.nextgraph.messages import decode_message
 from rillnode.codecs.nextgraph.noise_xk import NOISE_NAME
 from rillnode.codecs.nextgraph.requests import ClientRequest, PinRepo
@@ -122,7 +122,7 @@ async def fill(broker: Broker, user: bytes, overlay: InnerOverlay, events: list[
     ((result, _),) = await owner.ask(overlay, pin)
     assert result == ResultCode.OK
     for event in events:
-        asked = Asked(session, 2, overlay, event)
+        asked = Asked(session, 2, overlay, event, EVENT.encode(event))
         publish = publication(asked, overlay.id, event, allowed=True)
         topic = broker.context.topics.cell((overlay.id, event.content.topic))
         broker.core.system.post(topic, publish)

@@ -89,7 +89,8 @@ def test_an_event_is_checked_and_its_key_opened() -> None:
     event = EVENT.decode(given("event_2", "hex"))
     assert EVENT.encode(event) == given("event_2", "hex")
     assert EVENT_CONTENT.encode(event.content) == given("event_2", "signed_bytes")
-    publisher = check_event(event)
+    publisher, stored = check_event(event)
+    assert stored == given("event_2", "hex")
     assert publisher == given("event_key", "publisher")
     key = crypt_event_key(
         event.content.key,

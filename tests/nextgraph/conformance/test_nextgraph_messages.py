@@ -136,9 +136,10 @@ EVENTS: Final = [
 
 @pytest.mark.parametrize("event", [event for _, event in EVENTS], ids=[n for n, _ in EVENTS])
 def test_recorded_events_are_signed_and_show_their_header(event: Event) -> None:
-    publisher = check_event(event)
+    publisher, stored = check_event(event)
     assert len(publisher) == 32
-    assert EVENT.decode(EVENT.encode(event)) == event
+    assert stored == EVENT.encode(event)
+    assert EVENT.decode(stored) == event
     header = commit_header(event.content.blocks)
     assert bool(header.acks or header.deps) == (
         event.content.blocks[0].commit_header_key is not None

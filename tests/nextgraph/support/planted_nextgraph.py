@@ -216,9 +216,11 @@ def block_under_another_id(patch: pytest.MonkeyPatch) -> None:
     """A block is stored under the id of another one."""
     last: list[codec.Block] = []
 
-    def another(key: bytes, block: codec.Block) -> bytes:
+    def another(key: bytes, block: codec.Block) -> tuple[bytes, bytes]:
         last.append(block)
-        return pack(key, last[-2] if len(last) > 1 else block)
+        one, _ = pack(key, block)
+        _, value = pack(key, last[-2] if len(last) > 1 else block)
+        return one, value
 
     pack = pack_block
     patch.setattr(blocks, "pack_block", another)

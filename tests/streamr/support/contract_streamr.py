@@ -10,6 +10,7 @@ import pytest
 
 from contract_load import LEFT_SECONDS, NODE, OUTCOME_SECONDS, Part, Round
 from rillnode import streamr
+from rillnode.actors.streamr.relay import SLICE_SIGNED
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
@@ -61,6 +62,11 @@ class Streamr(Round):
         if self.strict:
             assert following is not None
             await self.ask("follow", anext(following))
+        if self.much:
+            async with await self.ask("connect", self.network.client(NODE)) as native:
+                pushed = await self.ask("open", native.stream("sensors"))
+                # More than the node signs in one turn.
+                await self.once("push", pushed.push_many([b"1"] * (SLICE_SIGNED + 1)))
         await self.once("resend", self._stored(client))
         await self.once("grant", client.grant("sensors", "subscribe", user=GRANTED))
         await self.once("permissions", client.permissions("sensors"))

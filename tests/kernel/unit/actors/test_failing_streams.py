@@ -1,20 +1,18 @@
 """A failing actor costs the message that it fails at, whose asker is told, and nothing else."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from core_support import Core, Peer, with_core
-from rillnode.actors.core.streams.inside import AppendEntries, EntriesAppended
-from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.core.streams.stream import StreamActor
 from rillnode.actors.core.streams.subscription import SubscriptionActor
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import StreamRecord, log_id
+from rillnode.actors.log import log_id
 from rillnode.codecs import native
-from rillnode.codecs.entries import EntryKind, items_of, pack_body
+from rillnode.codecs.entries import items_of, pack_body
 from rillnode.codecs.routing.stream import CreateRequest, PushConfirm, PushRequest
 
 ADDRESS = "ST_S_0_s"
@@ -125,37 +123,6 @@ def test_a_stream_that_was_given_up_is_made_anew_after_a_pause(
         core.clock.advance(0.1)
         assert isinstance((await peer.ask(ADDRESS, append(1, b"x")))[0], native.PositionResponse)
         assert core.router.lookup(ADDRESS.encode()) is not first
-
-    with_core(test)
-
-
-def test_an_append_of_another_actor_has_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Failing(monkeypatch, StreamActor, "_take")
-    told: list[EntriesAppended] = []
-
-    class Asker(Worker):
-        def handle(self, message: object, sender: object) -> None:
-            if isinstance(message, EntriesAppended):
-                told.append(message)
-
-    records: list[StreamRecord] = []
-
-    async def test(core: Core) -> None:
-        core.changes.append(lambda change: records.append(cast(StreamRecord, change)))
-        peer = core.peer()
-        await peer.ask("stream", CreateRequest("s"))
-        await peer.ask(ADDRESS, PushRequest(1, b"x"))
-        (record,) = {one.id: one for one in records}.values()
-        failing.wants = lambda arguments: isinstance(arguments[0], AppendEntries)
-        asker = core.system.spawn(Asker)
-        request = AppendEntries(asker, "node", record.id << 32, EntryKind.BYTES, [b"y"])
-        core.system.post(stream_cell(core.context, "s", 0), request)
-        await core.settle()
-        assert [(one.request, one.error and one.error.code) for one in told] == [
-            (request, "actor.failed")
-        ]
-        failing.wants = never
-        assert isinstance((await peer.ask(ADDRESS, PushRequest(2, b"z")))[0], PushConfirm)
 
     with_core(test)
 

@@ -4,11 +4,10 @@ from functools import partial
 
 import pytest
 
-from core_support import Core, encode
+from core_support import Core, Inserter, encode
 from link_support import ManualClock
+from rillnode.actors.core.streams.appending import Insertion
 from rillnode.actors.core.streams.context import stream_address
-from rillnode.actors.core.streams.inside import AppendEntries
-from rillnode.actors.core.streams.resolving import stream_cell
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.log import EVERY_ENTRY, Append
 from rillnode.codecs import native
@@ -36,11 +35,9 @@ async def test_they_tell_the_time_that_the_entry_tells_whatever_the_clock_says(
     peer.send(stream_address("s", 0), encode(PushRequest(1, b"here")))
     await core.settle()
     clock.now -= 600.0  # set back
-    cell = stream_cell(core.context, "s", 0)
-    inserted = AppendEntries(
-        cell, "node", appended[0].log, EntryKind.BYTES, [b"from there", b"too"], keys=[(b"c", 1)]
-    )
-    system.post(cell, inserted)
+    inserter = system.spawn(partial(Inserter, core.context, appended[0].log, []))
+    items = [b"from there", b"too"]
+    system.post(inserter, Insertion("node", EntryKind.BYTES, items, keys=[(b"c", 1)]))
     await core.settle()
     first, second = appended
     assert second.received_at == first.received_at

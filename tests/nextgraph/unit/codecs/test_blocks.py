@@ -10,6 +10,7 @@ from rillnode.codecs.nextgraph.blocks import (
     InternalNode,
     RandomAccess,
     block_id,
+    encode_block,
     open_block,
     open_chunk,
     seal_chunk,
@@ -30,6 +31,8 @@ def test_the_header_s_key_is_beside_what_the_id_covers(
     content = BlockContent(header, [b"c" * 32], b"sealed content")
     bare, keyed = Block(None, content), Block(b"k" * 32, content)
     assert block_id(bare) == block_id(keyed)
+    for one in (bare, keyed):
+        assert encode_block(one) == (block_id(one), BLOCK.encode(one))
     assert BLOCK.decode(BLOCK.encode(keyed)) == keyed
     other = Block(None, BlockContent(header, [], b"sealed content"))
     assert block_id(other) != block_id(bare)

@@ -21,7 +21,7 @@ def refused(event: Event) -> None:
 def test_events_come_back_and_hold() -> None:
     event, commit = make_event(header=CommitHeader(acks=[b"a" * 32]))
     assert EVENT.decode(EVENT.encode(event)) == event
-    assert check_event(event) == PEER.public_key
+    assert check_event(event) == (PEER.public_key, EVENT.encode(event))
     assert commit_header(event.content.blocks).acks == [b"a" * 32]
     assert len(commit) == 32
 

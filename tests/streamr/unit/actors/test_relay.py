@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from core_support import encode
+from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.log import Read, log_id
 from rillnode.actors.streamr import relay
 from rillnode.actors.streamr.stored import read_entry
 from rillnode.codecs import native
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
+from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.stream_message import StreamMessage
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, dump, message, publish
@@ -51,9 +54,9 @@ async def test_a_message_of_another_version_is_stored_as_version_32(node: Stream
     assert [json.loads(text) for text in stored(node)] == [array(made)]
 
 
-@pytest.mark.parametrize("kept_bytes", [0, relay.DECODED_BYTES_MAX])
+@pytest.mark.parametrize("ready_bytes", [0, relay.READ_BYTES])
 async def test_what_was_just_decoded_is_sent_as_what_is_read_back_would_be(
-    node: StreamrCore, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+    node: StreamrCore, monkeypatch: pytest.MonkeyPatch, ready_bytes: int
 ) -> None:
     read: list[bytes] = []
 
@@ -62,15 +65,35 @@ async def test_what_was_just_decoded_is_sent_as_what_is_read_back_would_be(
         return read_entry(entry, stream, partition, key)
 
     monkeypatch.setattr(relay, "read_entry", noting)
-    monkeypatch.setattr(relay, "DECODED_BYTES_MAX", kept_bytes)
+    monkeypatch.setattr(relay, "READ_BYTES", ready_bytes)
     await node.stream()
     client = node.client()
     await client.subscribe()
     made = [message(1_000 + number) for number in range(3)]
-    heard = await client.ask(*map(publish, made), [2, 8, "p", array(message(2_000), 31), None])
+    heard = await client.ask(*map(publish, made))
+    heard += await client.ask([2, 8, "p", array(message(2_000), 31), None])
     assert heard == [[2, 0, "", array(one)] for one in (*made, message(2_000))]
     # What is stored in another version than it came in is always read back.
-    assert len(read) == (4 if kept_bytes == 0 else 1)
+    assert len(read) == (4 if ready_bytes == 0 else 1)
+
+
+async def test_what_is_published_and_pushed_meanwhile_is_sent_in_the_order_of_the_log(
+    node: StreamrCore,
+) -> None:
+    await node.stream()
+    client, other, peer = node.client(), node.client(), node.core.peer()
+    await client.subscribe()
+    heard = []
+    for number in range(4):
+        (client, other)[number % 2].send(publish(message(1_000 + number)))
+        peer.send(stream_address(STREAM, 0), encode(PushRequest(number, b"%d" % number)))
+        if number == 1:
+            heard += await client.heard()
+    heard += await client.heard()
+    kept = [text.decode() for text in stored(node)]
+    assert len(kept) == 8
+    sent = [text if text.isdecimal() else json.loads(text)[7] for text in kept]
+    assert [one[3][7] for one in heard] == sent
 
 
 async def test_two_subscriptions_of_one_connection_bring_one_broadcast(node: StreamrCore) -> None:
