@@ -9,7 +9,13 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import AGAIN_SECONDS, CREDIT_BYTES, PASSING, Follower
+from rillnode.node.client.subscription import (
+    AGAIN_SECONDS,
+    CREDIT_BYTES,
+    PASSING,
+    Follower,
+    Wanted,
+)
 from rillnode.node.iteration import Iteration
 
 WINDOWS_BYTES: Final = 67_108_864
@@ -225,14 +231,8 @@ class _Streams(Follower):
             self._at_end, self._saved = False, {}
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
-        followed = self.follow(
-            self._session,
-            address,
-            part.number,
-            index,
-            window_bytes=window,
-            created_at=part.created_at,
-        )
+        wanted = Wanted(address, part.number, index, part.created_at, window_bytes=window)
+        followed = self.follow(self._session, wanted)
         self._parts[followed] = part
 
     def _forget(self, stream: str) -> None:

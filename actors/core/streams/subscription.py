@@ -66,7 +66,7 @@ class SubscriptionActor(Answering):
         log: int,
         origin: Origin,
         return_route: Route,
-        request: native.SubscribeRequest | native.FollowRequest,
+        request: native.SubscribeRequest,
         where: Where | None = None,
     ) -> None:
         super().__init__(context, origin, return_route, request.request_id)

@@ -139,9 +139,7 @@ async def test_nor_at_that_of_one_which_another_node_has_removed(core: Core) -> 
     assert answers[0].stream.created_at == now + 1
 
 
-_OfIndex = (
-    native.ReadRequest | native.SearchRequest | native.SubscribeRequest | native.FollowRequest
-)
+_OfIndex = native.ReadRequest | native.SearchRequest | native.SubscribeRequest
 
 
 async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) -> None:
@@ -154,7 +152,7 @@ async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) 
         native.ReadRequest(2, 2, 9, 1_000, before),
         native.SearchRequest(3, 2, 9, 9, "not no", before),
         native.SubscribeRequest(4, 2, 1_000, before),
-        native.FollowRequest(5, 2, 1_000, "not no", before),
+        native.SubscribeRequest(5, 2, 1_000, before, "not no"),
     ]
     refused = await peer.ask(address, *asked)
     assert [(one.request_id, one.code) for one in refused] == [
