@@ -5,8 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rillnode.actors.log import Append, LogStore, Operation, Read
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.log import Append, Checkpoint, Checkpointing, LogStore, Operation, Read
 from rillnode.actors.ports import Span, Tracer
 
 

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rillnode.actors.log import Complete, OnHealth, Operation, ReadOperation, StoreHealth
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log import (
+    Checkpoint,
+    Complete,
+    OnHealth,
+    Operation,
+    ReadOperation,
+    StoreHealth,
+)
 from rillnode.actors.log.shared.applying import ApplyFrame, Progress
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.port import SharedLog

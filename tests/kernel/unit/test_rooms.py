@@ -28,6 +28,10 @@ USES: Final = {"overlay": {"streamr"}}
 
 ENGINE: Final = "actors/engine/"
 
+LOG: Final = "actors/log/"
+STORE: Final = "actors/log/rocks/"
+"""No actor knows which store it has: it uses the port."""
+
 KNOT_MAX: Final = 3
 """How many modules may import each other in circles of types."""
 
@@ -111,6 +115,9 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
             theirs = plug_in_of(other)
             if other.split("/")[0] not in LAYERS[path.split("/")[0]]:
                 yield f"{path} imports {other} of another layer"
+            of_actors = path.startswith("actors/") and not path.startswith(LOG)
+            if of_actors and other.startswith(STORE):
+                yield f"{path} imports {other} of one store"
             if theirs in (None, mine):
                 continue
             if mine is None:
@@ -159,6 +166,7 @@ def test_the_house_keeps_its_rooms() -> None:
         ("node/streamr/simulation/a.py", "from rillnode.node.simulation.b import B"),
         ("node/simulation/a.py", "def f():\n    import rillnode.node.streamr.simulation.b"),
         ("actors/core/a_streamr.py", ""),
+        ("actors/core/a.py", "from rillnode.actors.log.rocks.b import B"),
         ("codecs/c.py", "from rillnode.codecs.d import D"),
         ("actors/engine/a.py", "if TYPE_CHECKING:\n    from rillnode.actors.engine.b import B"),
         ("codecs/h.py", "if TYPE_CHECKING:\n    from rillnode.codecs.e import E"),
@@ -172,6 +180,7 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         "node/simulation/b.py": "",
         "node/streamr/simulation/b.py": "",
         "codecs/d.py": "from rillnode.codecs.c import C",
+        "actors/log/rocks/b.py": "",
         "actors/engine/b.py": "from rillnode.actors.engine.a import A",
         "codecs/e.py": "from rillnode.codecs.f import F",
         "codecs/f.py": "from rillnode.codecs.g import G",
