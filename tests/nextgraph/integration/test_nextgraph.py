@@ -21,12 +21,12 @@ from nextgraph_support import BROKER as PEER_KEY, CONVERGENCE_KEY, INFO, make_co
 from rillnode.actors.nextgraph.context import Registration as RegistrationMode
 from rillnode.actors.nextgraph.names import PREFIX, topic_stream
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import parse_invitation
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin
 from rillnode.codecs.nextgraph.commits import CommitHeader
 from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent, sign_event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.objects import split_object
 from rillnode.codecs.nextgraph.requests import (

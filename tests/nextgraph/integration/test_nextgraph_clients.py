@@ -28,7 +28,8 @@ from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
 from rillnode.actors.nextgraph.names import PREFIX
-from rillnode.codecs.limits import ENTRY_BYTES_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.node.entries import Readers
 from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
 from rillnode.node.nextgraph.config import NextgraphListener
