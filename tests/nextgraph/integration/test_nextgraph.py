@@ -355,7 +355,7 @@ async def test_the_bootstrap_document_leads_to_the_broker_and_nothing_else_is_th
             document = json.loads(await response.read())
         (server,) = document["V0"]["bootstrap"]["servers"]
         assert server["server_type"] == {"Localhost": int(address.rpartition(":")[2])}
-        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.facts["nextgraph_peer_id"]
         evil = {"Origin": "https://evil.example"}
         for status, method, path, headers in (
             (403, "GET", "/.ng_bootstrap", evil),

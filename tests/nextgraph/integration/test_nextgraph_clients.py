@@ -62,11 +62,11 @@ async def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_
         text = invited["link"].removeprefix("/#/i/")
         read = (await first.do("invitation", text=text))["invitation"]["V0"]
         (server,) = read["bootstrap"]["servers"]
-        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.facts["nextgraph_peer_id"]
         opening = await first.do(
             "create",
             port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
-            peer=node.nextgraph_peer_id,
+            peer=node.facts["nextgraph_peer_id"],
             code=invited["code"],
             image=str(image(tmp_path / "image.png")),
             file=str(wallet),
@@ -124,7 +124,7 @@ async def test_a_client_goes_on_without_an_edit_that_is_too_large(
         opening = await first.do(
             "create",
             port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
-            peer=node.nextgraph_peer_id,
+            peer=node.facts["nextgraph_peer_id"],
             code=None,
             image=str(image(tmp_path / "image.png")),
             file=str(wallet),
