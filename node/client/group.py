@@ -63,7 +63,7 @@ OnPartitions = Callable[[Sequence[int]], object]
 
 
 class Claimant(Protocol):
-    """Whose membership it is."""
+    """The owner of a membership, who is told what becomes of it."""
 
     def claimed(self, response: native.GroupResponse) -> None:
         """This is what the member has now."""

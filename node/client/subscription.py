@@ -30,7 +30,7 @@ AGAIN_SECONDS: Final = 1.0
 
 
 class Wanted(NamedTuple):
-    """What is to be followed: a partition of a stream.
+    """A partition that is to be followed.
 
     Attributes:
         address: of the partition.

@@ -1,4 +1,4 @@
-"""What every table of a plug-in has, beside its keys: whose it is, and what only it can say."""
+"""The base class of plug-ins' tables: whose a table is, and what only it can say."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -42,7 +42,7 @@ line: Final = line_formatter("json")
 
 
 class Asked(NamedTuple):
-    """What is to be read; `partitions` are how many there are, if all are asked for, else 0.
+    """A request to read; `partitions` are how many there are, if all are asked for, else 0.
 
     The position is in the stream of the name that was created at `created_at`. If entries have to
     meet a condition, it is `where`.

@@ -1,4 +1,4 @@
-"""What is known of a work queue: which entries are open, who has them, and what was settled.
+"""The state of a work queue: which entries are open, who has them, and what was settled.
 
 Of each partition there is a mark, `next`: every entry below it was looked at, and is settled unless
 it is among the open ones. So what is kept does not grow with what is done, in whatever order that
@@ -101,7 +101,7 @@ class KnownWorker(msgspec.Struct, array_like=True):
 
 
 class Settings(msgspec.Struct, array_like=True, frozen=True):
-    """What holds for all of a queue, as the latest worker to join has it.
+    """The settings of a whole queue, as the latest worker to join has them.
 
     Attributes:
         attempts: after so many an entry is a dead letter.

@@ -66,7 +66,7 @@ def number_of(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node is found, and as whom.
+    """The address of a node, and the key to use it with.
 
     Attributes:
         address: of the listener, as `127.0.0.1:PORT`.
@@ -154,7 +154,7 @@ class ClientSite:
 
 
 class ClientContract(Contract, Generic[C]):
-    """What a client promises that pushes and reads; what some also do has suites of its own below.
+    """The promises of a client that pushes and reads; abilities of some have suites below.
 
     Attributes:
         listener: the table of the node's listener that it connects to.
@@ -405,7 +405,7 @@ class ClientContract(Contract, Generic[C]):
 
 
 class CancellableClientContract(ClientContract[C]):
-    """What a client promises besides whose calls may be cancelled."""
+    """The further promises of a client whose calls may be cancelled."""
 
     async def test_cancelled_calls_leave_the_client_usable(self, tmp_path: Path) -> None:
         async with self.site(tmp_path) as site:
@@ -429,7 +429,7 @@ class CancellableClientContract(ClientContract[C]):
 
 
 class RepeatingClientContract(ClientContract[C]):
-    """What a client promises besides that sends again, with numbers, what had no answer.
+    """The further promises of a client that sends again, with numbers, what had no answer.
 
     The tests with cut links and killed nodes ask more of it: each push is confirmed, and stored
     once.
@@ -456,7 +456,7 @@ class RepeatingClientContract(ClientContract[C]):
 
 
 class FollowingClientContract(ClientContract[C]):
-    """What a client promises besides that follows a stream, over lost links."""
+    """The further promises of a client that follows a stream, over lost links."""
 
     def follow(self, client: C) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Follow the stream from its first entry on: its entries in order, those to come too.
