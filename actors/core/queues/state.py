@@ -354,7 +354,7 @@ class QueueState:
                 self._ready[partition, index] = None
 
     def give_new(self, partition: int, count: int, worker: int, now: int, span: int) -> None:
-        """Give the next entries of a partition, which were not looked at, to a worker for so long.
+        """Give the next entries of a partition, which were not looked at, to a worker.
 
         Only where no order of keys is asked for.
         """
@@ -383,7 +383,7 @@ class QueueState:
         self._ready.move_to_end(place, last=False)
 
     def give(self, place: Place, worker: int, now: int, span: int) -> int:
-        """Give an entry to a worker for so long; return which attempt at it this is."""
+        """Give an entry to a worker for some time; return which attempt at it this is."""
         entry = self._partitions[place[0]].open[place[1]]
         entry.attempts += 1
         deadline = now + span
