@@ -73,12 +73,15 @@ class Place:
         node_identity: the node's identity, hex.
         identity: a key that may do everything to streams at the node.
         directory: an empty one, for what a client keeps.
+        noise: of the node's `noise` listener: `rillnode.connect` reads there what a client that
+            only pushes cannot.
     """
 
     address: str
     node_identity: str
     identity: Identity
     directory: Path
+    noise: str
 
 
 class ClientSite:
@@ -98,13 +101,14 @@ class ClientSite:
     def __init__(self, directory: Path, listener: str, settings: str) -> None:
         self._directory = directory
         self.address = f"127.0.0.1:{free_port()}"
+        self._noise = self.address if listener == "noise" else f"127.0.0.1:{free_port()}"
         self._config = directory / "node.toml"
         self._ports = directory / "ports.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.proxy = Proxy(self.address)
         self.node: Node | None = None
         write_key(directory / "node.key", _NODE)
-        noise = "" if listener == "noise" else "[noise]\nenabled = false\n"
+        noise = "" if listener == "noise" else f'[noise]\nlisten = "{self._noise}"\n'
         self._config.write_text(
             f'name = "contract"\ndata_dir = "{directory / "data"}"\n'
             f'[identity]\nkey_file = "{directory / "node.key"}"\n'
@@ -118,7 +122,8 @@ class ClientSite:
         """Where the node is found: through the proxy, or elsewhere."""
         kept = self._directory / f"client-{len(list(self._directory.iterdir()))}"
         kept.mkdir()
-        return Place(address or self.proxy.address, _NODE.public_hex, CLIENT, kept)
+        address = address or self.proxy.address
+        return Place(address, _NODE.public_hex, CLIENT, kept, self._noise)
 
     async def start(self) -> None:
         """Start the node in this process."""
