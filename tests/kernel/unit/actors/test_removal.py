@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core_support import Core, Peer, decode, encode
+from core_support import Core, Peer, decode, encode, held_reads
 from group_support import Consumer
 from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import StreamRemoved, tell_removed
@@ -42,18 +42,6 @@ DONE = native.DoneResponse(50)
 async def open_stream(peer: Peer, name: str = "s", partitions: int = 1) -> bytes:
     answers = await peer.ask("stream", native.OpenRequest(1, name, partitions))
     return bytes(answers[0].stream.partitions[0].address)
-
-
-def held_reads(core: Core, patch: pytest.MonkeyPatch) -> list[ReadOperation]:
-    """From now on, what the store is asked for, and does not read."""
-    held = list[ReadOperation]()
-
-    def hold(operation: ReadOperation) -> bool:
-        held.append(operation)
-        return False
-
-    patch.setattr(core.store, "read", hold)
-    return held
 
 
 def read_late(core: Core, operation: ReadOperation) -> None:
