@@ -99,7 +99,7 @@ class PlugInSuite(Contract):
         something stored or answered, check by what the node then has, and take the client down
         again, also when cancelled. It is done many times on one node, one after the other, and on
         nodes that were started anew on a store; so it uses the same streams each time, and counts
-        on none to be empty.
+        on none to be empty. Meanwhile others may send what it has sent before.
 
         Raises:
             Exception: what is wrong.
