@@ -171,6 +171,19 @@ class _Streams(Follower):
         self._created: dict[str, int] = {}
         self._parts: dict[object, _Part] = {}
         self._watch = _Watch(session, pattern, self._told, self.fail)
+        self._begun = asyncio.Event()
+
+    async def open(self) -> None:
+        """Ask which streams there are, and follow those."""
+        self._watch.begin()
+        await self._begun.wait()
+        if self._error is not None:
+            raise self._error
+
+    def fail(self, error: RillnodeError) -> None:
+        """End with an error, after what has already come."""
+        super().fail(error)
+        self._begun.set()
 
     async def entries(self) -> list[Followed]:
         """Wait for the next entries of a partition."""
@@ -185,6 +198,7 @@ class _Streams(Follower):
         """End the watch, and all subscriptions."""
         self._watch.end()
         super().close()
+        self._begun.set()
 
     def position(self) -> dict[str, dict[str, int]]:
         """What was handed out, as a later one takes it."""
@@ -229,6 +243,7 @@ class _Streams(Follower):
                     self._follow(one.address, index, part, window)
         if response.listed:
             self._at_end, self._saved = False, {}
+            self._begun.set()
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
         wanted = Wanted(address, part.number, index, part.created_at, window_bytes=window)
@@ -250,6 +265,7 @@ class _Source:
 
     def __init__(self, streams: _Streams) -> None:
         self._streams = streams
+        self.open = streams.open
         self.fetch = streams.entries
 
     async def close(self) -> None:

@@ -395,9 +395,9 @@ class Stream:
 
         Args:
             start: an index, if negative counted from the end; `start`, the first entry kept; `end`,
-                only what comes after the first batch is asked for; or a time, a datetime with a
-                zone or a timedelta ago (`index_at`). Before an index that the log has yet to reach
-                nothing comes, and a warning is logged.
+                only what comes after its `async with` is entered, or the first batch asked for; or
+                a time, a datetime with a zone or a timedelta ago (`index_at`). Before an index that
+                the log has yet to reach nothing comes, and a warning is logged.
             where: only entries that meet this condition, as for `pull`.
             partitions: the partitions to follow; None: all.
 
@@ -686,6 +686,7 @@ class _Batches:
 
     def __init__(self, following: _Following) -> None:
         self._following = following
+        self.open = following.open
         self.close = following.close
 
     async def fetch(self) -> tuple[list[Entry]]:

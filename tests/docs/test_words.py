@@ -18,12 +18,13 @@ ASKING: Final = re.compile(r"(What|Who|Whose|Whether|How|Where|When|Which|Why)\b
 def asking(source: str) -> Iterator[str]:
     """The first sentences of a module and its public classes that begin like a question."""
     module = ast.parse(source)
-    classes = [
+    described: list[ast.Module | ast.ClassDef] = [module]
+    described += [
         one
         for one in ast.walk(module)
         if isinstance(one, ast.ClassDef) and not one.name.startswith("_")
     ]
-    for one in (module, *classes):
+    for one in described:
         text = ast.get_docstring(one) or ""
         if ASKING.match(text):
             yield text.partition("\n")[0]
