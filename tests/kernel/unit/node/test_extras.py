@@ -158,6 +158,7 @@ def test_a_client_that_lacks_something_names_the_extra() -> None:
         assert line.endswith(f"[{name}]'`")
 
 
+@pytest.mark.needs("streamr")
 def test_simulations_go_without_what_they_do_not_ask_for(tmp_path: Path) -> None:
     done = without(modules_of_extras(), SIMULATED, tmp_path / "scenario.toml")
     codes = [line for line in done.stdout.splitlines() if line.isdigit()]
