@@ -84,13 +84,18 @@ for text in (
     sys.stderr.write({END!r})
 """
 
+TABLES_OF: Final = {
+    "streamr": {"streamr": "[streamr]"},
+    "nextgraph": {"nextgraph": "[nextgraph]"},
+    "overlay": {"overlay": "[overlay]"},
+    "telemetry": {"telemetry": "[telemetry]\nenabled = true"},
+    "spark": {
+        "spark": '[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
+        "tables": '[[sink.python]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
+    },
+}
 LACKING: Final = {
-    "streamr": "[streamr]",
-    **{room: f"[{room}]" for room in there("nextgraph")},
-    "overlay": "[overlay]",
-    "telemetry": "[telemetry]\nenabled = true",
-    "spark": '[[sink.spark]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
-    "tables": '[[sink.python]]\nname = "b"\nstreams = ["*"]\ntable_dir = "t"',
+    extra: table for room in there(*TABLES_OF) for extra, table in TABLES_OF[room].items()
 }
 """Tables of plug-ins, by the extra that each needs."""
 
