@@ -3,8 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, Entry, entries_of
@@ -29,7 +30,8 @@ AGAIN_SECONDS: Final = 1.0
 """Pause after such a failure."""
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wanted:
     """A partition that is to be followed.
 
     Attributes:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
+from asyncio import StreamReader as Reader, StreamWriter as Writer
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,8 +12,6 @@ import pytest
 from rillnode.codecs.errors import CodecError, TransportError
 from rillnode.transports import coroutines
 from rillnode.transports.coroutines import serve_connections
-
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def echo(reader: Reader, writer: Writer) -> None:
