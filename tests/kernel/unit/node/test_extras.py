@@ -125,6 +125,7 @@ def without(hidden: set[str], program: str, *argv: object) -> subprocess.Complet
     )
 
 
+@pytest.mark.needs("ockam", "spark")  # whose names the package itself has, too
 def test_a_node_and_its_commands_need_nothing_of_a_plug_in_s(tmp_path: Path) -> None:
     done = without(modules_of_extras(), CORE, tmp_path)
     assert done.returncode == 0, done.stderr
